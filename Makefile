@@ -14,13 +14,13 @@ unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-lambda e2e check bench synth format pins clean
+.PHONY: help setup demo test test-lambda e2e check bench synth docs format pins clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything that the targets below need; they then work offline
-	@$(INSTALL) run dev infra
+	@$(INSTALL) run dev infra docs
 	@$(LAYERS) again
 	@$(INTERPRETERS)
 	@$(LAMBDA_TESTS)
@@ -52,7 +52,7 @@ check: ## run ruff, mypy --strict, the import rules and the house rules
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/unit/test_house_rules.py
+	$(BIN)/pytest tests/unit/test_house_rules.py tests/unit/test_prose.py
 
 bench: ## compare measurements with the goals; writes build/benchmarks.json
 	@$(INSTALL) run dev
@@ -62,6 +62,10 @@ synth: ## write the CloudFormation templates to cdk.out; needs no account
 	@$(INSTALL) run infra
 	@$(LAYERS)
 	$(BIN)/python app.py
+
+docs: ## build the documentation site into build/site; a broken link fails
+	@$(INSTALL) docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: ## format the code with ruff
 	@$(INSTALL) dev

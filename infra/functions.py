@@ -19,6 +19,7 @@ from infra.roles import base_grants, function_role, vpc_grants
 from infra.serving import serve
 from infra.trial import Serving
 from nodesmith import __version__
+from nodesmith.registration import TRIAL_SUFFIX
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
@@ -104,7 +105,7 @@ def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving
         log_group,
         region.tracing,
         region.dashboard,
-        release_of(code, region),
+        release_of(code, region) + (TRIAL_SUFFIX if trial is not None else ""),
         trial,
     )
 

@@ -20,6 +20,7 @@ SETS = {
     "forwarder": (["requirements/forwarder.in"], ["run"]),
     "lambda": (["requirements/lambda.in"], ["run"]),
     "lambda-packing": (["requirements/lambda-packing.in"], ["run"]),
+    "docs": (["requirements/docs.in"], ["run", "dev", "bootstrap"]),
 }
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -26,6 +23,7 @@ from tests.awscalls.acting import Role
 from tests.awscalls.judging import Statements
 from tests.e2e.deployed.invocations import concern_of
 from tests.e2e.deployed.stacks import Stacks
+from tests.synthesis import synthesise
 
 ROOT = Path(__file__).resolve().parents[2]
 FORWARDER = "forwarder"
@@ -126,21 +124,10 @@ def region_template() -> str:
 
 def _synthesise(output: Path) -> None:
     """Synthesise in a separate process, on empty layers: no policy depends on the content of layers."""
-    layers = {name: str(_BUILT / "layers" / name) for name in _LAYERS}
+    layers = {name: _BUILT / "layers" / name for name in _LAYERS}
     for layer in layers.values():
-        (Path(layer) / "python").mkdir(parents=True, exist_ok=True)
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.e2e.synthesise",
-        json.dumps(_CONTEXT),
-        str(ROOT / "functions"),
-        json.dumps(layers),
-        str(output),
-    ]
-    environment = {**os.environ, "PYTHONPATH": paths}
-    subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr, check=True)
+        (layer / "python").mkdir(parents=True, exist_ok=True)
+    synthesise(_CONTEXT, ROOT / "functions", layers, output)
 
 
 def _digest() -> str:

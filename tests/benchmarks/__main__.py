@@ -1,7 +1,7 @@
-"""Measure, write build/benchmarks.json, print a table; exit 1 when a goal is missed.
+"""Measure, write build/benchmarks.json, print a table, and exit with 1 if a goal is missed.
 
-Names of parts measure these only (`python -m tests.benchmarks packing hotpath`), `--quick` the cheap figures of them;
-what was measured before of the others stays in the file.
+`python -m tests.benchmarks packing hotpath` measures only these parts, and `--quick` only their cheap figures. The file
+keeps earlier figures of the other parts.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
 
 
 def main() -> int:
-    """Run benchmarks; give the exit status."""
+    """Run benchmarks, and return the exit status."""
     wanted = _arguments(sys.argv[1:])
     console = Console()
     measured: list[Figure] = []
     for name in wanted.parts or PARTS:
         with console.status(f"measuring {name} …"):
             measured += (QUICK if wanted.quick else {}).get(name, PARTS[name])()
-        _write(measured)  # after each part: some take many minutes
+        _write(measured)  # after each part, since some take many minutes
     console.print(_table(measured))
     console.print(f"written to {WRITTEN}")
     return 0 if all(figure.holds for figure in measured) else 1
@@ -99,20 +99,20 @@ def main() -> int:
 def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all where none is named"
+        "parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all parts by default"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="the cheap figures only, where a part has dear ones"
+        "--quick", action="store_true", help="measure only the cheap figures of parts with expensive ones"
     )
     wanted = parser.parse_args(given)
     unknown = sorted(set(wanted.parts) - PARTS.keys())
     if unknown:
-        parser.error(f"no part {unknown[0]!r}, there is {', '.join(PARTS)}")
+        parser.error(f"unknown part {unknown[0]!r}; parts are {', '.join(PARTS)}")
     return wanted
 
 
 def _write(measured: Sequence[Figure]) -> None:
-    """Replace what the file says of these figures, keep what it says of others."""
+    """Replace these figures in the file, and keep all others."""
     known = json.loads(WRITTEN.read_text()) if WRITTEN.exists() else []
     items = {item["name"]: item for item in [*known, *(figure.to_item() for figure in measured)]}
     WRITTEN.parent.mkdir(exist_ok=True)

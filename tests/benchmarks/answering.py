@@ -1,4 +1,4 @@
-"""AWS as far as a tick asks it, answered in this process below botocore: its own work is counted, AWS's is not."""
+"""The AWS operations of a tick, answered in this process below botocore, so that AWS's own time is not counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from botocore.session import Session, get_session
 
 Item = dict[str, Any]
 _PAGE_BYTES = 1_000_000
-"""What DynamoDB gives in one answer to a Query."""
+"""The size of one page of DynamoDB's answer to a Query."""
 _REGION = "us-east-1"
 
 
@@ -26,7 +26,7 @@ class Aws:
     objects: dict[str, bytes] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    """Processor time spent on answers: not the caller's."""
+    """Processor time spent on answers, which is not the caller's."""
     _items: dict[str, Item] = field(default_factory=dict)
     _pages: list[bytes] = field(default_factory=list)
     _session: Session = field(default_factory=get_session)
@@ -39,7 +39,7 @@ class Aws:
         return client
 
     def hold(self, items: Mapping[str, Item]) -> None:
-        """Let these be the items of the partition, by sort key."""
+        """Set the items of the partition, by sort key."""
         self._items, self._pages = dict(items), []
 
     def _answer(self, request: Any, event_name: str, **_: object) -> Any:
@@ -105,7 +105,7 @@ class Aws:
 
 
 class _Body:
-    """What botocore reads of an answer."""
+    """The parts of a response body that botocore reads."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,11 +1,11 @@
-"""What the system itself costs in a month, from what a simulated time has used: list prices of us-east-1.
+"""What nodesmith itself costs a month, from the usage of a simulated period, at list prices of us-east-1.
 
-The bill has two parts: what a region costs, however many clusters it serves, and what each cluster adds. Assumed, as
-in docs/operations.md: a run waits 0.1 s for what it asks (garbage collection 0.5 s, dispatch 0.15 s) beside the
-processor time that was measured here, which a function has a share of by its memory. A process that nobody has called
-for ten minutes is gone, and its start is paid for: `_START_SECONDS` of a whole processor, and `_SESSION_SECONDS` for
-each further cluster. Lambda asks the one queue 15 times a minute. A run writes 0.45 KB of logs. Not counted: nodes, NAT
-or endpoints, AWS's free allowances. STS is free of charge.
+The bill has two parts: what a region costs, however many clusters it serves, and what each cluster adds. As in
+docs/operations.md, the assumptions are: a run waits 0.1 s for calls (garbage collection 0.5 s, dispatch 0.15 s) in
+addition to the processor time measured here, which is scaled by the function's share of a processor. A process that is
+idle for ten minutes ends, and each start is paid for: `_START_SECONDS` of a whole processor, and `_SESSION_SECONDS` for
+each further cluster. Lambda polls the only queue 15 times a minute. A run writes 0.45 KB of logs. Not counted are
+nodes, NAT or endpoints, and AWS's free allowances. STS is free of charge.
 """
 
 from __future__ import annotations
@@ -38,80 +38,85 @@ _SHARED = {
     Concern.DISPATCH: (DISPATCH_MEMORY_MIB, 0.15),
     Concern.ROUTING: (ROUTING_MEMORY_MIB, 0.05),
 }
-"""The region's functions: memory, and seconds of a run.
+"""Memory and seconds of a run of each of the region's functions.
 
-Of a processor dispatch's run takes 0.0125 s, which is 0.09 s of its share, and routing's 0.003; they ask four services
-and one."""
+A run of dispatch takes 0.0125 s of a whole processor, which is 0.09 s at its share, and calls four services. A run of
+routing takes 0.003 s and calls one service.
+"""
 _START_SECONDS = 0.35
 """Processor time of a process's start with the first run for a cluster.
 
-Measured from the interpreter's first instruction, in the Lambda runtime on the local AWS: of those that find nothing to
-do observation and repair take 0.28 s, interruption 0.36."""
+Measured from the interpreter's first instruction, in the Lambda runtime on the local AWS. Among runs that find nothing
+to do, observation and repair take 0.28 s, and interruption 0.36 s.
+"""
 _SESSION_SECONDS = 0.05
-"""Processor time of the first look at a further cluster in a process: it has a session and clients of its own, see
-`tests.benchmarks.sessions`."""
+"""Processor time of a process's first run for a further cluster, which needs its own session and clients.
+
+See `tests.benchmarks.sessions`.
+"""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
 _LATER_REQUESTS = 3
-"""of SQS, for a hint that is delivered later: sent, received, deleted"""
+"""Requests to SQS for a delayed hint: send, receive, delete."""
 _LOG_BYTES_A_RUN = 450
-"""One line of a function's own: Lambda writes none of its own about a run that succeeds."""
+"""One line of the function's own. Lambda itself logs nothing about a successful run."""
 _LOOK_MINUTES = LOOK_EVERY.total_seconds() / 60
 _MARKS_UNITS = 1.0
-"""Read units of dispatch's look at a cluster's two marks, eventually consistent: half of one each"""
+"""Read units of dispatch's look at a cluster's two marks, eventually consistent: half a unit each."""
 _RECORDS_UNITS = 0.5
-"""and at the records of its concerns, which are less than 4 KB"""
+"""Read units of a look at the records of a cluster's concerns, which are less than 4 KB."""
 _GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD, list prices of us-east-1 in November 2026: of each service the item of its price list that is counted."""
+    """USD, list prices of us-east-1 in November 2026, with the item of each service's price list."""
 
     lambda_gb_second: float = 0.0000133334
-    """Lambda, duration on arm64"""
+    """Lambda, duration on arm64."""
     lambda_run: float = 0.20e-6
-    """Lambda, a request; an asynchronous one of up to 256 KB is one"""
+    """Lambda, a request; an asynchronous request of up to 256 KB is one."""
     sqs_request: float = 0.40e-6
-    """SQS, a request to a standard queue"""
+    """SQS, a request to a standard queue."""
     schedule: float = 1.00e-6
-    """EventBridge Scheduler, an invocation"""
+    """EventBridge Scheduler, an invocation."""
     dynamodb_read: float = 0.125e-6
-    """DynamoDB on demand, a read request unit: 4 KB strongly consistent, 8 KB eventually consistent"""
+    """DynamoDB on demand, a read request unit: 4 KB strongly consistent, 8 KB eventually consistent."""
     dynamodb_write: float = 0.625e-6
-    """DynamoDB on demand, a write request unit: 1 KB"""
+    """DynamoDB on demand, a write request unit: 1 KB."""
     s3_get: float = 0.40e-6
-    """S3 Standard, GET and all others"""
+    """S3 Standard, GET and all other requests."""
     s3_put: float = 5.00e-6
-    """S3 Standard, PUT, COPY, POST and LIST"""
+    """S3 Standard, PUT, COPY, POST and LIST."""
     s3_gb_month: float = 0.023
-    """S3 Standard, storage"""
+    """S3 Standard, storage."""
     log_gb: float = 0.50
-    """CloudWatch Logs, ingestion"""
+    """CloudWatch Logs, ingestion."""
     log_gb_month: float = 0.03
-    """CloudWatch Logs, storage"""
+    """CloudWatch Logs, storage."""
     alarm_month: float = 0.10
-    """CloudWatch, an alarm of one metric of standard resolution"""
+    """CloudWatch, a standard-resolution alarm on one metric."""
 
 
 PRICES = Prices()
 
 
 def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
-    """Return USD a month by service of a region's stack while it serves no cluster."""
+    """Return what a region's stack costs while it serves no cluster, in USD a month by service."""
     ticks = {concern: _a_month(minutes) for concern, minutes in REGION_TICK_MINUTES.items()}
     runs, scheduled = sum(ticks.values()), sum(ticks[concern] for concern in SCHEDULED)
     gb_seconds = sum(ticks[concern] * _run_gb_seconds(concern) for concern in _SHARED)
-    # Only the catalogue's process is gone from one run to the next.
+    # Only the catalogue's process ends between two runs.
     gb_seconds += ticks[Concern.CATALOG] * _computed_gb_seconds(_START_SECONDS, CATALOG_MEMORY_MIB)
     looks = _a_month(_LOOK_MINUTES)
     recorded = (
         _a_month(WRITE_EVERY.total_seconds() / 60) + ticks[Concern.CATALOG]
-    )  # routing's runs and the catalogue's
+    )  # runs of routing and of the catalogue
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
-        "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks) * prices.sqs_request,  # one look at the dead letters
+        "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks)
+        * prices.sqs_request,  # one look at the dead-letter queue
         "EventBridge Scheduler": scheduled * prices.schedule,
         "DynamoDB": looks * 2 * prices.dynamodb_read + recorded * prices.dynamodb_write,
         "S3": ticks[Concern.CATALOG] * prices.s3_put,
@@ -122,10 +127,10 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
 def cluster_bill(
     fleet: Fleet, hours: float, prices: Prices = PRICES, *, is_first: bool = False
 ) -> Mapping[str, float]:
-    """Return USD a month by service that a cluster adds, for a fleet that has lived for so many hours.
+    """Return what a cluster adds, in USD a month by service, for a fleet that was simulated for `hours`.
 
-    The starts of processes for its ticks are the first cluster's: others look within the same minutes, and begin a
-    session in each process.
+    Only the first cluster pays for processes that its ticks start. Further clusters are looked at within the same
+    minutes, so they only pay for a session in each process.
     """
     months = hours / MONTH_HOURS
     runs, gb_seconds = _lambda(fleet, months)
@@ -135,7 +140,7 @@ def cluster_bill(
     reads, writes = _dynamodb(fleet)
     written = fleet.records_written + fleet.ledgers_marked
     reads += fleet.records_written + (_MARKS_UNITS + _RECORDS_UNITS) * hours * 60
-    reads += 9 / 8 * _a_month(_LOOK_MINUTES) * months  # dispatch judges the records, too
+    reads += 9 / 8 * _a_month(_LOOK_MINUTES) * months  # dispatch evaluates the records, too
     beats = hours * 60
     gets, puts, stored_gb = _s3(fleet, months)
     later = sum(fleet.usage.later.values()) / months
@@ -150,23 +155,23 @@ def cluster_bill(
 
 
 def _logs(runs: float, prices: Prices) -> float:
-    """Return what the logs of so many runs a month cost, which are kept for a month."""
+    """Return the monthly cost of logs for this many runs a month, with a retention of one month."""
     return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
 
 
 def _run_gb_seconds(concern: Concern) -> float:
-    """Give what a run takes of one of the region's functions."""
+    """Return the GB-seconds of a run of one of the region's functions."""
     memory, seconds = _SHARED[concern]
     return seconds * memory / 1024
 
 
 def _computed_gb_seconds(seconds: float, memory_mib: int) -> float:
-    """Give what so many seconds of a whole processor take of a function that may have a share of one only."""
+    """Return the GB-seconds of this much whole-processor time in a function with a share of a processor."""
     return seconds * max(1.0, _WHOLE_CPU_MIB / memory_mib) * memory_mib / 1024
 
 
 def _first_looks(fleet: Fleet, *, is_first: bool) -> Iterator[float]:
-    """Yield the GB-seconds that processes have taken for what they do once for a cluster, for the first by starting."""
+    """Yield the GB-seconds of what processes do once per cluster, which includes their start for the first cluster."""
     cold = {str(concern): count for concern, count in fleet.cold.items()}
     for concern in CLUSTER_CONCERNS:
         seconds = _START_SECONDS if is_first else _SESSION_SECONDS
@@ -174,7 +179,7 @@ def _first_looks(fleet: Fleet, *, is_first: bool) -> Iterator[float]:
 
 
 def together(*bills: Mapping[str, float]) -> Mapping[str, float]:
-    """Add bills up, service by service."""
+    """Return the sum of bills by service."""
     services = dict.fromkeys(service for bill in bills for service in bill)
     return {service: sum(bill.get(service, 0.0) for bill in bills) for service in services}
 
@@ -184,7 +189,7 @@ def _a_month(every_minutes: float) -> float:
 
 
 def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
-    """Return runs and GB-seconds a month. A concern that does not live in the simulation is ticked, and idles."""
+    """Return runs and GB-seconds a month. A concern outside the simulation counts as idle runs at its ticks."""
     usage = fleet.usage
     all_runs, gb_seconds = 0.0, 0.0
     read_share = usage.claims_read * _LOAD_SECONDS_PER_CLAIM / max(1, usage.runs.total())
@@ -204,30 +209,30 @@ def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
 
 
 def _dynamodb(fleet: Fleet) -> tuple[float, float]:
-    """Return read and write units: 4 KB of a strongly consistent read, 1 KB of a write, twice that in a transaction."""
+    """Return read and write units: 4 KB per strongly consistent read, 1 KB per write, double in a transaction."""
     calls, claims = fleet.usage.calls, fleet.store.claims.values()
     size = sum(len(json.dumps(to_item(claim))) + 100 for claim in claims) / max(1, len(claims))
-    searches = fleet.ticks[Concern.DISRUPTION]  # which do not live here, and load the ledger each time
+    searches = fleet.ticks[Concern.DISRUPTION]  # not simulated; each loads the ledger
     read = fleet.usage.claims_read + searches * len(claims)
     reads = read * size / 4096 + 2 * (calls["FakeStore.load"] + searches) + calls["FakeStore.learned"]
     units = -(-size // 1024)
     commits = 2 * (calls["FakeStore.commit"] + units * fleet.launched)
     others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
     others += calls["FakeStore.take_lock"] + calls["FakeStore.release_lock"]
-    # Each look at the notices is a strongly consistent read, each look at an index is not; what is kept is deleted.
+    # Reads of the notices are strongly consistent, reads of an index are not. Kept notices are deleted later.
     reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
     others += 2 * calls["FakeNotices.keep"]
     return reads, commits + units * (calls["FakeStore.save"] + calls["FakeStore.forget"]) + others
 
 
 def _s3(fleet: Fleet, months: float) -> tuple[float, float, float]:
-    """Return reads and writes a month, and the GB that lie there: replaced snapshots and records, for their days."""
+    """Return reads and writes a month, and the GB of replaced snapshots and records stored for their retention."""
     usage = fleet.usage
     catalogs = sum(
         count for concern, count in usage.runs.items() if concern in {"provisioning", "interruption"}
     )
     gets = (usage.calls["Bucket.get"] + catalogs + fleet.ticks[Concern.OBSERVATION]) / months
-    # What a new process of these counts in its first run is written, and what was written before is read for that.
+    # The first run of a new process of these concerns writes what it counts, and reads what was written before.
     measured = fleet.cold[Concern.GARBAGECOLLECTION] + fleet.cold[Concern.DISRUPTION]
     gets += measured / months
     puts = (usage.snapshot_puts + usage.calls["Bucket.put"] + measured) / months

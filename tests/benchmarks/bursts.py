@@ -1,7 +1,7 @@
-"""A thousand nodes asked for at once, of an EC2 that takes 2.5 seconds a call and limits calls that change something.
+"""A thousand nodes at once, with 2.5 seconds per EC2 call and EC2's limits for mutating calls.
 
-Functions run one after the other, each for as long as Lambda lets it, and each wakes the next. Time is this machine's,
-and what calls take is added to it: calls made side by side take the time of the longest.
+Functions run one after another, each for as long as Lambda allows, and each wakes the next. The time is this machine's
+plus that of simulated calls. Concurrent calls take the time of the longest.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from tests.world import World, pod_manifest
 NODES = 1000
 CALL_SECONDS, REFUSAL_SECONDS = 2.5, 0.1
 BURST, REFILL_PER_SECOND = 50, 5
-"""EC2's bucket for calls that change something (devguide, ec2-api-throttling)."""
+"""EC2's token bucket for mutating calls (devguide, ec2-api-throttling)."""
 RUN_SECONDS, TICK_SECONDS = 60, 60
 LOAD_SECONDS, COMMIT_SECONDS, SAVE_SECONDS = 0.05, 0.04, 0.008
-"""What DynamoDB takes."""
+"""Durations of DynamoDB's calls."""
 PATIENCE_SECONDS = 1200
 
 
 @dataclass
 class Clock:
-    """The time: seconds of this machine, and those that calls would have taken."""
+    """The time: real seconds on this machine, plus those that calls would have taken."""
 
     waited: float = 0.0
     begun: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the seconds since the start."""
         return time.perf_counter() - self.begun + self.waited
 
     def now(self) -> datetime:
@@ -63,13 +63,13 @@ class Clock:
 
 
 class Workers(Executor):
-    """Workers that do one item each at a time, as threads do that wait for EC2."""
+    """Workers that process one item each at a time, like threads that wait for EC2."""
 
     def __init__(self, clock: Clock, count: int) -> None:
         self._clock, self._count = clock, count
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
-        """Do each item as soon as a worker is free."""
+        """Process each item as soon as a worker is free."""
         free = [self._clock.waited] * self._count
         heapify(free)
         found = []
@@ -88,19 +88,19 @@ class Ec2:
     clock: Clock
     bucket: TokenBucket
     asked_at: dict[str, float] = field(default_factory=dict)
-    """when each instance was asked for, in seconds"""
+    """When each instance was requested, in seconds."""
     calls: int = 0
     throttled: int = 0
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     instances: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def create_launch_template(self, **_: Any) -> dict[str, Any]:
-        """Make a template."""
+        """Create a launch template."""
         self._mutate("CreateLaunchTemplate")
         return {}
 
     def create_fleet(self, **asked: Any) -> dict[str, Any]:
-        """Launch all that is asked for, in the first pool."""
+        """Launch the whole capacity in the first pool."""
         asked_at = self.clock.seconds
         self._mutate("CreateFleet")
         token = asked["ClientToken"]
@@ -109,12 +109,12 @@ class Ec2:
         return self.answers[token]
 
     def get_paginator(self, operation: str) -> Ec2:
-        """Describe instances, in one page."""
+        """Return a paginator that describes instances in one page."""
         assert operation == "describe_instances", operation
         return self
 
     def paginate(self, Filters: Sequence[Mapping[str, Any]], **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        """Find instances by the values of tags."""
+        """Yield instances by the values of tags."""
         self.clock.waited += REFUSAL_SECONDS
         yield self.shown(Filters)
 
@@ -178,7 +178,7 @@ class SlowStore(FakeStore):
 
 
 def figures(nodes: int = NODES) -> list[Figure]:
-    """Measure with equal requests in one call, and with a call for each node."""
+    """Measure with equal requests in one call, and with one call per node."""
     return [
         _figure(f"burst-{nodes}-nodes-s", nodes, 30, alone=False),
         _figure(f"burst-{nodes}-nodes-singly-s", nodes, float("inf"), alone=True),
@@ -200,7 +200,7 @@ def _alone(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
 
 
 def asked_for(nodes: int) -> tuple[Ec2, int, float]:
-    """Let so many pods be served that need a node each; return EC2, the runs it took, and how long the longest was."""
+    """Provision pods that need a node each. Return EC2, the number of runs, and the longest run in seconds."""
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
     pods = {f"big-{n}": pod_manifest(f"big-{n}", cpu="3") for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -225,7 +225,7 @@ def asked_for(nodes: int) -> tuple[Ec2, int, float]:
         _wait(clock, hints)
     ids = [claim.instance_id for claim in store.claims.values()]
     if len(set(ids)) != nodes or set(ids) != ec2.asked_at.keys():
-        raise AssertionError("some instance is two claims' or none's")
+        raise AssertionError("an instance belongs to two claims or to none")
     return ec2, runs, longest
 
 
@@ -237,11 +237,11 @@ def _run(run: Any) -> None:
     try:
         provision(run)
     except Transient:
-        return  # what it left is for the run that it has woken
+        return  # the run that it has woken does the rest
 
 
 def _wait(clock: Clock, hints: FakeHints) -> None:
-    """Let time pass until somebody wakes provisioning: a hint, or the tick."""
+    """Advance the time to the next hint or tick for provisioning."""
     due = [m.due_at for m in hints.waiting if m.concern is Concern.PROVISIONING]
     tick = builders.NOW + timedelta(seconds=(clock.seconds // TICK_SECONDS + 1) * TICK_SECONDS)
     clock.waited += max(0.0, (min([*due, tick]) - clock.now()).total_seconds())

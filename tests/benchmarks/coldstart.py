@@ -1,4 +1,4 @@
-"""The cold start: a fresh process imports the provisioning handler, laid out as on Lambda, and builds its clients."""
+"""Cold start: a fresh process imports the provisioning handler, laid out as on Lambda, and builds its clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import json, time
 started = time.perf_counter()
 import handler
 ms = (time.perf_counter() - started) * 1000
-with open("/proc/self/status") as status:  # ru_maxrss would be that of the process which started this one
+with open("/proc/self/status") as status:  # ru_maxrss would include the parent process
     mib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 print(json.dumps({"ms": ms, "mib": mib}))
 """
@@ -43,7 +43,7 @@ def figures() -> list[Figure]:
     paths = laid_out("provisioning")
     runs = [_import(paths) for _ in range(RUNS)]
     times, mib = [run["ms"] for run in runs], median(run["mib"] for run in runs)
-    # The fastest: what a busy neighbour adds to a process that only computes says nothing of the code.
+    # The fastest, because other processes only add time that says nothing about the code.
     fastest, reference = min(times), min(reference_ms() for _ in range(RUNS))
     note = (
         f"fastest of {RUNS} processes, median {median(times):.0f} ms; {fastest / reference:.1f} × the reference loop;"
@@ -56,9 +56,9 @@ def figures() -> list[Figure]:
 
 
 def laid_out(concern: str) -> str:
-    """Put a function and the layers together as Lambda does, compiled for the Python at hand; give where modules are.
+    """Lay out a function and its layers as on Lambda, compiled for this Python, and return the module path.
 
-    /var/task and /opt/python they are on Lambda.
+    On Lambda the folders are /var/task and /opt/python.
     """
     layers = build()
     shutil.rmtree(LAID_OUT, ignore_errors=True)

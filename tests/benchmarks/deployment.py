@@ -1,4 +1,4 @@
-"""What is deployed: resources of a region and of a cluster, and what sessions of one cluster may do to another."""
+"""The deployment: resources of a region and of a cluster, and access of one cluster's sessions to other clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.infra.figures import figures as counted
 
 
 def figures() -> list[Figure]:
-    """Synthesise the stacks, count, and ask IAM's rules."""
+    """Synthesise the stacks, count resources, and evaluate IAM policies."""
     found = counted()
     return [
         Figure("stack-resources", found.region_resources, "resources", 90, f"{found.region_alarms} alarms"),
@@ -19,6 +19,6 @@ def figures() -> list[Figure]:
             found.isolation_violations,
             "calls",
             0,
-            "of every role, in the session of one cluster, on the resources of others and without a session",
+            "calls of every role on other clusters' resources, in one cluster's session and without a session",
         ),
     ]

@@ -1,8 +1,8 @@
-"""A drain of 50 nodes with 1,000 pods under budgets of 90 %, told in memory at twice the speed of life.
+"""A drain of 50 nodes with 1,000 pods under budgets of 90 %, simulated in memory at twice real time.
 
-Termination runs as on Lambda, two at a time and each with its threads, the forwarder's own code batches what changes;
-the API server, its controllers, queues and EC2 are played, with the time that each takes. An eviction that finds its
-budget counted anew between reading and writing sleeps as kube-apiserver's does (EvictionsRetry).
+Termination runs as on Lambda, two processes at a time with their threads, and the forwarder's own code batches changes.
+The API server, its controllers, queues and EC2 are simulated with their durations. An eviction whose budget changes
+between its read and its write sleeps as kube-apiserver does (EvictionsRetry).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ Manifest = dict[str, Any]
 NODES_ENDING, APPS, PODS_A_NODE, SPEED = 50, 20, 20, 2.0
 START_SECONDS, STOP_SECONDS, BIND_SECONDS = 8.0, 5.0, 0.4
 BOUGHT_SECONDS = 6.0
-"""From the moment at which provisioning is woken to new nodes that take pods."""
+"""From provisioning's wake-up until new nodes accept pods."""
 COUNT_SECONDS, CALL_SECONDS, BETWEEN_SECONDS = 0.03, 0.01, 0.03
-"""Until a budget's controller has counted a change; of one call; between an eviction's reading and its write."""
+"""Until a budget's controller counts a change; one call; between an eviction's read and its write."""
 RETRY_SECONDS, RETRIES = 0.5, 20
 DENIED_SECONDS = 3.0
 """How long evictions of pods whose name ends in 7 are denied."""
@@ -61,16 +61,16 @@ LONGEST_SECONDS = 250
 
 
 def figures() -> list[Figure]:
-    """Return the drain once."""
+    """Measure one drain."""
     story = Drain()
     seconds = story.told()
     seen = story.seen
     asked = sum(seen[what] for what in ("evicted", "refused", "denied", "repeated"))
     ms = 1000 * story.processor_seconds / max(1, seen["looks"])
     note = (
-        f"{seconds:.1f} s, bound {BOUND_SECONDS:.1f} s; {seen['looks']} looks of {ms:.0f} ms of a processor (without "
-        f"its calls' threads) and {seen['turned away']} turned away; "
-        f"{asked} pods asked for: {seen['evicted']} evicted, {seen['repeated']} that went already, "
+        f"{seconds:.1f} s, bound {BOUND_SECONDS:.1f} s; {seen['looks']} runs of {ms:.0f} ms processor time (without "
+        f"their calls' threads) and {seen['turned away']} turned away; "
+        f"{asked} pod evictions requested: {seen['evicted']} evicted, {seen['repeated']} already leaving, "
         f"{seen['refused']} refused; {seen['slept']} sleeps of {RETRY_SECONDS} s, {seen['calls']} other calls"
     )
     return [
@@ -82,7 +82,7 @@ def figures() -> list[Figure]:
 
 @dataclass(slots=True)
 class Budget:
-    """A PodDisruptionBudget as etcd has it."""
+    """A PodDisruptionBudget as stored in etcd."""
 
     name: str
     allowed: int = ALLOWED
@@ -92,7 +92,7 @@ class Budget:
 
 
 class Drain:
-    """All that takes part: who ends pods and starts others, who counts, who batches, who looks."""
+    """All parts of the simulation: the control plane, the forwarder, termination and EC2."""
 
     def __init__(self) -> None:
         self.clock = LocalClock(SPEED)
@@ -120,7 +120,7 @@ class Drain:
         self._furnish()
 
     def told(self) -> float:
-        """Delete all nodes, and give the seconds until the last is gone."""
+        """Delete all nodes, and return the seconds until the last is gone."""
         threads = [threading.Thread(target=job) for job in (self._live, self._forward, *[self._serve] * 2)]
         for thread in threads:
             thread.start()
@@ -159,7 +159,7 @@ class Drain:
     # Kubernetes
 
     def evict(self, key: str) -> tuple[int, Manifest]:
-        """Answer an eviction as kube-apiserver does, as late as it does."""
+        """Answer an eviction as kube-apiserver does, with its delays."""
         self._call("evictions")
         pod = self.cluster.pods[key]
         budget = self.budgets[pod["metadata"]["labels"]["app"]]
@@ -218,7 +218,7 @@ class Drain:
         self._count(budget)
 
     def _count(self, budget: Budget) -> None:
-        """Let the disruption controller see a change."""
+        """Have the disruption controller count a change."""
         if not budget.is_due:
             budget.is_due = True
             self._after(COUNT_SECONDS, lambda: self._counted(budget))
@@ -236,7 +236,7 @@ class Drain:
         self._world.drop(PODS, self.cluster.pods.pop(key))
 
     def show(self, *names: str) -> None:
-        """Let the forwarder see Nodes and NodeClaims as they are now."""
+        """Show the forwarder Nodes and NodeClaims as they are now."""
         for kind, there in ((NODES, self.cluster.nodes), (NODECLAIMS, self.cluster.nodeclaims)):
             for name in names:
                 if name in there:
@@ -263,12 +263,12 @@ class Drain:
         self.clock.sleep(CALL_SECONDS)
 
     def called(self, call: Call) -> None:
-        """Let a call of the cluster take its time."""
+        """Sleep for the duration of a call to the cluster."""
         self.seen["Events"] += len(call.about) if call.method == "publish" else 0
         self._call()
 
     def _shut_down(self, call: Call) -> None:
-        if call.method == "terminate":  # EC2's event comes by way of interruption
+        if call.method == "terminate":  # EC2's event arrives through interruption
             hint = Hint(builders.CLUSTER, "terminated")
             self._after(0.5, lambda: self._hints.send(Concern.TERMINATION, hint))
 
@@ -280,7 +280,7 @@ class Drain:
                 self._forwarder._tell()
 
     def _serve(self) -> None:
-        """Be one execution environment of termination; no more than one waits for messages at a time."""
+        """Run one execution environment of termination; only one waits for messages at a time."""
         with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
             ports = self._store, self._cloud, self.cluster, self._blobs, self._hints
             run = Termination(builders.CLUSTER, *ports, self.clock.now, spread=pool.map)
@@ -321,7 +321,7 @@ class Queues(FakeHints):
 
 
 class Cluster(FakeCluster):
-    """The API server: evictions are asked for by the adapter that asks a real one."""
+    """The API server, to which evictions go through the real adapter."""
 
     def __init__(self, story: Drain) -> None:
         super().__init__(clock=story.clock.now, raise_before=story.called)
@@ -333,7 +333,7 @@ class Cluster(FakeCluster):
 
 
 class Evictions(ApiServer):
-    """As much of an API server as evictions need."""
+    """The parts of an API server that evictions need."""
 
     def __init__(self, story: Drain) -> None:
         self._story = story

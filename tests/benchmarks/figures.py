@@ -13,7 +13,7 @@ _REFERENCE_STEPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure. `at_most` and `at_least` are the goal; what lies outside does not hold."""
+    """One measured figure. `at_most` and `at_least` are its goals."""
 
     name: str
     value: float
@@ -24,11 +24,11 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Return whether the goal is met."""
+        """Return whether the goals are met."""
         return self.at_least <= self.value <= self.at_most
 
     def to_item(self) -> dict[str, object]:
-        """Write as JSON data."""
+        """Return the figure as JSON data."""
         limits = (("at most", self.at_most), ("at least", self.at_least))
         goals = [f"{which} {limit:,.10g} {self.unit}" for which, limit in limits if not math.isinf(limit)]
         return {
@@ -42,7 +42,7 @@ class Figure:
 
 
 def reference_ms() -> float:
-    """Time a plain loop over a dict: what this machine makes of Python at this moment."""
+    """Return the milliseconds of a plain loop over a dict, the current speed of Python on this machine."""
     started = time.perf_counter()
     sums: dict[int, int] = {}
     for step in range(_REFERENCE_STEPS):
@@ -51,7 +51,7 @@ def reference_ms() -> float:
 
 
 def median_ms(once: Callable[[], float], repeats: int) -> tuple[float, str]:
-    """Return the median of `repeats` measurements (`once` gives ms), and a note that compares it to the reference."""
+    """Return the median of `repeats` measurements (`once` returns ms), and a note that compares it to the reference."""
     references = [reference_ms()]
     times = []
     for _ in range(repeats):

@@ -1,9 +1,9 @@
-"""One process of a function: the processor time of its start with the first run, and of later ones, as JSON.
+"""Measure one process of a function: the processor time of its start with the first run, and of later runs, as JSON.
 
     python -P tests/benchmarks/firstruns.py express other
 
-Looks at the cluster `express`, a few times again, and then at `other`. The environment is the function's, and `handler`
-on the path. Without SESSION_ROLE_ARN the function works for all clusters with its own clients.
+Runs for the cluster `express`, a few times again, and then for `other`. The environment is the function's, and
+`handler` is on the path. Without SESSION_ROLE_ARN, the function uses its own clients for all clusters.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ AGAIN = 5
 
 
 class OwnClients:
-    """As much of a botocore session as functions use, that makes the client of a service once for all clusters."""
+    """The parts of a botocore session that functions use; it creates each service's client once for all clusters."""
 
     def __init__(self) -> None:
         self._session: Any = get_session()
         self._made = cache(self._make)
 
     def create_client(self, service: str, *, region_name: str, config: Any) -> Any:
-        """Return the client of a service; none of STS, which nobody asks but for a session."""
+        """Return a service's client, but None for STS, which is only needed for sessions."""
         return None if service == "sts" else self._made(service, region_name, config)
 
     def get_component(self, name: str) -> Any:
-        """Return what the session has by this name."""
+        """Return a component of the session."""
         return self._session.get_component(name)
 
     def get_credentials(self) -> Any:
-        """Return what requests are signed with."""
+        """Return the credentials for signing requests."""
         return self._session.get_credentials()
 
     def _make(self, service: str, region: str, config: Any) -> Any:
@@ -48,7 +48,7 @@ class OwnClients:
 
 
 def main(first: str, further: str) -> None:
-    """Look at both clusters, and write what that took, in ms of processor time."""
+    """Run for both clusters, and write the processor time in ms."""
     if "SESSION_ROLE_ARN" not in os.environ:
         own = OwnClients()
         parts.set_session(lambda concern, cluster: own)  # noqa: ARG005 the same for all

@@ -1,4 +1,4 @@
-"""A day beside EKS Auto Mode's built-in NodePools: what nodesmith writes to objects that are not its own."""
+"""A day beside EKS Auto Mode's built-in NodePools: writes of nodesmith to objects that are not its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from tests.world import pod_manifest
 
 
 def figures(hours: int = 24) -> list[Figure]:
-    """Live it, and report; then ask for pods that Auto Mode's nodes have room for."""
+    """Simulate a day, then pods that fit on Auto Mode's nodes, and count writes and purchases."""
     world = lived_day(hours)
     writes = world.foreign_writes()
     fitting = SharedWorld({"web-0": pod_manifest("web-0", cpu="2")})
     fitting.live(HOUR / 4)
     bought = len(fitting.cloud.instances)
-    note = f"{len(world.cluster.calls):,} writes in {hours} hours, {len(world.cloud.instances)} instances of ours"
+    note = f"{len(world.cluster.calls):,} writes in {hours} hours, {len(world.cloud.instances)} instances of nodesmith"
     return [
         Figure("foreign-writes", len(writes), "writes", 0, "; ".join(writes[:5]) or note),
-        Figure("foreign-room-bought-for", bought, "instances", 0, "a pod that fits a node of Auto Mode"),
+        Figure(
+            "foreign-room-bought-for", bought, "instances", 0, "for a pod that fits on a node of Auto Mode"
+        ),
     ]

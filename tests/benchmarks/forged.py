@@ -1,4 +1,4 @@
-"""Forged snapshots in, launches out: there must be none, whatever one field of a NodePool or EC2NodeClass says."""
+"""Forged snapshots must launch nothing, whatever a field of a NodePool or EC2NodeClass says."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ TRUE: Document = {
     "nodepools": [builders.nodepool_manifest(limits={"cpu": "100"}, labels={"team": "web"}, weight=1)],
     "nodeclasses": [builders.nodeclass_manifest()],
 }
-"""What the API server has."""
+"""The API server's objects."""
 
 
 def figures(random_forgeries: int = 150) -> list[Figure]:
-    """Show every kind of forgery that there is a name for, and so many random changes of one field."""
+    """Show every named kind of forgery, and `random_forgeries` random changes of one field."""
     forgeries = [*FORGERIES.values(), *_random_forgeries(random_forgeries)]
     launched = sum(_launched(forgery) for forgery in forgeries) + _launched(with_nodeclaim, pods=0)
     note = f"{len(forgeries) + 1} forged snapshots, each for {SHOWN_FOR.seconds} s"
@@ -56,7 +56,7 @@ def _launched(forgery: Forgery, pods: int = 2) -> int:
 
 
 def _random_forgeries(count: int) -> Iterator[Forgery]:
-    """Return changes of one field each that still can be read, and read as something else."""
+    """Yield changes of one field each that can still be parsed, but with a different result."""
     dice = random.Random(SEED)  # noqa: S311
     while count:
         kind = dice.choice(sorted(TRUE))
@@ -70,7 +70,7 @@ def _random_forgeries(count: int) -> Iterator[Forgery]:
 
 
 def _content(kind: str, document: Document) -> str:
-    """Return the content hash of the first object of a kind; empty where it cannot be read."""
+    """Return the content hash of the only object of a kind; "" if it cannot be parsed."""
     (manifest,) = document[kind]
     read = parse_nodepool(manifest).value if kind == "nodepools" else parse_nodeclass(manifest).value
     return read.content if read is not None else ""
@@ -82,7 +82,7 @@ def _paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def _change(document: Document, kind: str, path: tuple[Any, ...], value: Any) -> None:
-    """Set one field of the spec of all objects of a kind."""
+    """Set one field of the spec in all objects of a kind."""
     for manifest in document[kind]:
         at: Any = manifest["spec"]
         for key in path[:-1]:

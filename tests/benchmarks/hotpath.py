@@ -1,4 +1,4 @@
-"""The hot path: an SQS message in, CreateFleet requests out, all in our own code on in-memory ports."""
+"""The hot path from an event to CreateFleet requests, in nodesmith's own code on in-memory ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVENT = f'{{"messages":[{{"cluster":"{builders.CLUSTER}","why":"pods pending"}}
 
 
 class StampedCloud(FakeCloud):
-    """Notes when the last CreateFleet request was written, as boto3 would be given it."""
+    """Records when the last CreateFleet request was built, as boto3 would get it."""
 
     asked_at = 0.0
     requests = 0
@@ -39,12 +39,12 @@ class StampedCloud(FakeCloud):
 
 
 class WritingStore(FakeStore):
-    """Writes claims as DynamoDB's adapter does, and leaves reading them back to the next load."""
+    """Serialises claims as DynamoDB's adapter does, and does not parse them again."""
 
     def commit(
         self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
     ) -> None:
-        assert move is None, "moves are no part of the hot path"
+        assert move is None, "moves are not part of the hot path"
         for claim in claims:
             json.dumps(to_item(claim))
             self.claims[claim.name] = replace(claim, revision=1)
@@ -53,12 +53,12 @@ class WritingStore(FakeStore):
 
 
 def plain_pods() -> dict[str, Manifest]:
-    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, wherever they come to be."""
+    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, without constraints."""
     return {f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi") for n in range(20)}
 
 
 def express_pods() -> dict[str, Manifest]:
-    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, spread over zones as far as may be."""
+    """Return 20 pods of one Deployment, 1 cpu and 64Mi each, with a preferred spread over zones."""
     spread = builders.spread(hard=False)
     return {
         f"web-{n}": pod_manifest(f"web-{n}", "1", "64Mi", topologySpreadConstraints=spread) for n in range(20)
@@ -66,7 +66,7 @@ def express_pods() -> dict[str, Manifest]:
 
 
 def mixed_pods(count: int = 1000, shapes: int = 20) -> dict[str, Manifest]:
-    """Return pods of 20 Deployments: 0.1 to 2 cpu, 128Mi to 4Gi, every third spread over zones, half of those hard."""
+    """Return pods of 20 Deployments: 0.1 to 2 cpu, 128Mi to 4Gi; a third with a zone spread, half of these required."""
     found: dict[str, Manifest] = {}
     for number in range(count):
         app = number % shapes
@@ -81,7 +81,7 @@ def mixed_pods(count: int = 1000, shapes: int = 20) -> dict[str, Manifest]:
 
 
 def figures() -> list[Figure]:
-    """Measure both sizes; of the small one also what has nothing to choose."""
+    """Measure a small and a large problem, and a small one without any choice."""
     return [
         _figure("hot-path-one-shape-ms", plain_pods(), 20),
         _figure("hot-path-20-ms", express_pods(), 50),
@@ -111,6 +111,6 @@ def _figure(name: str, pods: dict[str, Manifest], at_most: float) -> Figure:
         )
         return (cloud.asked_at - started) * 1000
 
-    once()  # warm: the catalogue is read and resolved
+    once()  # warm up: the catalogue is read and resolved
     middle, note = median_ms(once, REPEATS)
     return Figure(name, middle, "ms", at_most, f"{quality}; {note}")

@@ -1,4 +1,4 @@
-"""A month of a cluster in which nothing changes: invocations of all functions, and what they cost."""
+"""A month of a cluster in which nothing changes: invocations of all functions, and their cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BILLED_NODES, BILLED_HOURS = 50, 24
 
 
 def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
-    """Count them. The goal is what dispatch has look in any case: nothing is due, and no function wakes another."""
+    """Count invocations. The goal is the number of ticks: nothing else is due, and no function wakes another."""
     world = IdleWorld(nodes, PODS_A_NODE, consolidateAfter="30s")
     lived(world, hours)
     runs = invocations_a_month(world, hours)
@@ -29,7 +29,7 @@ def figures(nodes: int = NODES, hours: int = HOURS) -> list[Figure]:
 
 
 def idle_bills(nodes: int, hours: int) -> tuple[Mapping[str, float], ...]:
-    """Return USD a month by service: of a region, and what its first idle cluster and each further one adds."""
+    """Return USD a month by service: of a region, and what its first idle cluster and each further one add."""
     fleet = Fleet(nodes)
     fleet.observe()
     fleet.live(timedelta(hours=1))
@@ -39,13 +39,13 @@ def idle_bills(nodes: int, hours: int) -> tuple[Mapping[str, float], ...]:
 
 
 def _bill(nodes: int, hours: int) -> list[Figure]:
-    """Return what a region with one idle cluster costs a month, and what each further one adds."""
+    """Return the monthly cost of a region with one idle cluster, and what each further cluster adds."""
     region, first, further = idle_bills(nodes, hours)
 
     def figure(name: str, bill: Mapping[str, float], goal: float) -> Figure:
         parts = ", ".join(f"{service} {usd:.3f}" for service, usd in bill.items())
         return Figure(
-            name, sum(bill.values()), "USD a month", goal, f"{nodes} nodes, {hours} h lived; {parts}"
+            name, sum(bill.values()), "USD a month", goal, f"{nodes} nodes, {hours} h simulated; {parts}"
         )
 
     return [

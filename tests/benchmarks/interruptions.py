@@ -1,4 +1,4 @@
-"""Interruptions lived through, with troubles and in storms: who survives them, and what pods wait for meanwhile."""
+"""Simulated interruptions, single with faults and in storms: which pods survive, and how long pods are pending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORMS = 3
 
 
 def figures(runs: int = RUNS, storms: int = STORMS, sample: int = 0) -> list[Figure]:
-    """Live through single interruptions with troubles, through storms in either order, and through crashes.
+    """Simulate single interruptions with faults, storms in either order, and crashes.
 
     Functions are killed at every boundary, or at about `sample` of them.
     """
@@ -21,11 +21,11 @@ def figures(runs: int = RUNS, storms: int = STORMS, sample: int = 0) -> list[Fig
 
 
 def _survival(lived: Sequence[Survival]) -> list[Figure]:
-    """Return how often all pods ran elsewhere when EC2 took the instance, and what was bought twice."""
+    """Return how often all pods ran elsewhere when EC2 reclaimed the instance, and what was bought twice."""
     lost = Counter(str(each.trouble) for each in lived if not each.replaced)
     share = sum(each.replaced for each in lived) / len(lived)
     twice = [max(0, each.bought - 1) for each in lived]
-    drawn = "five empty pools, CreateFleet throttled and the API server away for 30 s, alone and together"
+    drawn = "five empty pools, CreateFleet throttled and the API server down for 30 s, alone and together"
     note = f"{len(lived)} seeded runs; {drawn}; lost: {dict(lost) or 'none'}"
     return [
         Figure("simulated-survival-share", share, "", note=note, at_least=0.99),
@@ -34,18 +34,20 @@ def _survival(lived: Sequence[Survival]) -> list[Figure]:
 
 
 def _storms(count: int) -> list[Figure]:
-    """Compare both orders: the replacement first, and Karpenter's."""
+    """Compare both orders: replacement first, and deletion first as in Karpenter."""
     ours = [storm(seed, delete_first=False) for seed in range(count)]
     theirs = [storm(seed, delete_first=True) for seed in range(count)]
     waited, would_wait = (sum(each.pending_pod_seconds for each in lived) for lived in (ours, theirs))
     killed, would_kill = ([pod for each in lived for pod in each.killed] for lived in (ours, theirs))
     early = [pod for each in ours for pod in each.early]
     what = f"{count} × 10 of 30 nodes at once, {APPS} apps of 30 pods guarded at 80 %, grace 10 to 60 s"
-    note = f"{waited:,.0f} pod-seconds against {would_wait:,.0f} where nodes are deleted first"
+    note = f"{waited:,.0f} pod-seconds compared with {would_wait:,.0f} if nodes are deleted first"
     return [
         Figure("interruption-pending-ratio", waited / would_wait, "", 0.25, f"{what}; {note}"),
-        Figure("killed-without-grace", len(killed), "pods", 0, f"{len(would_kill)} where nodes go first"),
-        Figure("forced-early", len(early), "pods", 0, "; ".join(early[:3]) or "against their budgets"),
+        Figure(
+            "killed-without-grace", len(killed), "pods", 0, f"{len(would_kill)} if nodes are deleted first"
+        ),
+        Figure("forced-early", len(early), "pods", 0, "; ".join(early[:3]) or "against PodDisruptionBudgets"),
         Figure("storm-left-over", sum(len(each.left_over) for each in ours), "objects", 0),
     ]
 
@@ -54,5 +56,5 @@ def _crashes(sample: int) -> Figure:
     points, broken = killed_everywhere(sample)
     note = "; ".join(f"at {moment}: {found[0]}" for moment, found in sorted(broken.items())[:3])
     return Figure(
-        "interruption-crash-violations", len(broken), "crashes", 0, note or f"of {points}, one each"
+        "interruption-crash-violations", len(broken), "crashes", 0, note or f"of {points} single crashes"
     )

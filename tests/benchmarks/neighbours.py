@@ -1,23 +1,23 @@
-"""One cluster storms, 49 others of the same brain get a few pods each: how much longer do those wait for CreateFleet?
+"""How much longer do pods of 49 clusters wait for CreateFleet while a 50th cluster of the same region has a storm?
 
-The storm: 200 Spot notices at once, 5,000 pending pods of 20 Deployments, and for two minutes whatever the forwarder
-of such a cluster sends at the most (`forwarder/nodesmith_forwarder/windows.py`). Each node takes a CreateFleet call of
-its own, as where no two are alike. (Equal ones share a call, and then EC2 does not notice the storm.) Meanwhile each
-other cluster gets 20 pods, one cluster after the other, at moments drawn from a seed. What is measured is the time from
-there to the answer of the last CreateFleet call that a pod of these needs. The same is told without the storm, with the
-same moments, and the ratio of both is given.
+The storm: 200 Spot notices at once, 5,000 pending pods of 20 Deployments, and for two minutes the maximum that the
+forwarder of such a cluster sends (`forwarder/nodesmith_forwarder/windows.py`). Each node needs its own CreateFleet
+call, as if no two were alike. (Equal nodes share a call, and then EC2 hardly notices the storm.) Meanwhile each other
+cluster gets 20 pods, one cluster after another, at moments drawn from a seed. The measured time is from that moment to
+the answer of the last CreateFleet call that one of these pods needs. The simulation is repeated without the storm at
+the same moments, and the figure is the ratio.
 
-Provisioning, interruption and routing are the product's own, down to EC2's client; the rest is modelled. What clusters
-share:
+Provisioning, interruption and routing are nodesmith's own, down to EC2's client. The rest is modelled. Clusters share:
 
 - Lambda's concurrency of the account: 50, as some new accounts have, and 1,000, the default (Lambda Developer Guide,
-  "Lambda quotas"). An event that finds none left is tried again after 1, 2, 4 ... seconds. The worse one counts.
-- EC2's token buckets, one for each action (`nodesmith_cli.local.cloud.strict.ec2buckets`): CreateFleet 50 calls and 5
-  more a second, and 1,000 instances and 2 more a second; DescribeInstances 100 and 20.
-- DynamoDB, S3 and SQS limit nothing here. They, EC2 and Lambda take as long as stated below, which is what the other
-  benchmarks take (`bursts`). A run's environment that is not there starts in 0.6 to 1.0 s (`coldstart`).
+  "Lambda quotas"). An event without free concurrency is retried after 1, 2, 4 ... seconds. The worse result counts.
+- EC2's token buckets, one per action (`nodesmith_cli.local.cloud.strict.ec2buckets`): CreateFleet 50 calls and 5 more a
+  second, and 1,000 instances and 2 more a second; DescribeInstances 100 and 20.
+- DynamoDB, S3 and SQS have no limits here. They, EC2 and Lambda take the durations below, which are those of the other
+  benchmarks (`bursts`). A missing execution environment starts in 0.6 to 1.0 s (`coldstart`).
 
-Runs of other concerns take as long as stated below. Ticks are left out: they are the same in both.
+Runs of other concerns take the durations below. Ticks are omitted, because they are the same with and without the
+storm.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ NOTICES, NODES, PODS, DEPLOYMENTS = 200, 250, 5000, 20
 CONCURRENCY = (50, 1000)
 BEGIN_SECONDS, STORM_SECONDS, PATIENCE_SECONDS = 5.0, 120.0, 300.0
 GATHER_SECONDS = 1.0
-"""From pods that pend to the forwarder's hint."""
+"""From pending pods to the forwarder's hint."""
 RENEWAL_SECONDS = 30.0
-"""After which the forwarder renews the hint while pods pend."""
+"""After which the forwarder renews the hint while pods are pending."""
 OBJECT_SECONDS, SEND_SECONDS, ITEM_SECONDS, SESSION_SECONDS = 0.03, 0.02, 0.01, 0.1
-"""Of a call of S3; of Lambda's or SQS's; of DynamoDB's for one item; until a run has a cluster's session."""
+"""Duration of a call of S3; of Lambda or SQS; of DynamoDB for one item; until a run has a cluster's session."""
 EVERY_SECONDS = {
     Concern.PROVISIONING: 10.0,
     Concern.LIFECYCLE: 2.0,
     Concern.TERMINATION: 0.5,
     Concern.DISRUPTION: 5.0,
 }
-"""How often the forwarder sends a hint while everything changes all the time."""
+"""How often the forwarder sends a hint while everything keeps changing."""
 RUN_SECONDS = {
     Concern.LIFECYCLE: 1.5,
     Concern.TERMINATION: 3.0,
@@ -85,7 +85,7 @@ RUN_SECONDS = {
     Concern.READINESS: 1.0,
 }
 TURNED_AWAY_SECONDS = 0.05
-"""What a run of termination takes while another has the turn."""
+"""Duration of a run of termination while another holds the lock."""
 _STORE_SECONDS = {"load": LOAD_SECONDS, "commit": COMMIT_SECONDS, "save": SAVE_SECONDS}
 _WHOLE_CPU_MIB = 1769
 _SPECS = {each.name: each for each in CLUSTER_CONCERNS}
@@ -97,19 +97,19 @@ def _at_once(seconds: float) -> None:
 
 
 class SharedEc2(Ec2):
-    """EC2's calls of one cluster's launches. The buckets are the account's; `asked_at` says when each was answered."""
+    """EC2's calls of one cluster's launches. The buckets are the account's. `asked_at` is when each was answered."""
 
     def __init__(self, kernel: Kernel, buckets: Ec2Buckets) -> None:
         super().__init__(kernel, buckets.bucket("CreateFleet", MUTATING))  # type: ignore[arg-type]
         self._kernel, self._buckets = kernel, buckets
 
     def create_launch_template(self, **asked: Any) -> dict[str, Any]:
-        """Make a template."""
+        """Create a launch template."""
         self._ask("CreateLaunchTemplate", asked, CALL_SECONDS)
         return {}
 
     def create_fleet(self, **asked: Any) -> dict[str, Any]:
-        """Launch all that is asked for, in the first pool."""
+        """Launch the whole capacity in the first pool."""
         self._ask("CreateFleet", asked, CALL_SECONDS)
         token = asked["ClientToken"]
         if token not in self.answers:
@@ -117,7 +117,7 @@ class SharedEc2(Ec2):
         return self.answers[token]
 
     def paginate(self, Filters: Sequence[Mapping[str, Any]], **_: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
-        """Find instances by the values of tags."""
+        """Yield instances by the values of tags."""
         self._ask("DescribeInstances", {"Filters": Filters}, REFUSAL_SECONDS)
         yield self.shown(Filters)
 
@@ -134,7 +134,7 @@ class SharedEc2(Ec2):
 
 
 class SharedCloud(AwsCloud):
-    """A cluster's EC2, which announces nothing."""
+    """A cluster's EC2 without scheduled events."""
 
     def __init__(self, kernel: Kernel, ec2: SharedEc2) -> None:
         settings = Settings(cluster_name=builders.CLUSTER, region=builders.REGION)
@@ -142,14 +142,14 @@ class SharedCloud(AwsCloud):
         self._kernel = kernel
 
     def notices(self, *_: Any) -> list[Notice]:
-        """Say that EC2 takes nothing."""
+        """Return no notices."""
         self._kernel.wait(REFUSAL_SECONDS)
         return []
 
 
 @dataclass(slots=True)
 class SharedBlobs(FakeBlobs):
-    """A bucket whose calls take their time."""
+    """A bucket whose calls take time."""
 
     wait: Callable[[float], None] = _at_once
 
@@ -163,7 +163,7 @@ class SharedBlobs(FakeBlobs):
 
 
 class Cluster:
-    """One of the clusters that the brain serves: what its functions work with, and whom it wakes."""
+    """One of the region's clusters: its functions' ports, and their invocations."""
 
     def __init__(self, kernel: Kernel, lambda_: Lambda, buckets: Ec2Buckets, world: World) -> None:
         self._kernel, self._lambda, self.world = kernel, lambda_, world
@@ -176,12 +176,12 @@ class Cluster:
         world.notices.raise_before = lambda _: kernel.wait(ITEM_SECONDS)
 
     def show(self) -> None:
-        """Let the forwarder write the snapshot."""
+        """Have the forwarder write the snapshot."""
         self.world.now = self._kernel.now()
         self.world.observe()
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
-        """Send a hint of one of the cluster's functions, or of routing."""
+        """Send a hint from one of the cluster's functions, or from routing."""
         self._kernel.wait(SEND_SECONDS)
         self.wake(concern, hint.attempt, delay_seconds)
 
@@ -195,7 +195,7 @@ class Cluster:
         self._lambda.invoke(concern, lambda: self._serve(concern, attempt), spec.timeout_seconds, share)
 
     def notify(self, event: str) -> None:
-        """Let EventBridge invoke routing."""
+        """Have EventBridge invoke routing."""
         share = max(1.0, _WHOLE_CPU_MIB / ROUTING_MEMORY_MIB)
         self._lambda.invoke("routing", lambda: self._route(event), ROUTING_TIMEOUT_SECONDS, share)
 
@@ -205,7 +205,7 @@ class Cluster:
         route(Routing(known, self.world.notices, known, self, self._kernel.now), event, builders.ACCOUNT)
 
     def _serve(self, concern: Concern, attempt: int) -> None:
-        """Run once as the handler does, and have what failed tried again."""
+        """Run once as the handler does, and retry failures."""
         self._kernel.wait(SESSION_SECONDS)
         try:
             again = self._run(concern)
@@ -239,7 +239,7 @@ class Cluster:
         return False
 
     def _provision(self) -> Outcome:
-        """Let a process provision: the one that has done it last of those that are idle."""
+        """Provision in the idle process that was used last."""
         repeats = self._repeats.pop() if self._repeats else Repeats()
         plain = self.world.provisioning(stopwatch=lambda: self._kernel.seconds)
         run = replace(plain, cloud=self._cloud, blobs=self._blobs, hints=self, clock=self._kernel.now)
@@ -249,7 +249,7 @@ class Cluster:
             self._repeats.append(repeats)
 
     def answered_seconds(self, pods: Collection[str]) -> float:
-        """Return when EC2 has answered for the last of these pods; infinity where it has not for one."""
+        """Return when EC2 had answered for the last of these pods; infinity if it has not for one of them."""
         answered = {
             pod: self.ec2.asked_at[claim.instance_id]
             for claim in self.world.store.claims.values()
@@ -261,18 +261,18 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """What one telling came to: how long each neighbour waited, and what the region did meanwhile."""
+    """The result of one simulation: how long each neighbour waited, and what the region did."""
 
     waits: list[float]
     region: Lambda
     calls: int
     throttled: int
     stormed: int
-    """NodeClaims that the storm's cluster has launched"""
+    """The number of instances that the stormy cluster launched."""
 
 
 def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
-    """Tell two minutes with or without the storm."""
+    """Simulate two minutes with or without the storm."""
     kernel, dice = Kernel(), Random(seed)  # noqa: S311
     lambda_ = Lambda(kernel, concurrency, Random(seed))  # noqa: S311
     buckets = Ec2Buckets(kernel.now)
@@ -284,9 +284,7 @@ def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
     gc.collect()
     gc.disable()
     try:
-        with patch(
-            "nodesmith.launcheffects.shared", list
-        ):  # each node by a call of its own, the most that it may take
+        with patch("nodesmith.launcheffects.shared", list):  # one call per node, the maximum
             kernel.run(PATIENCE_SECONDS)
     finally:
         gc.enable()
@@ -298,7 +296,7 @@ def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
 
 
 def _ask(kernel: Kernel, cluster: Cluster) -> None:
-    """Be a neighbour's forwarder, whose pods pend from now on."""
+    """Act as the forwarder of a neighbour whose pods are pending from now on."""
     kernel.wait(GATHER_SECONDS)
     while kernel.seconds < PATIENCE_SECONDS:
         cluster.show()
@@ -310,7 +308,7 @@ def _ask(kernel: Kernel, cluster: Cluster) -> None:
 
 
 def _stormy(kernel: Kernel, lambda_: Lambda, buckets: Ec2Buckets) -> Cluster:
-    """Make the cluster that storms."""
+    """Return the stormy cluster."""
     world, claims = running(NODES)
     for name, pod in mixed_pods(PODS, DEPLOYMENTS).items():
         world.cluster.pods[f"default/{name}"] = pod
@@ -328,7 +326,7 @@ def _notify(cluster: Cluster, event: str) -> None:
 
 
 def _repeat(kernel: Kernel, cluster: Cluster, concern: Concern, seconds: float) -> None:
-    """Be the stormy cluster's forwarder, for one concern."""
+    """Act as the stormy cluster's forwarder for one concern."""
     while kernel.seconds < BEGIN_SECONDS + STORM_SECONDS:
         if concern is Concern.PROVISIONING:
             cluster.show()
@@ -338,8 +336,8 @@ def _repeat(kernel: Kernel, cluster: Cluster, concern: Concern, seconds: float) 
 
 
 def figures(seeds: int = SEEDS) -> list[Figure]:
-    """Tell it for each size of an account; the worse is the figure."""
-    told(0, max(CONCURRENCY), storms=False)  # warm: the catalogue is read and resolved
+    """Simulate each concurrency of an account, and return the worse ratio."""
+    told(0, max(CONCURRENCY), storms=False)  # warm up: the catalogue is read and resolved
     found = [_ratio(concurrency, seeds) for concurrency in CONCURRENCY]
     note = "; ".join(note for _, note in found)
     return [Figure("noisy-neighbour-p99-ratio", max(ratio for ratio, _ in found), "", 1.5, note)]
@@ -354,9 +352,9 @@ def _ratio(concurrency: int, seeds: int) -> tuple[float, str]:
         n for each in stormy for what, n in each.region.seen.items() if what.endswith("throttled")
     )
     note = (
-        f"of {concurrency} at once: {noisy:.1f} s against {quiet:.1f} s, at most {most} runs at once, "
-        f"{throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} calls of "
-        f"{sum(each.calls for each in stormy)} by EC2, {sum(each.stormed for each in stormy)} nodes for the storm"
+        f"concurrency {concurrency}: {noisy:.1f} s with the storm, {quiet:.1f} s without, at most {most} runs at once, "
+        f"{throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} of "
+        f"{sum(each.calls for each in stormy)} calls by EC2, {sum(each.stormed for each in stormy)} nodes for the storm"
     )
     return noisy / quiet, note
 

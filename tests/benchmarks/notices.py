@@ -1,4 +1,4 @@
-"""Warnings in, CreateFleet requests out: our own time, routing's included, warm, on in-memory ports."""
+"""From notices to CreateFleet requests: warm processor time of nodesmith's code, with routing, on in-memory ports."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.world import World, pod_manifest
 
 PODS_A_NODE = 10
 BATCH = 100
-"""Notices that are there when a run begins"""
+"""Notices that are pending when a run starts."""
 _TYPE = "m5.xlarge"
 
 
 def figures() -> list[Figure]:
-    """Measure one warning in a cluster of 30 nodes, and 200 in one of 250, run by run."""
+    """Measure one notice in a cluster of 30 nodes, and 200 notices in one of 250, run by run."""
     return [
         _figure("notice-to-launch-ms", nodes=30, warned=1, at_most=60, repeats=20),
         _figure("notices-200-last-ms", nodes=250, warned=200, at_most=2000, repeats=3),
@@ -54,17 +54,17 @@ def _figure(name: str, nodes: int, warned: int, at_most: float, repeats: int) ->
             done = time.perf_counter() if start + BATCH < warned else cloud.asked_at
             spent += done - started
             launched += report.counts["NodeClaimsLaunched"]
-        assert launched, "nothing was bought, so nothing is measured"
+        assert launched, "nothing was bought, so there is nothing to measure"
         quality = f"{warned} of {nodes} nodes with {PODS_A_NODE} pods each, {launched} bought"
         return spent * 1000
 
-    once()  # warm: the catalogue is read and resolved
+    once()  # warm up: the catalogue is read and resolved
     middle, note = median_ms(once, repeats)
     return Figure(name, middle, "ms", at_most, f"{quality}; {note}")
 
 
 def _routed(events: Sequence[str], claims: Sequence[NodeClaim], world: World) -> float:
-    """Route events, as the region's function does; give the seconds that it took."""
+    """Route events as the region's function does, and return the seconds that it took."""
     known = FakeRoutes(lambda: claims, list)
     routing = Routing(known, world.notices, known, world.hints, world.clock)
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Random clusters whose Nodes others hold: how often an observer counts more disrupted than the budget allows."""
+"""Random clusters whose Nodes have foreign finalizers: how often do more Nodes than the budget look disrupted?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ CLUSTERS = 1000
 
 
 def figures(clusters: int = CLUSTERS) -> list[Figure]:
-    """Live through disruption in so many clusters, and count."""
+    """Simulate disruption in this many clusters, and count overruns."""
     lived = [observed(seed) for seed in range(clusters)]
     overrun = [f"cluster {seed}: {w.overruns[0]}" for seed, w in enumerate(lived) if w.overruns]
     ended = sum(len(w.cloud.instances) - len(w.cloud.alive()) for w in lived)
     held, most = sum(w.held_nodes for w in lived), max(w.most for w in lived)
     note = (
         f"{clusters} clusters of 2 to 10 nodes, {LIFE.seconds // 60} minutes each; {ended:,} nodes ended, {held:,}"
-        f" of them held by another controller; {most} disrupted at once at the most"
+        f" of them held by another controller; at most {most} disrupted at once"
     )
     overruns = sum(len(w.overruns) for w in lived)
     return [Figure("budget-overruns", overruns, "overruns", 0, "; ".join(overrun[:3]) or note)]

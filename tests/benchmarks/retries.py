@@ -1,4 +1,4 @@
-"""How functions are woken again: drains that Lambda might take for loops, notices whose first attempts fail."""
+"""Retries of functions: drains that Lambda might take for recursive loops, and notices whose first attempts fail."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ DIED: tuple[Attempt, ...] = ("dies", "dies in CreateFleet")
 
 
 def figures() -> list[Figure]:
-    """Measure by the clock of the small world, whose steps take five seconds."""
+    """Measure with the clock of the simulation, which advances in steps of five seconds."""
     allowed, terminated = long_drain(), long_drain("Terminate")
     stall, stall_before = (longest_stall(world).total_seconds() for world in (allowed, terminated))
     note = (
-        f"{DRAIN.total_seconds() / 60:.0f} minutes, {len(allowed.looks)} looks; where Lambda ends loops "
+        f"{DRAIN.total_seconds() / 60:.0f} minutes, {len(allowed.looks)} runs; if Lambda terminates loops "
         f"{stall_before:.0f} s, {len(terminated.dropped)} messages dropped"
     )
     return [
@@ -28,4 +28,6 @@ def figures() -> list[Figure]:
 def _retried(name: str, attempts: tuple[Attempt, ...], at_most: float) -> Figure:
     took = {attempt: RetriedWorld(attempt).replaced_after().total_seconds() for attempt in attempts}
     told = ", ".join(f"an attempt {attempt}: {seconds:.0f} s" for attempt, seconds in took.items())
-    return Figure(name, max(took.values()), "s", at_most, f"without ticks, {FAILED} attempts; {told}")
+    return Figure(
+        name, max(took.values()), "s", at_most, f"without ticks, after {FAILED} failed attempts; {told}"
+    )

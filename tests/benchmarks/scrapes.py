@@ -1,4 +1,4 @@
-"""What Prometheus asks of the forwarder of 500 nodes and 5,000 pods: time, size, and memory for what may be bought."""
+"""The forwarder's metrics with 500 nodes and 5,000 pods: time and size of a scrape, and memory for offerings."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _MIB = 2**20
 
 
 class Clock:
-    """Stands still."""
+    """A clock that stands still."""
 
     def now(self) -> datetime:
         """Return the time."""
         return builders.NOW
 
     def wall_seconds(self, seconds: float) -> float:
-        """Return as many."""
+        """Return the same number of seconds."""
         return seconds
 
 
 def figures() -> list[Figure]:
-    """Measure answers, with a NodePool that allows every type of the largest region."""
+    """Measure scrapes, with a NodePool that allows every type of the largest region."""
     made = cluster(MOST_NODES, MOST_PODS, DEPLOYMENTS)
     world = World(Clock(), Pace())
     world.put(NODES, made["nodes"])
@@ -66,7 +66,7 @@ def figures() -> list[Figure]:
         Figure("scrape-500-ms", middle, "ms", 600, note),
         Figure("scrape-500-mb", len(text) / 1e6, "MB", 10, f"{text.count(chr(10))} lines"),
         Figure("offerings-kept-mib", kept, "MiB", 8, f"{samples} lines"),
-        Figure("offerings-peak-mib", peak, "MiB", 25, "while they are read anew"),
+        Figure("offerings-peak-mib", peak, "MiB", 25, "while they are read again"),
     ]
 
 

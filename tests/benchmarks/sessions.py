@@ -1,8 +1,8 @@
-"""What it takes of a processor that a function works for each cluster under a session of its own.
+"""The processor time that a function's separate session for each cluster costs.
 
-Fresh processes of provisioning, laid out as on Lambda, look at clusters without pods: with sessions, and in turn as if
-the function's own clients served all clusters. AWS is the local one behind TLS, for a client of STS also has to read
-the CAs and to shake hands.
+Fresh processes of provisioning, laid out as on Lambda, run for clusters without pods: with sessions, and alternately
+with the function's own clients for all clusters. AWS is the local one behind TLS, because an STS client also has to
+load the CAs and do a TLS handshake.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ CLUSTERS = ("express", "other")
 REGION = "us-east-1"
 WITH, WITHOUT = "with sessions", "without"
 _API_SERVER = Endpoint("http://127.0.0.1:1", "")
-"""Provisioning never asks it."""
+"""Provisioning never calls it."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """Processor time in ms of the processes of one kind, and what each has asked of STS."""
+    """Processor time in ms of the processes of one kind, and each one's number of sessions from STS."""
 
     start: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Measured:
 
 
 def figures(runs: int = RUNS) -> list[Figure]:
-    """Measure processes of both kinds in turn."""
+    """Measure processes of both kinds alternately."""
     path = laid_out(Concern.PROVISIONING)
     found = {WITH: Measured(), WITHOUT: Measured()}
     with _aws() as environment:
@@ -76,16 +76,16 @@ def figures(runs: int = RUNS) -> list[Figure]:
             max(found[WITH].asked) - len(CLUSTERS),
             "calls",
             0,
-            f"of STS in {firstruns.AGAIN} runs that find their session there",
-            at_least=0,  # each cluster has begun one
+            f"to STS in {firstruns.AGAIN} runs with an existing session",
+            at_least=0,  # each cluster has started one session
         ),
         Figure(
             "session-calls-hourly",
             hourly,
             "AssumeRole calls an hour",
             1.4,
-            f"of a process for a cluster that it looks at every minute of a day; {hourly * len(TICK_MINUTES):.0f} "
-            f"of a cluster's {len(TICK_MINUTES)} concerns, where each has one process",
+            f"by a process for a cluster with a run every minute for a day; {hourly * len(TICK_MINUTES):.0f} "
+            f"by a cluster's {len(TICK_MINUTES)} concerns with one process each",
         ),
     ]
 
@@ -97,7 +97,7 @@ def _added(
     at_most: float,
     reference: float,
 ) -> Figure:
-    """Give what sessions add to the fastest: what a busy neighbour adds to it says nothing of the code."""
+    """Return what sessions add to the fastest time; other processes only add time that says nothing about the code."""
     by_kind = {kind: times(measured) for kind, measured in found.items()}
     with_it, without = min(by_kind[WITH]), min(by_kind[WITHOUT])
     told = ", ".join(f"{min(ms):.1f} ms {kind} (median {median(ms):.1f})" for kind, ms in by_kind.items())
@@ -127,13 +127,13 @@ def _measure(environment: Mapping[str, str], measured: Measured, *, sessions: bo
 
 
 def _begun() -> int:
-    """Return how many sessions STS has given."""
+    """Return how many sessions STS has started."""
     return len(sts_backends[ACCOUNT_ID]["aws"].assumed_roles)
 
 
 @contextmanager
 def _aws() -> Iterator[dict[str, str]]:
-    """Give the environment of functions of a region with two clusters that have no pods."""
+    """Yield the environment of the functions of a region with two clusters without pods."""
     with (
         LocalAws(REGION, cluster=CLUSTERS[0], endpoint=_API_SERVER) as aws,
         tempfile.TemporaryDirectory() as folder,
@@ -157,9 +157,9 @@ def _aws() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _behind_tls(url: str, folder: Path) -> Iterator[dict[str, str]]:
-    """Serve what speaks plain HTTP over TLS as well; give the variables by which an AWS SDK goes there.
+    """Serve a plain HTTP server over TLS as well, and yield the variables that lead an AWS SDK there.
 
-    The CA that has to be believed stands behind all those that botocore brings along.
+    The CA to trust comes after all CAs that botocore ships.
     """
     signer, port = authority("benchmark"), int(url.rpartition(":")[2])
     context = server_context(signer, folder)
@@ -175,7 +175,7 @@ def _behind_tls(url: str, folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _accept(server: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    with suppress(OSError):  # it is closed
+    with suppress(OSError):  # the server is closed
         while True:
             client, _ = server.accept()
             Thread(target=_relay, args=(client, context, port), daemon=True).start()
@@ -183,7 +183,7 @@ def _accept(server: socket.socket, context: ssl.SSLContext, port: int) -> None:
 
 def _relay(client: socket.socket, context: ssl.SSLContext, port: int) -> None:
     with (
-        suppress(OSError),  # a process that ends says no farewell
+        suppress(OSError),  # a process that ends does not close the connection
         context.wrap_socket(client, server_side=True) as outside,
         socket.create_connection(("127.0.0.1", port)) as inside,
     ):

@@ -1,7 +1,7 @@
-"""A region that clusters share, as a discrete-event simulation: Lambda's concurrency, one delayed queue, EC2's buckets.
+"""A discrete-event simulation of a region that clusters share: Lambda's concurrency, a delayed queue, EC2's buckets.
 
-Every run is a thread of its own, and one of them runs at a time. Where a run waits for a call the time of the
-simulation goes on; what it computes takes as long there as the processor took for it here.
+Every run is a thread of its own, and only one thread runs at a time. While a run waits for a call, simulated time
+advances. Computation takes as long in the simulation as the processor takes for it here.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from tests import builders
 from tests.world import Killed
 
 START_SECONDS = (0.6, 1.0)
-"""From an invocation that finds no idle environment to its handler, see `tests.benchmarks.coldstart`."""
+"""From an invocation without an idle environment to its handler, see `tests.benchmarks.coldstart`."""
 KEPT_SECONDS = 600
-"""How long Lambda is taken to keep an idle environment."""
+"""How long Lambda is assumed to keep an idle environment."""
 INVOKE_SECONDS = 0.03
-"""From an event that Lambda has accepted to a function that runs."""
+"""From an event that Lambda has accepted to its function's start."""
 LONGEST_BACKOFF_SECONDS = 300
-"""Lambda tries a throttled event again after 1, 2, 4 ... seconds (Lambda Developer Guide, invocation-async)."""
+"""Lambda retries a throttled event after 1, 2, 4 ... seconds (Lambda Developer Guide, invocation-async)."""
 REINVOKED_SECONDS = 60
-"""Until Lambda runs an event again whose process died."""
+"""Until Lambda retries an event whose process died."""
 POLL_SECONDS = 0.1
-"""From a message that is due to dispatch, which is handed ten at a time."""
+"""From a due message to dispatch, which receives ten at a time."""
 BATCH = 10
 DISPATCH_SECONDS = 0.02
-"""What dispatch takes for each invocation."""
+"""Duration of each invocation by dispatch."""
 
 Work = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Process:
-    """Something that takes time. `end` is when it is killed, `share` how long a second of the processor takes it."""
+    """A simulated process, killed at `end`. `share` is its simulated seconds per second of processor time."""
 
     work: Work
     end: float
@@ -49,11 +49,11 @@ class Process:
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     thread: threading.Thread | None = None
     since: float = 0.0
-    """the processor time of its thread when it went on"""
+    """The processor time of its thread when it last resumed."""
 
 
 class Kernel:
-    """The time of the simulation, and who goes on when."""
+    """The simulated time, and the schedule of processes."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the seconds since the start."""
         return self._at + self._computed()
 
     def now(self) -> datetime:
@@ -73,17 +73,17 @@ class Kernel:
         return builders.NOW + timedelta(seconds=self.seconds)
 
     def left(self) -> float:
-        """Return how long the process that asks may still run."""
+        """Return how long the current process may still run."""
         assert self._current is not None
         return self._current.end - self.seconds
 
     def after(self, seconds: float, work: Work, *, lasting: float = float("inf"), share: float = 1.0) -> None:
-        """Let a process begin after a while, and last no longer than `lasting`."""
+        """Start a process after `seconds`, and kill it after `lasting` more seconds."""
         begin = self.seconds + seconds
         self._plan(begin, Process(work, begin + lasting, share))
 
     def wait(self, seconds: float) -> None:
-        """Let the process that asks go on after a while. Raises Killed where its time is over before."""
+        """Resume the current process after `seconds`. Raises Killed if its time is over before that."""
         own = self._current
         assert own is not None, "only processes wait"
         until = self.seconds + seconds
@@ -96,7 +96,7 @@ class Kernel:
             raise Killed("its time is over")
 
     def run(self, until: float) -> None:
-        """Let the simulation go on. What a process raises is raised here."""
+        """Run the simulation up to a time. Raises what a process raises."""
         while self._due and self._due[0][0] <= until and not self._failed:
             self._at, _, process = heapq.heappop(self._due)
             self._current = process
@@ -110,22 +110,22 @@ class Kernel:
             raise self._failed[0]
 
     def share(self, seconds: float) -> None:
-        """Let the process that asks have a second of the processor take so long."""
+        """Set how many seconds a second of processor time takes in the current process."""
         assert self._current is not None
         self._current.share = seconds
 
     def spread(self, count: int) -> Workers:
-        """Return workers that wait side by side."""
+        """Return workers that wait concurrently."""
         return Workers(self, count)
 
     def side_by_side(self, works: Iterable[Work]) -> None:
-        """Let all of these begin now, and wait until they are done. Raises what one of them raises."""
+        """Start all works now, and wait until they are done. Raises what one of them raises."""
         own = self._current
         assert own is not None
         left, failed = [0], list[BaseException]()
 
         def done(work: Work) -> None:
-            with _Kept(failed):  # a killed worker kills whom it works for
+            with _Kept(failed):  # a killed worker kills the process that it works for
                 work()
             left[0] -= 1
             if not left[0]:
@@ -152,35 +152,35 @@ class Kernel:
     def _live(self, process: Process) -> None:
         process.go.acquire()
         process.since = time.thread_time()
-        with _Kept(self._failed):  # raised where the simulation is run
+        with _Kept(self._failed):  # raised in `run`
             process.work()
         self._back.release()
 
 
 class _Kept:
-    """A context manager that keeps what its block raises, whatever that is, in a list."""
+    """A context manager that appends any exception of its block to a list."""
 
     def __init__(self, failed: list[BaseException]) -> None:
         self._failed = failed
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Keep the error, and go on."""
+        """Keep and suppress the exception."""
         if error is not None:
             self._failed.append(error)
         return True
 
 
 class Workers(Executor):
-    """Workers that do one item each at a time, as threads do that wait for EC2."""
+    """Workers that process one item each at a time, like threads that wait for EC2."""
 
     def __init__(self, kernel: Kernel, count: int) -> None:
         self._kernel, self._count = kernel, count
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
-        """Do each item as soon as a worker is free; give the answers in their order."""
+        """Process each item as soon as a worker is free, and return the answers in order."""
         items = list(iterables[0])
         answers: list[Any] = [None] * len(items)
         left = iter(range(len(items)))
@@ -195,9 +195,9 @@ class Workers(Executor):
 
 @dataclass(slots=True)
 class Lambda:
-    """Lambda of one account: functions that run at once, idle environments, events that wait, and the delayed queue.
+    """Lambda of one account: concurrent runs, idle environments, throttled events, and the delayed queue.
 
-    `idle` is how many environments each function has at the beginning.
+    `idle` is the number of environments that each function has at the start.
     """
 
     kernel: Kernel
@@ -208,15 +208,15 @@ class Lambda:
     most: int = 0
     seen: Counter[str] = field(default_factory=Counter)
     environments: dict[str, list[float]] = field(default_factory=dict)
-    """of each function those that are idle, by when they became so"""
+    """When each idle environment became idle, by function."""
     due: list[Work] = field(default_factory=list)
 
     def invoke(self, function: str, work: Work, timeout: float, share: float = 1.0) -> None:
-        """Accept an event: the function runs once with it, as soon as it may."""
+        """Accept an event, for which the function runs once, as soon as concurrency allows."""
         self._later(INVOKE_SECONDS, function, work, timeout, share, 0)
 
     def delay(self, invoke: Work, seconds: float) -> None:
-        """Have dispatch invoke something after a while."""
+        """Have dispatch make an invocation after a delay."""
         self.kernel.after(seconds, lambda: self._fell_due(invoke))
 
     def _later(
@@ -243,7 +243,7 @@ class Lambda:
         now = self.kernel.seconds
         idle = self.environments.setdefault(function, [now] * self.idle)
         while idle:
-            if now - idle.pop() <= KEPT_SECONDS:  # the one that was used last
+            if now - idle.pop() <= KEPT_SECONDS:  # the one used last
                 return True
         return False
 

@@ -1,7 +1,7 @@
-"""One tick of the lifecycle function with 5,000 claims: when nothing is to be done, and when 100 have changed.
+"""One tick of lifecycle with 5,000 claims: when there is nothing to do, and when 100 claims have changed.
 
-Processor time of a warm function: the snapshot as S3 gives it, the ledger as DynamoDB does, botocore's work included,
-the API server's client not.
+The processor time is that of a warm function. It includes botocore's work on the snapshot from S3 and the ledger from
+DynamoDB, but not the API server's client.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def figures() -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one tick took, and did."""
+    """The duration and results of one tick."""
 
     ms: float
     calls: Counter[str]
@@ -79,7 +79,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What there is: the text of its snapshot, the ledger's items, the API server's objects."""
+    """The text of a snapshot, the ledger's items, and the API server's objects."""
 
     text: bytes
     items: Mapping[str, Item]
@@ -95,7 +95,7 @@ class Scene:
     claims: dict[str, NodeClaim]
     nodes: dict[str, Manifest]
     pods: dict[str, list[Manifest]]
-    """by the node that they run on"""
+    """Pods by the node that they run on."""
     now: datetime = NOW
     aws: Aws = field(default_factory=lambda: Aws(partition_key(builders.CLUSTER)))
     cluster: FakeCluster = field(default_factory=FakeCluster)
@@ -105,7 +105,7 @@ class Scene:
 
     @classmethod
     def of(cls, nodes: int, pods: int, deployments: int) -> Scene:
-        """Make one."""
+        """Return a scene of this size."""
         made = cluster(nodes, pods, deployments)
         by_node: dict[str, list[Manifest]] = {}
         for pod in made["pods"]:
@@ -115,7 +115,7 @@ class Scene:
         return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in marked}, by_node)
 
     def __post_init__(self) -> None:
-        """Compose the function as it is on Lambda, but for its API server and EC2."""
+        """Compose the function as on Lambda, except for its API server and EC2."""
         self.aws.objects[unplaced_key(builders.CLUSTER)] = b'{"at":"%s","unplaced":[]}' % str(NOW).encode()
         store = DynamoStore(self.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: self.now)
         blobs = S3Blobs(self.aws.client("s3"), "nodesmith")
@@ -124,11 +124,11 @@ class Scene:
 
     @property
     def names(self) -> list[str]:
-        """Name the claims."""
+        """Return the names of the claims."""
         return sorted(self.claims)
 
     def state(self, changed: Sequence[str], nodepool: Manifest | None = None) -> State:
-        """Return everything settled, but that of these claims half have a new Node, half one that has become ready."""
+        """Return the settled state; half of the `changed` claims have a new Node, and half one that became ready."""
         claims, nodes, by_node = dict(self.claims), dict(self.nodes), dict(self.pods)
         for number, name in enumerate(changed):
             claim, node = claims[name], claims[name].node_name
@@ -149,7 +149,7 @@ class Scene:
         return State(text, {f"CLAIM#{c.name}": _item(c) for c in claims.values()}, nodes, objects, pods)
 
     def tick(self, state: State) -> Tick:
-        """Let the forwarder write a snapshot, and the function look."""
+        """Have the forwarder write a snapshot and the function run."""
         self.now += _STEP
         then, now = (each.isoformat(timespec="milliseconds").encode() for each in (NOW, self.now))
         self.aws.objects[snapshot_key(builders.CLUSTER)] = gzip.compress(state.text.replace(then, now), 6)
@@ -190,7 +190,7 @@ def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> Node
 
 
 def _marked(node: Manifest, claim: NodeClaim) -> Manifest:
-    """Return a Node with all that registering puts there to know and hold it by."""
+    """Return a Node with the labels and finalizer that registration adds."""
     metadata = node["metadata"]
     labels = {**metadata["labels"], **marks_of(claim)}
     return {**node, "metadata": {**metadata, "labels": labels, "finalizers": [TERMINATION_FINALIZER]}}
@@ -245,7 +245,7 @@ def _key(pod: Manifest) -> str:
 
 
 def _item(claim: NodeClaim) -> Item:
-    """Return the claim as DynamoDB gives it."""
+    """Return the claim as DynamoDB returns it."""
     return {
         "sk": {"S": f"CLAIM#{claim.name}"},
         "doc": {"S": json.dumps(to_item(claim), sort_keys=True, separators=(",", ":"))},
@@ -274,7 +274,7 @@ def _as_on_lambda() -> Iterator[None]:
 
 
 def _time(name: str, ticks: Sequence[Tick], at_most: float) -> Figure:
-    """Return the fastest: what a busy neighbour adds to it says nothing of the code."""
+    """Return the fastest time; other processes only add time that says nothing about the code."""
     times = [tick.ms for tick in ticks]
     fastest, reference = min(times), min(reference_ms() for _ in ticks)
     note = (

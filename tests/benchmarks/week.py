@@ -1,4 +1,4 @@
-"""A week of 500 nodes of which 2 % fail each day: what is left over in the end, and what the system itself costs."""
+"""A week of 500 nodes of which 2 % fail each day: what is left over at the end, and what nodesmith itself costs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.weeks import DAY, Fleet
 
 NODES, DAYS, DAILY_FAULTS = 500, 7, 0.02
 AFTERWARDS = timedelta(hours=1)
-"""In which nothing fails any more, and everything must come to its end."""
+"""A final period without faults, in which everything must finish."""
 
 
 def figures(nodes: int = NODES, days: int = DAYS) -> list[Figure]:
-    """Live it, and report."""
+    """Simulate and report."""
     return report(lived(nodes, days), nodes, days)
 
 
 def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
-    """Return what is left over of a fleet that has lived, and what it has cost."""
+    """Return the leftovers, violations and costs of a simulated fleet."""
     left = fleet.unsettled()
     broken = [*fleet.harm, *fleet.cluster.violations]
     hours = (fleet.now - builders.NOW) / timedelta(hours=1)
@@ -30,7 +30,7 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
     faults = ", ".join(f"{count} × {what}" for what, count in sorted(fleet.faults.items()))
     note = (
         f"{nodes} nodes, {days} days; {len(fleet.cloud.instances)} instances launched, {ended} ended; {faults};"
-        f" {fleet.meter.deaths} functions died; longest until all was well again: {fleet.worst_recovery}"
+        f" {fleet.meter.deaths} functions died; longest recovery: {fleet.worst_recovery}"
     )
     usage = fleet.usage
     parts = ", ".join(f"{service} {usd:.2f}" for service, usd in bill.items())
@@ -45,14 +45,14 @@ def report(fleet: Fleet, nodes: int, days: int) -> list[Figure]:
             len(broken),
             "violations",
             0,
-            "; ".join(broken[:5]) or "drains, graces, budgets",
+            "; ".join(broken[:5]) or "of drains, grace periods or budgets",
         ),
         Figure("bill-busy-usd", sum(bill.values()), "USD", 10, note=f"{parts}; {used_note}; {dict(used)}"),
     ]
 
 
 def lived(nodes: int, days: int) -> Fleet:
-    """Return a fleet that has bought its nodes, lived through days of faults, and had an hour of peace."""
+    """Return a fleet after days of faults and an hour without faults."""
     fleet = Fleet(nodes)
     fleet.plan(days, DAILY_FAULTS)
     fleet.observe()

@@ -260,8 +260,8 @@ def test_a_later_lookup_returns_the_launched_instance(subject: Subject) -> None:
     assert isinstance(outcome, Launched)
     (found,) = subject.cloud.instances_of([request.claim])[request.claim]
     assert replace(found, launched_at=NOW) == replace(outcome.instance, launched_at=NOW)
-    assert found.private_dns_name, "the name by which its kubelet joins"
-    assert outcome.instance.private_dns_name == "", "no answer to a launch says it"
+    assert found.private_dns_name, "the name under which its kubelet joins"
+    assert outcome.instance.private_dns_name == "", "the response to a launch does not contain it"
     assert found.launched_at.tzinfo is not None
 
 

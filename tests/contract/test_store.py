@@ -439,7 +439,7 @@ def test_observed_node_capacity_is_read_back_equal_and_replaced_completely(store
     store.learn({boot: OFFERED, Boot("m5.large", "ami-2"): Offered(1)})
     store.learn({boot: replace(OFFERED, allocatable={})})
     assert store.learned() == {boot: Offered(7_900_000_000), Boot("m5.large", "ami-2"): Offered(1)}
-    assert store.load() == Ledger(), "it is no part of a cluster's ledger"
+    assert store.load() == Ledger(), "it is not part of a cluster's ledger"
 
 
 def test_all_clusters_of_a_table_share_observed_capacity_which_expires_after_half_a_year(
@@ -626,19 +626,19 @@ DRAINS = Concern.TERMINATION
 def test_only_one_run_holds_a_lock_and_it_learns_of_others_that_tried(store: Store) -> None:
     until = NOW + timedelta(seconds=10)
     assert store.take_lock(DRAINS, NOW, until)
-    assert store.take_lock(Concern.LIFECYCLE, NOW, until), "that is another thing"
+    assert store.take_lock(Concern.LIFECYCLE, NOW, until), "another lock"
     assert not store.take_lock(DRAINS, NOW + timedelta(seconds=3), NOW + timedelta(seconds=13))
-    assert store.release_lock(DRAINS, until), "others came"
+    assert store.release_lock(DRAINS, until), "another run tried"
     assert store.take_lock(DRAINS, NOW + timedelta(seconds=4), NOW + timedelta(seconds=14))
-    assert not store.release_lock(DRAINS, NOW + timedelta(seconds=14)), "nobody came since"
+    assert not store.release_lock(DRAINS, NOW + timedelta(seconds=14)), "no run has tried since"
     assert store.load() == Ledger()
 
 
 def test_an_unreleased_lock_expires_and_cannot_release_the_next_one(store: Store) -> None:
     first, second = NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)
     assert store.take_lock(DRAINS, NOW, first)
-    assert not store.take_lock(DRAINS, NOW, first), "twice at the same moment"
+    assert not store.take_lock(DRAINS, NOW, first), "even at the same moment"
     assert store.take_lock(DRAINS, first, second)
     assert not store.release_lock(DRAINS, first)
-    assert not store.take_lock(DRAINS, first, second), "it lasts"
+    assert not store.take_lock(DRAINS, first, second), "the lock still holds"
     assert store.release_lock(DRAINS, second)

@@ -1,4 +1,4 @@
-"""The synthesised templates that tests of the deployment read, as they are and with a setting changed."""
+"""The synthesised templates that deployment tests read, unchanged or with a setting changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Edit = Callable[[str], str]
 
 
 def changed(kind: str, named: str, **properties: Any) -> Edit:
-    """Change properties of the resources of a type whose logical id begins so; None takes one away."""
+    """Change properties of all resources of a type whose logical ID starts with `named`; None removes a property."""
 
     def edit(text: str) -> str:
         template = json.loads(text)
@@ -41,12 +41,12 @@ def unchanged(text: str) -> str:
 
 
 def region_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
-    """Return the region's template, its names resolved."""
+    """Return the region's template with its references resolved."""
     return _stacks(edit(assembly.region_template()), assembly.cluster_templates()).region
 
 
 def cluster_template(assembly: Assembly, edit: Edit = unchanged) -> Template:
-    """Return the template of the only cluster, its names resolved."""
+    """Return the template of the only cluster with its references resolved."""
     texts = {name: edit(text) for name, text in assembly.cluster_templates().items()}
     (template,) = _stacks(assembly.region_template(), texts).clusters.values()
     return template

@@ -1,4 +1,4 @@
-"""What every scenario has: a folder for its logs, its line in build/e2e/report.json, a quiet machine if it measures."""
+"""Fixtures for every scenario: a log folder, an entry in build/e2e/report.json, an idle machine for measurements."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LONGEST_FIRST = (
     "test_ends_in_order test_nodes_by_wish test_nodepools test_volumes test_forwarder test_local_up test_workloads "
     "test_capacity test_no_nodes"
 ).split()
-"""Modules, and groups that stay together."""
+"""The order in which test modules, and xdist groups that stay together, start."""
 MEASURED = "test_disruption_times test_interruptions test_ends test_forwarder_scale test_first_pods".split()
-"""Modules with tests that measure, last of all; first those that make the most before they do."""
+"""The modules with tests that measure. They run last; those that prepare most before they measure start first."""
 QUIET_WITHIN_SECONDS = 60.0
 _BETWEEN_TESTS_SECONDS = 1.0
 Figures = Callable[[str, float], None]
@@ -42,22 +42,24 @@ Alone = Callable[[], AbstractContextManager[None]]
 
 def pytest_configure(config: pytest.Config) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
-    if not hasattr(config, "workerinput"):  # the process that hears of every test, whichever worker ran it
+    if not hasattr(
+        config, "workerinput"
+    ):  # the controlling process, which receives the reports of all workers
         config.pluginmanager.register(Report())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, and measure last: by then the other workers have little left to do, or nothing."""
+    """Start the longest tests first and measure last, when the other workers have little or nothing left to do."""
     mixed = _using(lasting.__name__, items) & _using(start.__name__, items)
     if mixed:
         names = ", ".join(sorted(path.name for path in mixed))
         raise pytest.UsageError(
-            f"{names}: a shared system and one of a test's own cannot run in one process at once"
+            f"{names}: a module cannot mix tests that share a system with tests that start their own"
         )
     for item in items:
         if _measures(item):
-            # A unit of its own, which any worker may take; those that share a system stay together.
+            # A group of its own can run on any worker. Tests that share a system stay together.
             unit = item.path.stem if lasting.__name__ in getattr(item, "fixturenames", ()) else item.name
             item.add_marker(pytest.mark.xdist_group(unit))
     items.sort(key=_turn)
@@ -84,7 +86,7 @@ _MACHINE: pytest.StashKey[TextIO] = pytest.StashKey()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Share the machine with the tests of the other workers, until it is asked for alone."""
+    """Share the machine with the tests of the other workers until a test takes it exclusively."""
     with (BUILD / "machine.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         item.stash[_MACHINE] = lock
@@ -92,7 +94,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def _taken_alone(lock: TextIO) -> bool:
-    """Take the lock alone; False where a worker was only between two tests and has it again."""
+    """Take the lock exclusively; return False if a worker that was between two tests has taken it again."""
     fcntl.flock(lock, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_UN)
     time.sleep(_BETWEEN_TESTS_SECONDS)
@@ -105,16 +107,17 @@ def _taken_alone(lock: TextIO) -> bool:
 
 @pytest.fixture
 def alone(request: pytest.FixtureRequest) -> Alone:
-    """Have the machine alone for a while: `with alone(): …` begins when no other worker tests, none does until its end.
+    """Return a context manager that takes the machine exclusively.
 
-    What is made before and looked at afterwards, beside other tests, costs the whole run no time of its own.
+    `with alone(): …` waits until no other worker runs a test, and keeps the others waiting until the block ends.
+    Prepare before the block and check results after it, while other tests run, so that the whole run loses no time.
     """
 
     @contextmanager
     def hold() -> Iterator[None]:
         lock = request.node.stash[_MACHINE]
         with (BUILD / "measuring.lock").open("w") as turn:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # whose turn it is need not wait for one that waits for its own
+            fcntl.flock(lock, fcntl.LOCK_UN)  # the current holder must not wait for a queued worker
             fcntl.flock(turn, fcntl.LOCK_EX)
             while not _taken_alone(lock):
                 pass
@@ -129,13 +132,13 @@ def alone(request: pytest.FixtureRequest) -> Alone:
 
 @pytest.fixture
 def figures(record_property: Callable[[str, object], None]) -> Figures:
-    """Write a figure of this scenario into the report: `figures("pending-to-fleet-p50-s", 1.3)`."""
+    """Return a function that adds a figure of this scenario to the report: `figures("pending-to-fleet-p50-s", 1.3)`."""
     return record_property
 
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest) -> Path:
-    """Return the scenario's own folder, with what it left the last time removed."""
+    """Return the scenario's own folder, emptied of what its last run left."""
     own: Path = BUILD / request.path.stem / request.node.name.replace("/", "-")[:100]
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
@@ -144,15 +147,15 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def assembly() -> Assembly:
-    """Return what would be uploaded for the cluster that the tests of the deployment are about."""
+    """Return the cloud assembly for the cluster that the deployment tests use."""
     return synthesised([NAME], REGION)
 
 
 @pytest.fixture
 def start(folder: Path, record_property: Callable[[str, object], None]) -> Iterator[Start]:
-    """Start a system of the scenario's own: `system = start(delays=…)`. It is stopped when the test ends.
+    """Start a system for one scenario: `system = start(delays=…)`. It stops when the test ends.
 
-    No scenario may call AWS without a grant; what was granted and never called is for the report.
+    No scenario may call AWS without a grant. Grants that were never used go to the report.
     """
     with ExitStack() as stack:
 
@@ -166,9 +169,9 @@ def start(folder: Path, record_property: Callable[[str, object], None]) -> Itera
 
 @pytest.fixture(scope="module")
 def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
-    """Yield the system that a module's tests share, each with a NodePool and pods of its own, which stay.
+    """Yield the system that a module's tests share. Each test has its own NodePool and pods, which stay.
 
-    It is as the module's SHARED says, in System's own words.
+    The module's SHARED holds the arguments for System.
     """
     folder = BUILD / request.path.stem / "shared"
     shutil.rmtree(folder, ignore_errors=True)
@@ -179,14 +182,14 @@ def lasting(request: pytest.FixtureRequest) -> Iterator[System]:
 
 @pytest.fixture
 def shared(lasting: System, record_property: Callable[[str, object], None]) -> Iterator[System]:
-    """Yield the module's system, and report what was granted there and never called up to the end of the test."""
+    """Yield the module's system, and report the grants that were not used by the end of the test."""
     yield lasting
     record_property(UNUSED, lasting.deployed.unused())
 
 
 @dataclass(slots=True)
 class Scenario:
-    """A line of the report: one test, or all of a kind (a test's parameters, a server's contract tests)."""
+    """A line of the report: one test, or a group (a test's parameters, or a server's contract tests)."""
 
     name: str
     seconds: float = 0.0
@@ -194,7 +197,7 @@ class Scenario:
     figures: Counter[str] = field(default_factory=Counter)
 
     def add(self, test: str, report: pytest.TestReport) -> None:
-        """Count setup, call or teardown of a test. Figures of the tests of one scenario add up."""
+        """Count setup, call or teardown of a test, and add its figures to the scenario's."""
         self.failed[test] = self.failed.get(test, False) or not report.passed
         self.seconds += report.duration
         if report.when == "teardown":
@@ -203,7 +206,7 @@ class Scenario:
             )
 
     def line(self) -> dict[str, Any]:
-        """Write the line."""
+        """Return the report's line as JSON."""
         ran, failed = len(self.failed), sum(self.failed.values())
         counts = {"tests-run": ran, "tests-failed": failed} if ran > 1 else {}
         return {
@@ -215,14 +218,14 @@ class Scenario:
 
 
 class Report:
-    """Writes build/e2e/report.json at the end, and says which IAM actions no scenario needed."""
+    """Write build/e2e/report.json at the end, and list the IAM actions that no scenario needed."""
 
     def __init__(self) -> None:
         self._scenarios: dict[str, Scenario] = {}
         self._unused: list[frozenset[str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a report under its scenario."""
+        """Add a test's report to its scenario."""
         test = report.nodeid.split("@")[0]
         name = test.partition("::")[2].partition("[")[0].removeprefix("test_").replace("_", " ")
         if test.startswith(CONTRACT):
@@ -235,15 +238,15 @@ class Report:
                     self._unused.append(frozenset(value))
 
     def pytest_sessionfinish(self) -> None:
-        """Write them all."""
+        """Write the lines of all scenarios."""
         lines = [scenario.line() for scenario in self._scenarios.values()]
         if lines:
             (BUILD / "report.json").write_text(json.dumps(lines, indent=2) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List what could be taken from the roles, as far as these scenarios tell."""
+        """List the grants that no scenario used."""
         if self._unused:
             never = sorted(frozenset.intersection(*self._unused))
-            terminalreporter.section("granted, and called by no scenario")
+            terminalreporter.section("granted, but called by no scenario")
             for each in never:
                 terminalreporter.line(each)

@@ -1,4 +1,4 @@
-"""Objects that name every field of the three kinds, and every way to break one of them that their schemas know."""
+"""Objects that name every field of the three kinds, and objects that break each rule of their schemas."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ KINDS = (NODE_POOL, NODE_CLAIM, EC2_NODE_CLASS)
 
 
 def full(kind: Kind) -> Manifest:
-    """Return an object with every field that goes together with the others."""
+    """Return an object with every field that can be set together with the others."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,
@@ -152,7 +152,7 @@ def changed(kind: Kind, *changes: tuple[str, Any]) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """An object that is refused: which field is named, and how what is said of it begins or what it contains."""
+    """An object that is refused: the field in the refusal, and text at the start of its message or within it."""
 
     manifest: Manifest
     field: str
@@ -185,7 +185,7 @@ def _misfits(field: Field, value: Any, place: Place) -> Iterator[tuple[Place, An
 
 
 def _wrong(field: Field, value: Any) -> Iterator[tuple[Any, str]]:
-    """Yield values that a field does not take, each with what is said of it."""
+    """Yield values that a field refuses, each with the text of the refusal."""
     match field:
         case Text():
             yield from _wrong_texts(field)
@@ -246,7 +246,7 @@ def _wrong_lengths(field: Array, value: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _with(value: Any, place: Place, new: Any) -> Any:
-    """Return a value with another one at a place, whether or not there was one."""
+    """Return a copy of a value with `new` at a place, which need not exist yet."""
     if not place:
         return new
     step, *rest = place
@@ -261,7 +261,7 @@ def _with(value: Any, place: Place, new: Any) -> Any:
 
 
 def _text(place: Place) -> str:
-    """Write a place as the API server does, without the keys of maps, which it writes in two ways."""
+    """Write a place as the API server does, except for the keys of maps, which it writes in two ways."""
     text = "spec"
     for step in place:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -416,7 +416,7 @@ _OF_CLASSES: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
 
 
 def _of_kubelet(kubelet: str) -> Iterator[tuple[str, str, Manifest]]:
-    """Yield settings of the kubelet that break a rule each, with the field that is named and the words."""
+    """Yield kubelet settings that each break one rule, with the field and the message of the refusal."""
     sound = _SPECS["EC2NodeClass"]["kubelet"]
     percent = "imageGCHighThresholdPercent"
     yield (
@@ -431,7 +431,7 @@ def _of_kubelet(kubelet: str) -> Iterator[tuple[str, str, Manifest]]:
 
 
 def rule_breakers(kind: Kind) -> Iterator[Broken]:
-    """Yield objects that fit their schema and break a rule that it states in CEL, every rule on what is new."""
+    """Yield objects that fit their schema and break a CEL rule, for every rule about new objects."""
     kubelet = "template.spec.kubelet" if kind is NODE_POOL else "kubelet"
     for field, words, settings in _of_kubelet(kubelet):
         yield Broken(changed(kind, (kubelet, settings)), f"spec.{field}", words)

@@ -1,7 +1,7 @@
-"""A program of ours under the faster clock of the process that starts it: `python hurry.py MODULE ARGUMENTS…`.
+"""Run a program of nodesmith on the faster clock of its parent process: `python hurry.py MODULE ARGUMENTS…`.
 
-The functions are told by `nodesmith.parts.set_clock`, the forwarder gets another SystemClock. At speed 1 there is no
-need for any of this, so the plain program runs.
+Functions get the clock through `nodesmith.parts.set_clock`; the forwarder gets another SystemClock. At speed 1 none of
+this is needed, so the plain program runs.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _LOCAL_CLOCK = _FILE.parents[2] / "cli" / "nodesmith_cli" / "local" / "clock.py"
 
 
 def command(clock: LocalClock, module: str) -> list[str]:
-    """Return what stands between the interpreter and the program's arguments."""
+    """Return the arguments between the interpreter and the program's own arguments."""
     return ["-m", module] if clock.speed == 1 else [str(_FILE), module]
 
 
 def environment(clock: LocalClock) -> Mapping[str, str]:
-    """Return the variables that the program needs beside its own."""
+    """Return the environment variables that the program needs in addition to its own."""
     return {} if clock.speed == 1 else {CLOCK: clock.to_json()}
 
 
 def main() -> None:
-    """Put the module on the clock and become it."""
+    """Set the module's clock and run the module."""
     sys.path[0] = str(
         Path.cwd()
-    )  # as `python -m` has it; this file's folder is none of the program's business
+    )  # as `python -m` sets it: the program must not import from this file's folder
     del sys.argv[0]
     module, clock = sys.argv[0], _read_clock()
     if module == "nodesmith_forwarder":
         from nodesmith_forwarder import clock as forwarder_clock
 
-        setattr(forwarder_clock, "SystemClock", lambda: clock)  # noqa: B010 another class in its place
+        setattr(forwarder_clock, "SystemClock", lambda: clock)  # noqa: B010 replaces the class
     else:
         from nodesmith import parts
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _read_clock() -> LocalClock:
-    """Load the clock's class from its file: a function has no command line on its path."""
+    """Load the clock's class from its file, because a function does not have the command on its path."""
     spec = importlib.util.spec_from_file_location("nodesmith_test_clock", _LOCAL_CLOCK)
     assert spec is not None
     assert spec.loader is not None

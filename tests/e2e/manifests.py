@@ -1,4 +1,4 @@
-"""Manifests as users write them, each a valid one with the few things that matter to the scenario named."""
+"""Valid manifests as users write them. Arguments set the fields that matter to the scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 
 
 def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:
-    """Return an EC2NodeClass that finds the network of the cluster."""
+    """Return an EC2NodeClass that selects the cluster's subnets and security groups."""
     selector = [{"tags": {"karpenter.sh/discovery": cluster}}]
     fields = {
         "role": f"KarpenterNodeRole-{cluster}",
@@ -24,14 +24,14 @@ def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:
 
 
 def nodepool(name: str = "default", **fields: Any) -> Manifest:
-    """Return a NodePool; keywords are those of the unit tests' builder."""
+    """Return a NodePool. Keywords are those of the unit tests' builder."""
     return _named(builders.nodepool_manifest(name, **fields))
 
 
 def pod(
     name: str, cpu: str = "1", memory: str = "64Mi", *, labels: Mapping[str, str] | None = None, **spec: Any
 ) -> Manifest:
-    """Return a pod that nobody would make again."""
+    """Return a pod without a controller that would recreate it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -51,7 +51,7 @@ def replicaset(name: str, replicas: int, cpu: str = "1", memory: str = "64Mi", *
 
 
 def taking(made: Manifest, *, start_seconds: float, stop_seconds: float) -> Manifest:
-    """Return a workload whose pods take so long to be ready, and to stop."""
+    """Return a workload whose pods take the given seconds to become ready and to stop."""
     annotations = {
         "local.nodesmith/start-seconds": f"{start_seconds:g}",
         "local.nodesmith/stop-seconds": f"{stop_seconds:g}",
@@ -68,18 +68,18 @@ def daemonset(name: str, cpu: str = "100m", memory: str = "32Mi", **spec: Any) -
 
 
 def zone_spread(app: str, when: str = "DoNotSchedule") -> list[Manifest]:
-    """Return the constraint that spreads pods of a Deployment over zones."""
+    """Return a constraint that spreads a Deployment's pods over zones."""
     selector = {"matchLabels": {"app": app}}
     return [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": selector}]
 
 
 def taint(key: str, value: str, effect: str = "NoSchedule") -> Mapping[str, str]:
-    """Return a taint as manifests write it."""
+    """Return a taint as written in manifests."""
     return {"key": key, "value": value, "effect": effect}
 
 
 def requirement(key: str, *values: str) -> Mapping[str, Any]:
-    """Return a requirement that a key's value is among these."""
+    """Return a requirement that the key's value is one of `values`."""
     return {"key": key, "operator": "In", "values": list(values)}
 
 
@@ -113,12 +113,12 @@ def _pod_spec(cpu: str, memory: str, fields: Mapping[str, Any]) -> Manifest:
 
 
 def _named(manifest: Mapping[str, Any]) -> Manifest:
-    """Leave only the name: the rest is the API server's to say."""
+    """Keep only the name of the metadata, since the API server sets the rest."""
     return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
 def many_kinds(pods: int, kinds: int) -> Sequence[Manifest]:
-    """Return Deployments of `kinds` sizes and habits, `pods` pods together: spread, selecting, tolerating, plain."""
+    """Return Deployments of `kinds` sizes, `pods` pods in total: plain, spread, selecting or tolerating."""
     each, rest = divmod(pods, kinds)
     found = []
     for number in range(kinds):

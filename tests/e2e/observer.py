@@ -1,4 +1,4 @@
-"""An observer with kubectl: what NodeClaims, Nodes and Events of a NodePool show, from the first moment to the last."""
+"""Record what kubectl shows of a NodePool's NodeClaims, Nodes and Events, from the first change to the last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DISRUPTED = "karpenter.sh/disrupted"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An object as it was after a change, and the claims of its NodePool that were there then, by name."""
+    """An object after a change, and all NodeClaims that existed then, by name."""
 
     object: Manifest
     claims: Mapping[str, Manifest]
@@ -25,7 +25,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Observer:
-    """What has been seen so far. A NodePool's claims are known by their names, which begin with its own."""
+    """Everything seen so far. A NodeClaim belongs to the NodePool that its name starts with."""
 
     claims: list[Moment] = field(default_factory=list)
     events: list[Manifest] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Observer:
     gone_nodes: set[str] = field(default_factory=set)
 
     def note_claim(self, claim: Manifest, _: datetime, *, gone: bool) -> None:
-        """Take a change of a NodeClaim."""
+        """Record a change of a NodeClaim."""
         name = claim["metadata"]["name"]
         if gone:
             self.there.pop(name, None)
@@ -43,18 +43,18 @@ class Observer:
         self.claims.append(Moment(claim, dict(self.there)))
 
     def note_node(self, node: Manifest, _: datetime, *, gone: bool) -> None:
-        """Take a change of a Node."""
+        """Record a change of a Node."""
         self.nodes[node["metadata"]["name"]] = node
         if gone:
             self.gone_nodes.add(node["metadata"]["name"])
 
     def note_event(self, event: Manifest, _: datetime, *, gone: bool) -> None:
-        """Take an Event."""
+        """Record an Event."""
         if not gone:
             self.events.append(event)
 
     def moments(self, pool: str) -> list[dict[str, Manifest]]:
-        """Return a NodePool's claims, by name, after each change of one."""
+        """Return a NodePool's claims by name, after each change to one of them."""
         return [
             {name: claim for name, claim in moment.claims.items() if _is_of(name, pool)}
             for moment in self.claims
@@ -62,21 +62,21 @@ class Observer:
         ]
 
     def names(self, pool: str) -> list[str]:
-        """Name all claims that a NodePool has ever had, the oldest first."""
+        """Return the names of all claims that a NodePool has ever had, oldest first."""
         seen = (m.object["metadata"]["name"] for m in self.claims)
         return list(dict.fromkeys(name for name in seen if _is_of(name, pool)))
 
     def now(self, pool: str) -> dict[str, Manifest]:
-        """Return the claims that a NodePool has now, by name."""
+        """Return a NodePool's current claims by name."""
         return {name: claim for name, claim in dict(self.there).items() if _is_of(name, pool)}
 
     def only(self, pool: str) -> Manifest:
-        """Return the one claim that a NodePool has now; an empty one while it has none, or several."""
+        """Return a NodePool's only current claim; an empty mapping if it has none or several."""
         claims = list(self.now(pool).values())
         return claims[0] if len(claims) == 1 else {}
 
     def ended(self, pool: str) -> list[str]:
-        """Name the claims whose deletion has been asked for, in that order."""
+        """Return the names of the claims that have been deleted, in the order of their deletion."""
         deleted = (
             name
             for moment in self.moments(pool)
@@ -86,13 +86,13 @@ class Observer:
         return list(dict.fromkeys(deleted))
 
     def conditions(self, name: str, kind: str) -> list[str]:
-        """Return the reasons that a claim's condition has had as long as it held, "" where it had none, each once."""
+        """Return the successive reasons of a claim's condition, without repetitions; "" where it had none."""
         mine = (m.object for m in self.claims if m.object["metadata"]["name"] == name)
         found = [str(condition(each, kind).get("reason", "")) for each in mine]
         return [reason for reason, before in zip(found, [None, *found], strict=False) if reason != before]
 
     def told(self, pool: str, reason: str) -> set[tuple[str, str]]:
-        """Return kind and message of each Event with this reason about a NodePool, its claims and its Nodes."""
+        """Return kind and message of each Event with this reason about a NodePool, its claims or its Nodes."""
         nodes = {claim.object["status"].get("nodeName") for claim in self.claims_of(pool)} - {None, ""}
         return {
             (about["kind"], event["message"])
@@ -111,7 +111,7 @@ class Observer:
         )
 
     def is_tainted(self, claim: Manifest) -> bool:
-        """Return whether the Node of a claim has Karpenter's taint for nodes that are disrupted."""
+        """Return whether a claim's Node has Karpenter's disruption taint."""
         node = self.nodes.get((claim.get("status") or {}).get("nodeName") or "", {})
         return any(taint["key"] == DISRUPTED for taint in (node.get("spec") or {}).get("taints") or ())
 
@@ -121,13 +121,13 @@ def _is_of(claim: str, pool: str) -> bool:
 
 
 def is_true(claim: Manifest, kind: str) -> bool:
-    """Return whether a claim shows a condition that holds."""
+    """Return whether a claim's condition is True."""
     return bool(condition(claim, kind).get("status") == "True")
 
 
 @contextmanager
 def observing(system: System) -> Iterator[Observer]:
-    """Observe a cluster through the block."""
+    """Observe a cluster for the duration of the block."""
     observer = Observer()
     with ExitStack() as stack:
         stack.enter_context(system.followed("nodes", observer.note_node))

@@ -1,4 +1,4 @@
-"""What scenarios that watch as users do have in common: a NodePool for each, its NodeClaims, and Events."""
+"""Helpers for scenarios that watch as users do: a NodePool for each, its NodeClaims, and Events."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MUTE = nodeclass(CLUSTER, "mute", amiFamily="Custom", userData="#!/bin/sh\necho 
 
 
 def pool_of(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
-    """Return a NodePool that pods of a team select; its nodes stay until somebody ends them."""
+    """Return a NodePool that a team's pods select. Its nodes stay until a test ends them."""
     made = nodepool(team, labels={"team": team}, requirements=requirements or [ONE_SIZE], **fields)
     made["spec"]["disruption"] = {"consolidateAfter": "Never"}
     return made
 
 
 def claims_of(system: System, team: str) -> list[Manifest]:
-    """Return the NodeClaims of a NodePool."""
+    """Return a NodePool's NodeClaims."""
     return [dict(c) for c in system.claims() if c["metadata"]["labels"].get(NODEPOOL) == team]
 
 
 def the_claim(system: System, team: str) -> Manifest:
-    """Return the one NodeClaim of a NodePool once its instance is there."""
+    """Return a NodePool's only NodeClaim once its instance is launched."""
 
     def are_launched() -> list[bool]:
         return [condition(claim, "Launched").get("status") == "True" for claim in claims_of(system, team)]
@@ -38,7 +38,7 @@ def the_claim(system: System, team: str) -> Manifest:
 
 
 def says(system: System, team: str, kind: str, *said: str) -> None:
-    """Wait until the one NodeClaim of a NodePool shows a condition with this status and reason."""
+    """Wait until a NodePool's only NodeClaim shows a condition with this status and reason."""
 
     def shows() -> bool:
         shown = [condition(claim, kind) for claim in claims_of(system, team)]
@@ -48,14 +48,15 @@ def says(system: System, team: str, kind: str, *said: str) -> None:
 
 
 def events_on(system: System, name: str) -> dict[str, Manifest]:
-    """Return nodesmith's Events on an object by their reasons."""
+    """Return nodesmith's Events about an object by reason."""
     found = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
     return {e["reason"]: dict(e) for e in found if e["source"].get("component") == "nodesmith"}
 
 
 def told(system: System, name: str, reason: str, kind: str = "Warning") -> Manifest:
-    """Wait until an object has an Event of this reason and type, and give that."""
+    """Wait for an Event with this reason and type about an object, and return it."""
     system.until(
-        f"{name} is told {reason}", lambda: events_on(system, name).get(reason, {}).get("type") == kind
+        f"{name} has an Event with reason {reason}",
+        lambda: events_on(system, name).get(reason, {}).get("type") == kind,
     )
     return events_on(system, name)[reason]

@@ -1,4 +1,4 @@
-"""Waiting until the API server enforces admission policies."""
+"""Wait until the API server enforces admission policies."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAME = "denied-once-policies-are-enforced"
 def wait_for_policies(admin: ApiServer) -> None:
     """Return once the API server enforces every policy and binding that was created before this call.
 
-    The API server reads policies in the order in which they were created, and enforces all it has read at once. So
-    the probe, which is created last, is enforced last. Until then the API server may enforce some of them only.
+    The API server reads policies in creation order and enforces all those it has read at once. The probe is created
+    last, so it is enforced last. Until then the API server may enforce only some of the policies.
     """
     rule: dict[str, Any] = {
         "apiGroups": [""],

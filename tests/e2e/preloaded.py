@@ -1,8 +1,9 @@
-"""A Python that has imported what functions import and becomes one as often as it is asked to: `python preloaded.py`.
+"""A Python process that preloads what functions import, and forks a function on request: `python preloaded.py`.
 
-What its path does not have it goes without, as the function will. Nothing is composed and no setting is read: that is
-each function's own. A line of its input, `{"program": [file or -m module, arguments…], "folder": …, "environment": {…},
-"log": file}`, makes it fork a process that goes on as that program; the answer on its output is the process's number.
+It skips modules that are not on its path, as the function will. It composes nothing and reads no settings, since those
+are each function's own. Each line on its input, `{"program": [file or -m module, arguments…], "folder": …,
+"environment": {…}, "log": file}`, forks a process that continues as that program. The process ID is written to its
+output.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import Any
 
 _PACKAGES = ("nodesmith.adapters", "nodesmith.controllers", "nodesmith.decisions")
 _MODULES = ("nodesmith.runtime", "aws_lambda_powertools.metrics", "simplejson")
-"""Not awslambdaric: it reads its settings when it is loaded."""
+"""awslambdaric is absent because it reads its settings on import."""
 _REGION = "us-east-1"
 _SERVICES = ("dynamodb", "ec2", "eks", "iam", "lambda", "s3", "sqs", "ssm", "sts")
 
 
 def main() -> None:
-    """Import, then fork as asked until nobody can ask any more."""
+    """Import everything, then fork on request until the input ends."""
     answers = os.dup(1)
     os.dup2(2, 1)
     _import_all()
@@ -36,7 +37,7 @@ def main() -> None:
     _read_catalog()
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever asked sees how they end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the requester watches how the processes end
     while line := sys.stdin.readline():
         asked = json.loads(line)
         child = os.fork()
@@ -56,12 +57,12 @@ def _import_all() -> None:
 
 
 def _read_descriptions() -> None:
-    """Keep what botocore reads of a service for its first client: megabytes of JSON, the same for all."""
+    """Cache what botocore reads for a service's first client: megabytes of JSON, the same for all processes."""
     from botocore.loaders import JSONFileLoader
     from botocore.session import Session
 
     read = cache(JSONFileLoader().load_file)
-    setattr(JSONFileLoader, "load_file", lambda _self, path: read(path))  # noqa: B010 another reader in its place
+    setattr(JSONFileLoader, "load_file", lambda _self, path: read(path))  # noqa: B010 replaces the loader
     session = Session()
     for service in _SERVICES:
         session.create_client(
@@ -70,7 +71,7 @@ def _read_descriptions() -> None:
 
 
 def _read_catalog() -> None:
-    """Keep what the package ships of instance types and prices, which a function has until a catalogue is stored."""
+    """Load the shipped instance types and prices, which a function uses until a catalogue is stored."""
     catalogs = _import("nodesmith.adapters.catalog.catalogs")
     if catalogs is not None:
         catalogs.embedded_catalog(_REGION)
@@ -91,7 +92,7 @@ def _become(asked: dict[str, Any]) -> None:
     os.environ.update(asked["environment"])
     time.tzset()
     os.chdir(asked["folder"])
-    sys.path[0] = asked["folder"]  # as `python -m` has it
+    sys.path[0] = asked["folder"]  # as `python -m` sets it
     sys.argv = asked["program"]
     if sys.argv[0] == "-m":
         del sys.argv[0]

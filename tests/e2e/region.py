@@ -1,4 +1,4 @@
-"""What clusters of a region share: one AWS account, one set of functions."""
+"""What a region's clusters share: one AWS account and one set of functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start_region(
     faults: Faults = Faults(),  # noqa: B008 frozen
     no_capacity: Sequence[str] = (),
 ) -> Deployed:
-    """Start clusters, one AWS account for them, and one set of functions; the stack ends it all."""
+    """Start clusters, their shared AWS account and functions; closing the stack stops everything."""
     stopping = threading.Event()
     for each in clusters:
         each.start_control_plane(stack)

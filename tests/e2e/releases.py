@@ -1,4 +1,4 @@
-"""Releases beside that of this checkout, with bugs where a scenario wants some; and which release did what."""
+"""Other releases beside this checkout's, with bugs where a scenario needs them; and a log of which release did what."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def save(*_):
 
 DynamoStore.save = save
 """
-"""It commits an intent and has EC2 launch, and is gone before it has noted what EC2 answered."""
+"""Commits an intent and has EC2 launch, then exits before it records EC2's answer."""
 
 
 def functions_of(folder: Path, name: str, bugs: Mapping[str, str] = MappingProxyType({})) -> Path:
-    """Return a folder with the functions of another release; `bugs` is what the code of concerns ends with."""
+    """Return a folder with another release's functions; `bugs` is the code to append per concern."""
     made = folder / name
     for handler in FUNCTIONS.glob("*/handler.py"):
         concern = handler.parent.name
@@ -41,7 +41,7 @@ def functions_of(folder: Path, name: str, bugs: Mapping[str, str] = MappingProxy
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A run for a cluster that came to its end, as the function's log has it."""
+    """A completed run for a cluster, as the function's log records it."""
 
     concern: str
     cluster: str
@@ -50,21 +50,21 @@ class Done:
 
 
 class Log:
-    """What the functions of a deployment log in a folder."""
+    """The logs of a deployment's functions in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: Counter[Path] = Counter()
 
     def news(self) -> list[Done]:
-        """Give the runs for clusters that nobody has been given yet."""
+        """Return the runs for clusters that were logged since the last call."""
         return [
             _done(line) for line in self._new_lines() if line.get("message") == "done" and "cluster" in line
         ]
 
     def _new_lines(self) -> Iterator[Mapping[str, Any]]:
         for path in sorted(self._folder.rglob("*.log")):
-            whole, _, _ = path.read_text().rpartition("\n")  # what comes after is still being written
+            whole, _, _ = path.read_text().rpartition("\n")  # the rest is still being written
             lines = whole.splitlines()
             yield from (json.loads(line) for line in lines[self._read[path] :] if line.startswith("{"))
             self._read[path] = len(lines)

@@ -1,7 +1,8 @@
-"""`python -m tests.e2e.synthesise CONTEXT FUNCTIONS LAYERS OUTPUT`: the app for what cdk.json says in its context.
+"""Synthesise the app: `python -m tests.e2e.synthesise CONTEXT FUNCTIONS LAYERS OUTPUT`.
 
-CONTEXT is JSON, and so is LAYERS, which maps names to folders; FUNCTIONS is a folder. For a `canary` the AWS of the
-environment is asked what serves. In a process of its own, for Node stays as long as the process that used it.
+CONTEXT (JSON) overrides the context of cdk.json, FUNCTIONS is a folder, and LAYERS (JSON) maps names to folders. For a
+`canary`, the AWS account in the environment is asked which versions serve. This runs in its own process because Node
+lives as long as the process that used it.
 """
 
 from __future__ import annotations

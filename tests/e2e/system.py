@@ -1,4 +1,4 @@
-"""A cluster of its own with everything round it, as a user has it: the parts are real, only their outside is played."""
+"""A cluster with everything around it, as a user has it. All parts of nodesmith are real; only AWS is simulated."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from tests.e2e.region import REGION, start_region
 from tests.patience import eventually, patient
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = "nodesmith-local"  # as examples/ call it
+CLUSTER = "nodesmith-local"  # the name used in examples/
 QUICK = Delays(running=1.0, registered=1.5, initialized=0.3, ready=0.7)
-"""Seconds of the clock from one stage to the next, each a node's own within ±15 %: 3.5 s from CreateFleet to Ready."""
+"""Clock seconds from one stage to the next, ±15 % per node: 3.5 s from CreateFleet to Ready."""
 HURRIED = 10.0
-"""A speed at which leases, back-offs and ticks, of one to a few minutes, pass in seconds."""
+"""A speed at which leases, back-offs and ticks of one to a few minutes pass in seconds."""
 _GLANCE_SECONDS = 0.1
 _ENDED = {"shutting-down", "terminated"}
 Manifest = Mapping[str, Any]
@@ -56,7 +56,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Waited:
-    """How long a pod waited, by the clock."""
+    """How long a pod waited, in clock time."""
 
     pending_at: datetime
     running_at: datetime | None = None
@@ -66,8 +66,8 @@ class Waited:
 class ClusterSide:
     """A cluster on the real control plane (or the embedded one), with its forwarder and its kubelets.
 
-    AWS and the functions are its region's: `start_region` starts them for all clusters together. `own_node` is a node
-    of a managed node group for the forwarder to run on; without it the cluster has no node at all.
+    AWS and the functions belong to the region: `start_region` starts them for all clusters together. `own_node` is a
+    node of a managed node group for the forwarder to run on. Without it the cluster has no node at all.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ClusterSide:
         self.forwarder: InCluster
 
     def start_control_plane(self, stack: ExitStack) -> None:
-        """The functions are let in by the template's access entries, everybody else by Kubernetes' own means."""
+        """Start the control plane, which admits functions by access entries and all others by Kubernetes' own means."""
         if self.real:
             self.cluster = RealCluster(self.folder / "controlplane", authenticate=self._who)
         else:
@@ -98,7 +98,7 @@ class ClusterSide:
     def start_rest(
         self, stack: ExitStack, aws: LocalAws, deployed: Deployed, stopping: threading.Event
     ) -> None:
-        """Start what needs AWS and what is deployed there."""
+        """Start the parts that need AWS and the deployment."""
         self.aws, self.deployed = aws, deployed
         kubelets = aws.kubelets(self.cluster.objects, self._delays, kwok=self.cluster.kwok, cluster=self.name)
         self._thread(stack, "kubelets", lambda: kubelets.run(self.clock, stopping))
@@ -111,7 +111,7 @@ class ClusterSide:
         return User(*found) if found else None
 
     def _start_forwarder(self, stack: ExitStack, stopping: threading.Event) -> None:
-        """On the real control plane its Deployment is applied and followed; else it is a thread of this process."""
+        """Apply and follow the forwarder's Deployment on the real control plane; else run it in a thread."""
         if isinstance(self.cluster, RealCluster):
             self.forwarder = InCluster(
                 self.cluster.plane,
@@ -128,7 +128,7 @@ class ClusterSide:
         self._thread(stack, "forwarder", lambda: thread.run(stopping))
 
     def _forwarder_values(self) -> Mapping[str, str]:
-        """What operations.md tells users to put into forwarder.env: the stack's outputs under these names."""
+        """Return the values that operations.md tells users to put into forwarder.env: the stack's outputs."""
         bucket, table = (self.deployed.outputs[name] for name in ("BucketName", "TableName"))
         return {"CLUSTER_NAME": self.name, "AWS_REGION": REGION, "BUCKET_NAME": bucket, "TABLE_NAME": table}
 
@@ -139,14 +139,14 @@ class ClusterSide:
 
     @property
     def plane(self) -> ControlPlane:
-        """The real control plane."""
+        """Return the real control plane."""
         assert isinstance(self.cluster, RealCluster)
         return self.cluster.plane
 
     # What a user does
 
     def apply(self, *manifests: Manifest) -> None:
-        """Apply manifests: by kubectl on the real control plane, one by one on the embedded one."""
+        """Apply manifests: with kubectl on the real control plane, one by one on the embedded one."""
         if isinstance(self.cluster, RealCluster):
             everything = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
             self.kubectl("apply", "-f", "-", stdin=json.dumps(everything))
@@ -156,7 +156,7 @@ class ClusterSide:
             objects.apply(objects.registry.of(manifest).name, manifest, write=Write("user", force=True))
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """Run the real kubectl and give what it prints; it must succeed."""
+        """Run the real kubectl, which must succeed, and return its output."""
         done = self.plane.kubectl(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
@@ -169,11 +169,11 @@ class ClusterSide:
     # What there is
 
     def pods(self, app: str = "") -> list[Manifest]:
-        """Return the pods of an app, or all in the namespace default."""
+        """Return an app's pods, or all pods in the namespace default."""
         return list(self.cluster.objects.list("pods", "default", labels=_of(app)))
 
     def nodes(self) -> list[Manifest]:
-        """Return the nodes that nodesmith made."""
+        """Return the nodes that nodesmith created."""
         return [n for n in self.cluster.objects.list("nodes") if NODEPOOL in n["metadata"].get("labels", {})]
 
     def claims(self) -> list[Manifest]:
@@ -181,7 +181,7 @@ class ClusterSide:
         return list(self.cluster.objects.list("nodeclaims"))
 
     def instances(self) -> list[Mapping[str, Any]]:
-        """Return the instances that EC2 runs, of whatever state but ended; of several clusters only this one's."""
+        """Return the EC2 instances that have not ended; with several clusters, only this cluster's."""
         whose = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self.name]}] if len(self.aws.networks) > 1 else []
         pages = self.aws.client("ec2").get_paginator("describe_instances").paginate(Filters=whose)
         found = (i for page in pages for r in page["Reservations"] for i in r["Instances"])
@@ -193,11 +193,11 @@ class ClusterSide:
         return next(n for n in self.cluster.objects.list("nodes") if n["metadata"]["name"] == name)
 
     def events(self, reason: str) -> list[Manifest]:
-        """Return the events of a reason."""
+        """Return the Events with a reason."""
         return list(self.cluster.objects.list("events", fields=f"reason={reason}"))
 
     def ledger(self) -> Ledger:
-        """Return what nodesmith knows and the cluster does not."""
+        """Return the ledger: what nodesmith knows and the cluster does not."""
         return DynamoStore(self.aws.client("dynamodb"), "nodesmith", self.name, self.clock.now).load()
 
     def records(self) -> Records:
@@ -205,22 +205,22 @@ class ClusterSide:
         return Records(Bucket(self.aws.client("s3"), self.deployed.outputs["BucketName"]), self.name)
 
     def decided(self, app: str) -> bool:
-        """Return whether the newest decision speaks of a pod of an app."""
+        """Return whether the newest decision mentions a pod of an app."""
         records = self.records()
         decisions = records.ids()
         names = {pod_key(pod) for pod in self.pods(app)}
         return bool(decisions) and bool(names & reasons_of(records.read(decisions[-1])).keys())
 
     def asked_for(self, claim: NodeClaim) -> tuple[OfferingKey, ...]:
-        """Return the offerings that EC2 was asked for on a claim's behalf."""
+        """Return the offerings that were requested from EC2 for a claim."""
         nodes = self.records().read(claim.decision)["plan"]["nodes"]
         (launch,) = (n["launch"] for n in nodes if n["claim"]["name"] == claim.name)
         return LaunchRequest.from_item(claim.name, launch).offerings()
 
     def launched_at(self) -> dict[str, datetime]:
-        """Return when EC2 was asked for each instance, by the name of its node.
+        """Return when each instance was requested from EC2, by node name.
 
-        EC2's own answer is in whole seconds.
+        EC2's own launch time has whole seconds only.
         """
         return {
             machine.private_dns_name: machine.launched_at
@@ -234,7 +234,7 @@ class ClusterSide:
 
     @contextmanager
     def watched_pods(self) -> Iterator[dict[str, Waited]]:
-        """Follow pods through the block: when each came, when it ran, and on which node, by its key."""
+        """Record when each pod appeared and ran, and on which node, by pod key, for the duration of the block."""
         waited: dict[str, Waited] = {}
 
         def note(pod: Manifest, now: datetime, *, gone: bool) -> None:
@@ -251,7 +251,7 @@ class ClusterSide:
     def followed(
         self, resource: str, note: Callable[..., None], namespace: str = "", *, from_now: bool = False
     ) -> Iterator[None]:
-        """Tell `note` of the objects that are there, but `from_now`, and of every change of one through the block."""
+        """Call `note` for each existing object (unless `from_now`) and for every change during the block."""
         watcher = self.cluster.objects.watch(resource, namespace)
         for there in () if from_now else self.cluster.objects.list(resource, namespace):
             note(there, self.clock.now(), gone=False)
@@ -269,48 +269,48 @@ class ClusterSide:
             thread.join(5)
 
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until something holds; fails with all that may explain it."""
+        """Wait until a condition holds; on failure, report the system's state."""
         eventually(holds, what, seconds, self.state)
 
     def until_running(self, pods: int, app: str = "", seconds: float = 60) -> None:
-        """Wait until so many pods run, and no other is there."""
+        """Wait until exactly this many pods exist and all of them run."""
 
         def run() -> bool:
             if self.cluster.objects.list("pods", "default", labels=_of(app), fields="status.phase!=Running"):
-                return False  # most glances end here, and need not read them all
+                return False  # cheap: most polls end here without reading all pods
             there = self.pods(app)
             return len(there) == pods and all(pod["status"].get("phase") == "Running" for pod in there)
 
-        self.until(f"{pods} pods of {app or 'all apps'} run and no other is there", run, seconds)
+        self.until(f"{pods} pods of {app or 'all apps'} run, and there are no others", run, seconds)
 
     def until_nodepools_ready(self, seconds: float = 30) -> None:
-        """Wait until readiness has said of every NodePool whether it is ready."""
+        """Wait until readiness has decided about every NodePool."""
         self.until(
-            "NodePools are decided about",
+            "readiness has decided about the NodePools",
             lambda: not undecided_nodepools(self.cluster.objects.list("nodepools")),
             seconds,
         )
 
     def until_settled(self, seconds: float = 60) -> None:
-        """Wait until every NodeClaim is a node of its own that is initialized."""
+        """Wait until every NodeClaim has its own initialized node."""
 
         def settled() -> bool:
-            # EC2 is asked last, it takes longest.
+            # EC2 is asked last because it takes longest.
             return not any(self._uninitialized()) and not self.violations()
 
         self.until("every NodeClaim is initialized", settled, seconds)
 
     def stays(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
-        """Watch that something holds all the time, for so many seconds of life."""
+        """Check that a condition holds continuously for this many seconds of real time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            assert holds(), f"no longer so: {what}\n{self.state()}"
+            assert holds(), f"no longer holds: {what}\n{self.state()}"
             time.sleep(_GLANCE_SECONDS)
 
     # What must always hold once things have calmed down
 
     def violations(self) -> list[str]:
-        """Return what is leaked, doubled or half done: each claim is one instance and one initialized node."""
+        """Return what is leaked, duplicated or incomplete: each claim needs one instance and one initialized node."""
         claims = {c["metadata"]["name"]: c.get("status", {}).get("providerID", "") for c in self.claims()}
         nodes = {n["metadata"]["name"]: n["spec"].get("providerID", "") for n in self.nodes()}
         machines = [
@@ -332,7 +332,7 @@ class ClusterSide:
                 yield node["metadata"]["name"]
 
     def state(self) -> str:
-        """Return what a person would look at first."""
+        """Describe the state that a person would look at first."""
         waiting = [pod_key(p) for p in self.pods() if p["status"].get("phase") != "Running"]
         failures = [
             f"{c}: {s.failures} of {s.invocations} failed, {s.last_error}"
@@ -355,9 +355,9 @@ class ClusterSide:
 
 
 class System(ClusterSide, Started):
-    """One cluster, its AWS account, the functions, the forwarder. A context manager.
+    """One cluster with its AWS account, functions and forwarder. A context manager.
 
-    `speed` hurries everything but the control plane.
+    `speed` accelerates everything except the control plane.
     """
 
     def __init__(
@@ -385,7 +385,7 @@ class System(ClusterSide, Started):
 
 
 def nodesmith(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the nodesmith command in this AWS."""
+    """Run the nodesmith command against this AWS account."""
     command = [sys.executable, "-m", "nodesmith_cli.main", *arguments]
     paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
     environment = {**os.environ, **aws.environment, "PYTHONPATH": paths}
@@ -399,7 +399,7 @@ def _of(app: str) -> str:
 
 
 def managed_node() -> Manifest:
-    """Return a node of a managed node group: nodesmith did not make it, so it must never touch it."""
+    """Return a node of a managed node group, which nodesmith did not create and must never touch."""
     node = kwok_node("managed-1", cpu="2", memory="4Gi", pods="29", **{"ephemeral-storage": "20Gi"})
     node["metadata"]["labels"] |= {
         "eks.amazonaws.com/nodegroup": "system",

@@ -1,4 +1,4 @@
-"""Budgets as an observer counts them: no more Nodes are disrupted at once, whoever keeps them from going."""
+"""Budgets as an observer counts them: finalizers of other controllers do not let more Nodes be disrupted at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKUP = "example.com/backup"
 NODES, AT_ONCE = 4, 2
 
 
-def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_others_hold_them(
+def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_while_finalizers_hold_some(
     start: Start, figures: Figures
 ) -> None:
     system = start(speed=HURRIED)
@@ -47,17 +47,15 @@ def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_though_other
     with system.followed("nodes", note):
         system.kubectl("scale", "deployment", "web", "--replicas=0")
         for _ in range(NODES // AT_ONCE):
-            system.until(
-                "two Nodes are held by the other controller only", lambda: len(held()) == AT_ONCE, 120
-            )
+            system.until("only the other controller holds two Nodes", lambda: len(held()) == AT_ONCE, 120)
             names = {node["metadata"]["name"] for node in held()}
             claims = [c for c in system.claims() if c["status"].get("nodeName") in names]
-            assert len(claims) == AT_ONCE, "their NodeClaims are there"
-            system.stays("nothing else goes", lambda: len(held()) == AT_ONCE, seconds=8)
+            assert len(claims) == AT_ONCE, "their NodeClaims exist"
+            system.stays("no other Node is disrupted", lambda: len(held()) == AT_ONCE, seconds=8)
             message = f"is held by finalizer {BACKUP} of another controller"
             told = {condition(c, "InstanceTerminating").get("message") for c in system.claims()}
             assert told >= {f"Node {name} {message}" for name in names}
-            assert not {i["PrivateDnsName"] for i in system.instances()} & names, "nobody pays for them"
+            assert not {i["PrivateDnsName"] for i in system.instances()} & names, "their instances have ended"
             for name in names:
                 system.kubectl("patch", "node", name, "--type=merge", "-p", let_go)
         system.until("all are gone", lambda: not (system.claims() or system.nodes()), seconds=120)

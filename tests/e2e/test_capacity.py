@@ -1,4 +1,4 @@
-"""EC2 has nothing to give where it is cheapest."""
+"""EC2 has no capacity for the cheapest offering."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.e2e.system import CLUSTER, System
 
 
 def bought(system: System) -> set[OfferingKey]:
-    """Return the offerings that the nodes are of."""
+    """Return the offerings of the nodes."""
     every = (node["metadata"]["labels"] for node in system.nodes())
     return {OfferingKey(labels[CAPACITY_TYPE], labels[INSTANCE_TYPE], labels[ZONE]) for labels in every}
 
 
-def test_where_the_cheapest_pool_is_empty_another_is_chosen_at_once_and_that_is_remembered(
+def test_another_pool_replaces_an_empty_cheapest_pool_at_once_and_the_empty_one_is_remembered(
     start: Start,
 ) -> None:
     system = start()
@@ -36,7 +36,7 @@ def test_where_the_cheapest_pool_is_empty_another_is_chosen_at_once_and_that_is_
     known_empty = set(system.ledger().unavailable)
     assert known_empty & cheapest
     refused = system.aws.seam.calls["CreateFleet"] - fleets
-    assert refused <= 2, "the fleet's other pools are tried in the same request"
+    assert refused <= 2, "the same request tries the fleet's other pools"
 
     system.apply(deployment("third", 3))
     system.until_running(9)
@@ -44,4 +44,4 @@ def test_where_the_cheapest_pool_is_empty_another_is_chosen_at_once_and_that_is_
     latest = max(system.ledger().claims, key=lambda claim: claim.created_at)
     asked = set(system.asked_for(latest))
     assert asked
-    assert asked.isdisjoint(known_empty), "a pool that is known to be empty is not asked"
+    assert asked.isdisjoint(known_empty), "a pool known to be empty is not requested"

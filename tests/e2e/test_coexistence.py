@@ -1,4 +1,4 @@
-"""Beside EKS Auto Mode on the real API server: its objects are left alone, from the first pod to the removal."""
+"""Beside EKS Auto Mode on the real API server, nodesmith leaves Auto Mode's objects alone until it is uninstalled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.patience import patient
 _THEIRS = {"nodepools": foreign.BUILT_IN, "nodeclaims": ("gp-1", "gp-coming"), "nodes": ("i-auto1",)}
 
 
-def test_objects_of_auto_mode_are_left_alone_from_the_first_pod_to_the_removal(
+def test_objects_of_auto_mode_are_left_alone_from_the_first_pod_to_the_uninstallation(
     start: Start, tmp_path: Path
 ) -> None:
     system = start(speed=HURRIED)
@@ -38,7 +38,9 @@ def test_objects_of_auto_mode_are_left_alone_from_the_first_pod_to_the_removal(
     system.until_running(2, "bought")
     system.until("our NodePool is ready", lambda: "ours" in ready(system))
     assert written(system) == before
-    system.stays("what Auto Mode has written", lambda: written(system) == before, seconds=10)
+    system.stays(
+        "Auto Mode's objects are as Auto Mode wrote them", lambda: written(system) == before, seconds=10
+    )
     assert explained(system, tmp_path) == "EKS Auto Mode"
 
     removed = nodesmith(system, tmp_path, "uninstall", "--yes", "-o", "json")
@@ -62,7 +64,7 @@ def test_objects_of_auto_mode_are_left_alone_from_the_first_pod_to_the_removal(
 
 
 def add_auto_mode(system: System) -> None:
-    """Add the built-in NodePools, a node with its NodeClaim, and a NodeClaim that is still to be launched."""
+    """Add the built-in NodePools, a node with its NodeClaim, and a NodeClaim that has not launched yet."""
     objects = system.cluster.objects
     uids = {}
     for name in foreign.BUILT_IN:
@@ -96,9 +98,9 @@ def without_uid(metadata: Manifest) -> Manifest:
 
 
 def written(system: System) -> dict[str, Any]:
-    """Return what the API server has recorded of the writes to Auto Mode's objects.
+    """Return what the API server records about writes to Auto Mode's objects.
 
-    A Node is written by its kubelet and by Kubernetes' controllers all the time: of it, what nodesmith might write.
+    The kubelet and Kubernetes' controllers keep writing to a Node, so for a Node this is what nodesmith might write.
     """
     found: dict[str, Any] = {}
     for resource, names in _THEIRS.items():
@@ -129,13 +131,13 @@ def ready(system: System) -> set[str]:
 
 
 def checked(system: System, folder: Path) -> tuple[str, int]:
-    """Return which folder `nodesmith check-cluster` says to apply, and its exit status."""
+    """Return the overlay folder that `nodesmith check-cluster` recommends, and its exit status."""
     ran = nodesmith(system, folder, "check-cluster", "-o", "json")
     return json.loads(ran.stdout)["overlay"], ran.returncode
 
 
 def explained(system: System, folder: Path) -> str | None:
-    """Return who serves Auto Mode's node, as `nodesmith explain node` tells a user."""
+    """Return what serves Auto Mode's node, according to `nodesmith explain node`."""
     told = json.loads(nodesmith(system, folder, "explain", "node", "i-auto1", "-o", "json").stdout)
     served_by: str | None = told["servedBy"]
     return served_by

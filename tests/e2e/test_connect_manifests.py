@@ -1,4 +1,4 @@
-"""What `nodesmith connect` applies is what `kubectl kustomize forwarder/` gives."""
+"""`nodesmith connect` applies what `kubectl kustomize forwarder/` prints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_name(objects: list[dict[str, Any]]) -> Mapping[tuple[str, str], dict[str,
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Fill in what docs tell to fill in."""
+    """Return a checkout with the settings that the docs tell users to fill in."""
     for folder in ("forwarder", "overlays"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     settings = "".join(f"{name}={value}\n" for name, value in forwarder_settings(SERVED).items())

@@ -1,4 +1,4 @@
-"""`nodesmith connect` on a real API server: it applies its objects once, and the functions have their rights."""
+"""`nodesmith connect` on a real API server: it applies its objects once, and the functions have their permissions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITER = "/apis/rbac.authorization.k8s.io/v1/clusterroles/nodesmith-writer"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[RealCluster]:
-    """Return a control plane that knows the caller of connect by the key that signs the token, as EKS does."""
+    """Yield a control plane that identifies the caller of connect by the token's signing key, as EKS does."""
     caller = User("caller", ("system:masters",))
     known = lambda token: caller if access_key_of(token) == "none" else None  # noqa: E731
     with RealCluster(BUILD / "test_connected" / "plane", authenticate=known) as running:
@@ -51,7 +51,7 @@ def states(inside: Inside) -> dict[str, State]:
     return {reference(each.manifest): each.state for each in inside.objects}
 
 
-def test_what_is_applied_once_needs_nothing_afterwards(server: Applier) -> None:
+def test_objects_are_present_after_they_are_applied_once(server: Applier) -> None:
     before = states(look(server))
     assert {state for name, state in before.items() if "CustomResource" not in name} == {State.MISSING}
     for each in manifests(SERVED):
@@ -60,7 +60,7 @@ def test_what_is_applied_once_needs_nothing_afterwards(server: Applier) -> None:
     assert set(after.values()) == {State.PRESENT}, {n: s for n, s in after.items() if s is not State.PRESENT}
 
 
-def test_a_right_that_somebody_has_taken_away_is_missed_and_given_again(server: Applier) -> None:
+def test_a_removed_permission_is_found_and_its_role_is_reapplied(server: Applier) -> None:
     objects = manifests(SERVED)
     for each in objects:
         server.apply(each)
@@ -74,7 +74,7 @@ def test_a_right_that_somebody_has_taken_away_is_missed_and_given_again(server: 
     assert [row.detail for row in installed(look(server)) if row.action] == ["ClusterRole/nodesmith-writer"]
 
 
-def test_users_of_another_cluster_have_no_rights(server: Applier) -> None:
+def test_users_of_another_cluster_have_no_permissions(server: Applier) -> None:
     objects = manifests(SERVED)
     for each in objects:
         server.apply(each)
@@ -84,7 +84,7 @@ def test_users_of_another_cluster_have_no_rights(server: Applier) -> None:
     ]
 
 
-def test_a_cluster_is_connected_by_an_eks_token_and_disconnected(
+def test_a_cluster_is_connected_with_an_eks_token_and_disconnected(
     plane: RealCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served = ConnectableServer(plane.url, plane.ca_bundle, plane.token, plane.kubeconfig())
@@ -93,8 +93,8 @@ def test_a_cluster_is_connected_by_an_eks_token_and_disconnected(
         capsys.readouterr()
         assert cluster.run(is_dry=True) == 0
         rows = json.loads(capsys.readouterr().out)["rows"]
-        # Nobody here puts credentials into pods, as EKS does.
-        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pod of the forwarder"}
+        # Unlike EKS, this control plane injects no credentials into pods.
+        assert {row["object"] for row in rows if row["standing"] != "present"} <= {"pods of the forwarder"}
         assert cluster.leave() == 0
         assert "deleted Namespace/nodesmith" in capsys.readouterr().err
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -1,4 +1,4 @@
-"""The control plane itself: started, used, broken, and gone."""
+"""The control plane itself: started, used, broken and stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.patience import eventually, patient
 Json = dict[str, Any]
 ENDED_WITHIN_SECONDS = 20.0
 FORGOTTEN_SECONDS = 12.0
-"""Longer than kube-scheduler lets a pod wait that is to be tried again."""
+"""Longer than kube-scheduler waits before it retries a pod that it has queued."""
 KNOWN = {"k8s-aws-v1.known": User("nodesmith", ("nodesmith:observers",))}
 
 
@@ -67,9 +67,9 @@ def phases(plane: ControlPlane, app: str) -> list[str]:
 
 
 def node(name: str) -> Json:
-    """A Node with a status of its maker's, and kwok as kubelet."""
+    """Return a Node whose status is set at creation, with kwok as its kubelet."""
     offered = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "told by the test"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "set by the test"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -116,18 +116,18 @@ def processes(folder: Path) -> list[int]:
             if each.name.isdigit() and str(folder).encode() in (each / "cmdline").read_bytes():
                 found.append(int(each.name))
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
     return [number for number in found if number != os.getpid()]
 
 
-def test_it_says_which_kubernetes_it_is(plane: ControlPlane) -> None:
+def test_it_reports_its_kubernetes_version(plane: ControlPlane) -> None:
     version = json.loads(plane.kubectl("version", "-o", "json").stdout)
     assert version["serverVersion"]["gitVersion"].startswith("v1.")
     assert version["serverVersion"]["gitVersion"] == version["clientVersion"]["gitVersion"]
     assert (version["serverVersion"]["major"], version["serverVersion"]["gitTreeState"]) == ("1", "clean")
 
 
-def test_kube_scheduler_thinks_again_of_who_gave_way_to_a_nomination_only_when_nominations_are_cleared(
+def test_kube_scheduler_retries_a_pod_that_yielded_to_a_nomination_only_when_nominations_are_cleared(
     plane: ControlPlane,
 ) -> None:
     """One pod is nominated for a node, another finds no room beside it, and the first is bound elsewhere."""
@@ -153,10 +153,12 @@ def test_kube_scheduler_thinks_again_of_who_gave_way_to_a_nomination_only_when_n
     waiting("first", "3", "narrow")
     waiting("second", "2", "wide")
     plane.kubectl("label", "node", "elsewhere", "narrow=yes")
-    eventually(lambda: where("first") == "elsewhere", "the first is bound, though not where it was nominated")
+    eventually(
+        lambda: where("first") == "elsewhere", "the first is bound, but not to the node it was nominated for"
+    )
     time.sleep(FORGOTTEN_SECONDS)
     assert where("second") == "", (
-        "it is tried again by itself now: clearing nominations needs this reason no longer"
+        "kube-scheduler now retries it unprompted: this reason for clearing nominations is gone"
     )
 
     clear_nominations(server, "promised", ["default/second"])
@@ -179,10 +181,10 @@ def test_twenty_pods_run_on_three_nodes(plane: ControlPlane) -> None:
     eventually(lambda: available() == 20, "its controller has seen it")
 
 
-def test_a_nodes_status_stays_its_makers_and_its_lease_is_renewed(plane: ControlPlane) -> None:
+def test_kwok_renews_a_nodes_lease_and_keeps_the_status_set_at_creation(plane: ControlPlane) -> None:
     found = got(plane, "node", "node-0")
     ready = next(each for each in found["status"]["conditions"] if each["type"] == "Ready")
-    assert (ready["status"], ready["message"]) == ("True", "told by the test")
+    assert (ready["status"], ready["message"]) == ("True", "set by the test")
     assert found["status"]["allocatable"]["cpu"] == "16"
 
     def renewed() -> str:
@@ -192,7 +194,7 @@ def test_a_nodes_status_stays_its_makers_and_its_lease_is_renewed(plane: Control
     eventually(lambda: renewed() > before, "the lease is renewed")
 
 
-def test_the_lease_of_a_node_that_is_deleted_goes_too(plane: ControlPlane) -> None:
+def test_the_lease_of_a_deleted_node_is_deleted(plane: ControlPlane) -> None:
     applied(plane, [node("leaving")])
     lease = ("lease", "leaving", "-n", "kube-node-lease")
     eventually(lambda: plane.kubectl("get", *lease).returncode == 0, "it has a lease")
@@ -204,11 +206,11 @@ def test_a_node_without_a_kubelet_runs_no_pod(plane: ControlPlane) -> None:
     applied(plane, [node("silent")])
     eventually(
         lambda: plane.kubectl("get", "lease", "silent", "-n", "kube-node-lease").returncode == 0,
-        "kwok has it",
+        "kwok manages it",
     )
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node-")
     applied(plane, [pod("unheard", nodeName="silent"), pod("heard", nodeName="node-0")])
-    eventually(lambda: phases(plane, "heard") == ["Running"], "the other one runs")
+    eventually(lambda: phases(plane, "heard") == ["Running"], "the other pod runs")
     assert phases(plane, "unheard") == ["Pending"]
     plane.kubectl("label", "node", "silent", "kwok.x-k8s.io/node=fake")
     eventually(lambda: phases(plane, "unheard") == ["Running"], "it runs with its kubelet back")
@@ -219,7 +221,7 @@ def test_a_node_without_a_kubelet_runs_no_pod(plane: ControlPlane) -> None:
     [("", 30, (0.9, 2.5)), ("30", 3, (2.9, 4.5)), ("2", 30, (1.9, 3.5)), ("30", 1, (0.9, 2.5))],
     ids=["usual", "by its grace", "by its annotation", "by a short grace"],
 )
-def test_a_pod_takes_its_time_to_stop_but_no_more_than_its_grace(
+def test_a_pod_takes_time_to_stop_but_no_longer_than_its_grace_period(
     plane: ControlPlane, stop_seconds: str, grace_seconds: int, takes: tuple[float, float]
 ) -> None:
     name = f"stopping-{stop_seconds or 'plain'}-{grace_seconds}"
@@ -227,11 +229,11 @@ def test_a_pod_takes_its_time_to_stop_but_no_more_than_its_grace(
     applied(plane, [pod(name, annotations, terminationGracePeriodSeconds=grace_seconds)])
     eventually(lambda: phases(plane, name) == ["Running"], "it runs")
     plane.kubectl("delete", "pod", name, "--wait=false")
-    # Whoever touches it meanwhile does not prolong its life beyond its grace.
+    # A change in the meantime does not extend its life beyond its grace period.
     plane.kubectl("label", "pod", name, "touched=yes")
     took = eventually(lambda: phases(plane, name) == [], "it is gone")
     shortest, longest = takes
-    assert shortest - patient(0.6) <= took <= patient(longest)  # two kubectls have run before the clock
+    assert shortest - patient(0.6) <= took <= patient(longest)  # two kubectls ran before this clock started
 
 
 def test_a_job_completes(plane: ControlPlane) -> None:
@@ -254,7 +256,9 @@ def test_a_job_completes(plane: ControlPlane) -> None:
     assert phases(plane, "job") == ["Succeeded"]
 
 
-def test_tokens_that_kubernetes_does_not_know_are_asked_about(plane: ControlPlane, folder: Path) -> None:
+def test_tokens_unknown_to_kubernetes_are_passed_to_the_authenticator(
+    plane: ControlPlane, folder: Path
+) -> None:
     def who(token: str) -> subprocess.CompletedProcess[str]:
         kubeconfig = plane.kubeconfig()
         kubeconfig["users"][0]["user"] = {"token": token}
@@ -270,7 +274,7 @@ def test_tokens_that_kubernetes_does_not_know_are_asked_about(plane: ControlPlan
     eventually(lambda: "late" in who("k8s-aws-v1.stranger").stdout, "it is known now")
 
 
-def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(plane: ControlPlane) -> None:
+def test_an_eviction_is_refused_until_the_controller_counts_enough_healthy_pods(plane: ControlPlane) -> None:
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -283,7 +287,7 @@ def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(
         status = got(plane, "pdb", "guarded")["status"]
         return status["expectedPods"], status["currentHealthy"], status["disruptionsAllowed"]
 
-    eventually(lambda: counted() == (2, 2, 0), "both are counted, none to spare")
+    eventually(lambda: counted() == (2, 2, 0), "both are counted, and none may be disrupted")
     victim = got(plane, "pods", "-l", "app=guarded")["items"][0]["metadata"]["name"]
 
     def evict() -> tuple[int, Json]:
@@ -304,7 +308,7 @@ def test_an_eviction_is_refused_until_the_controller_has_counted_a_pod_to_spare(
 
     eventually(allowed, "it is allowed")
     assert set(answers) == {429, 201}
-    eventually(lambda: counted() == (3, 3, 1), "another pod has taken its place")
+    eventually(lambda: counted() == (3, 3, 1), "another pod has replaced it")
     eventually(lambda: plane.kubectl("get", "pod", victim).returncode != 0, "it is gone")
 
 
@@ -323,7 +327,7 @@ def test_a_certificate_is_signed(plane: ControlPlane) -> None:
     eventually(lambda: "certificate" in got(plane, "csr", "me")["status"], "it is signed")
 
 
-def test_what_it_holds_outlives_its_api_server(binaries: Path, folder: Path) -> None:
+def test_stored_objects_survive_a_restart_of_the_api_server(binaries: Path, folder: Path) -> None:
     with ControlPlane(binaries, folder / "plane") as plane:
         applied(plane, [node("node-0"), deployment("before", 2)])
         eventually(lambda: phases(plane, "before") == ["Running"] * 2, "they run")
@@ -332,11 +336,12 @@ def test_what_it_holds_outlives_its_api_server(binaries: Path, folder: Path) -> 
         assert (plane.url, got(plane, "deployment", "before")["metadata"]["uid"]) == (url, uid)
         applied(plane, [deployment("after", 2)])
         eventually(
-            lambda: phases(plane, "after") == ["Running"] * 2, "controllers, scheduler and kwok are back"
+            lambda: phases(plane, "after") == ["Running"] * 2,
+            "the controllers, the scheduler and kwok are back",
         )
 
 
-def test_a_second_one_is_refused_its_folder_and_its_port(
+def test_a_second_control_plane_cannot_use_the_same_folder_or_port(
     plane: ControlPlane, binaries: Path, folder: Path
 ) -> None:
     with (
@@ -353,7 +358,7 @@ def test_a_second_one_is_refused_its_folder_and_its_port(
     assert processes(folder) == []
 
 
-def test_nothing_is_left_after_an_error(binaries: Path, folder: Path) -> None:
+def test_no_processes_remain_after_an_error(binaries: Path, folder: Path) -> None:
     plane = ControlPlane(binaries, folder / "plane")
     with pytest.raises(ZeroDivisionError), plane:
         len(processes(plane.folder)) / 0
@@ -376,7 +381,9 @@ with ControlPlane(Path(sys.argv[1]), Path(sys.argv[2])):
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 @pytest.mark.parametrize("when", ["while starting", "while running"])
-def test_nothing_is_left_when_its_owner_is(binaries: Path, folder: Path, ending: int, when: str) -> None:
+def test_no_processes_remain_when_the_owner_is_killed(
+    binaries: Path, folder: Path, ending: int, when: str
+) -> None:
     python = [sys.executable, "-c", OWNER, str(binaries), str(folder / "plane")]
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(python, stdout=subprocess.PIPE, env={**os.environ, **paths}) as owner:
@@ -391,7 +398,9 @@ def test_nothing_is_left_when_its_owner_is(binaries: Path, folder: Path, ending:
     eventually(lambda: not processes(folder), "nothing is left", 5)
 
 
-def test_a_program_that_does_not_start_is_named_with_the_end_of_its_log(binaries: Path, folder: Path) -> None:
+def test_the_error_for_a_program_that_does_not_start_quotes_the_end_of_its_log(
+    binaries: Path, folder: Path
+) -> None:
     broken = folder / "binaries"
     broken.mkdir()
     for each in binaries.iterdir():

@@ -1,4 +1,4 @@
-"""Manifests of every age on a real API server: old kinds are taken, and v1beta1 and v1 of one object lose nothing."""
+"""Manifests of every API version on a real API server: old kinds are accepted, and v1beta1 and v1 share one object."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def got(plane: ControlPlane, resource: str, name: str = "old") -> Manifest:
 
 
 def read(*manifests: Mapping[str, Any]) -> list[Any]:
-    """Return what nodesmith reads of objects, without what only a server says of them."""
+    """Return what nodesmith reads from objects, without the fields that only a server sets."""
     found = []
     for each in convert(manifests).objects:
         parse = parse_nodepool if each.manifest["kind"] == "NodePool" else parse_nodeclass
@@ -100,7 +100,7 @@ def read(*manifests: Mapping[str, Any]) -> list[Any]:
 
 
 def spec_of(kind: str) -> Manifest:
-    """Return a spec with every field of an old kind, those that exclude each other left out."""
+    """Return a spec with every field of an old kind, except those that exclude each other."""
     spec: Manifest = {}
     (rows,) = (
         rows
@@ -123,7 +123,7 @@ def spec_of(kind: str) -> Manifest:
         ("AWSNodeTemplate", "karpenter.k8s.aws/v1alpha1", "awsnodetemplates"),
     ],
 )
-def test_an_old_kind_is_taken_and_kept_with_every_field(
+def test_an_old_kind_is_accepted_and_stored_with_every_field(
     plane: ControlPlane, kind: str, api_version: str, resource: str
 ) -> None:
     old = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "old"}, "spec": spec_of(kind)}
@@ -133,14 +133,16 @@ def test_an_old_kind_is_taken_and_kept_with_every_field(
     assert "unchanged" in apply(plane, old)
 
 
-def test_v1beta1_is_read_as_v1_edited_and_applied_again_and_nothing_is_lost(plane: ControlPlane) -> None:
+def test_a_v1beta1_object_loses_nothing_when_it_is_edited_as_v1_and_reapplied(plane: ControlPlane) -> None:
     apply(plane, POOL, CLASS)
     as_v1 = [got(plane, "nodepools.v1.karpenter.sh"), got(plane, "ec2nodeclasses.v1.karpenter.k8s.aws")]
     assert [each["apiVersion"] for each in as_v1] == ["karpenter.sh/v1", "karpenter.k8s.aws/v1"]
-    assert read(*as_v1) == read(POOL, CLASS), "what the file says is what the cluster says"
+    assert read(*as_v1) == read(POOL, CLASS), "the cluster stores what the file says"
 
     as_v1[0]["spec"]["weight"] = 7
-    for each, plural in zip(as_v1, ("nodepools", "ec2nodeclasses"), strict=True):  # everything is put back
+    for each, plural in zip(
+        as_v1, ("nodepools", "ec2nodeclasses"), strict=True
+    ):  # everything is written back
         each["metadata"]["labels"] = {"edited": "yes"}
         path = f"/apis/{each['apiVersion']}/{plural}/old"
         code, answer = real(plane).call("PUT", path, each, fieldValidation="Strict")
@@ -160,17 +162,17 @@ def test_v1beta1_is_read_as_v1_edited_and_applied_again_and_nothing_is_lost(plan
         (POOL, CLASS),
         strict=True,
     ):
-        assert holds(each["spec"], given["spec"]), "as v1beta1 it is what was written, and defaults"
+        assert holds(each["spec"], given["spec"]), "as v1beta1 it holds what was written, plus defaults"
 
 
 def holds(whole: Any, part: Any) -> bool:
-    """Return whether everything of `part` is in `whole`."""
+    """Return whether `whole` contains everything in `part`."""
     if isinstance(part, Mapping):
         return all(name in whole and holds(whole[name], inner) for name, inner in part.items())
     return bool(whole == part)
 
 
-def test_what_is_edited_as_v1_holds(plane: ControlPlane) -> None:
+def test_edits_made_as_v1_take_effect(plane: ControlPlane) -> None:
     apply(plane, POOL, CLASS)
     patch = {
         "spec": {
@@ -186,7 +188,7 @@ def test_what_is_edited_as_v1_holds(plane: ControlPlane) -> None:
     assert (pool.expire_after, pool.disruption.consolidation_policy) == ("48h", "WhenEmpty")
 
 
-def test_what_v1beta1_left_out_has_the_defaults_of_v1beta1(plane: ControlPlane) -> None:
+def test_fields_that_v1beta1_omits_get_the_defaults_of_v1beta1(plane: ControlPlane) -> None:
     pool = deepcopy(POOL)
     pool["metadata"]["name"] = "least"
     pool["spec"] = {"template": {"spec": {"nodeClassRef": {"name": "old"}, "requirements": []}}}
@@ -202,7 +204,7 @@ def test_what_v1beta1_left_out_has_the_defaults_of_v1beta1(plane: ControlPlane) 
     assert v1[1]["spec"]["metadataOptions"]["httpPutResponseHopLimit"] == 2
 
 
-def test_the_status_of_what_was_written_as_v1beta1_is_written_as_v1(plane: ControlPlane) -> None:
+def test_the_status_of_an_object_created_as_v1beta1_can_be_written_as_v1(plane: ControlPlane) -> None:
     apply(plane, POOL, CLASS)
     for resource in ("nodepools.v1.karpenter.sh", "ec2nodeclasses.v1.karpenter.k8s.aws"):
         before = got(plane, resource)
@@ -246,15 +248,15 @@ def test_managers_of_both_versions_share_one_object(plane: ControlPlane) -> None
     sorted(f for f in EXAMPLES.rglob("*.yaml") if f.name != "mistakes.yaml"),
     ids=lambda f: str(f.relative_to(EXAMPLES)),
 )
-def test_every_example_is_taken_and_so_is_what_it_is_converted_to(plane: ControlPlane, file: Path) -> None:
-    """But for the mistakes, which show what is refused."""
+def test_every_example_and_its_conversion_are_accepted(plane: ControlPlane, file: Path) -> None:
+    """Except for the mistakes, which show what is refused."""
     converted = CliRunner().invoke(app, ["convert", "-f", str(file)]).stdout
     for text in (file.read_text(), converted):
         done = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
         assert done.returncode == 0, done.stderr
 
 
-def test_v1_alone_is_held_to_what_v1_demands(plane: ControlPlane) -> None:
+def test_only_v1_objects_must_meet_the_requirements_of_v1(plane: ControlPlane) -> None:
     lacking = {**deepcopy(POOL), "apiVersion": "karpenter.sh/v1", "metadata": {"name": "lacking"}}
     done = plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(lacking))
     assert done.returncode == 1

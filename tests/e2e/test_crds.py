@@ -1,4 +1,4 @@
-"""The CRDs on a real API server: applied, explained, shown and scaled by kubectl, defaulted, refusing in our words."""
+"""The CRDs on a real API server: apply, explain, get, scale, defaults, and refusals with nodesmith's messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def applied(plane: ControlPlane) -> ControlPlane:
-    """Return the control plane that serves our kinds."""
+    """Return the control plane that serves nodesmith's kinds."""
     succeed(plane.kubectl("apply", *files(CRD_FILES)))
     succeed(plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
     return plane
@@ -56,7 +56,7 @@ def applied(plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="module")
 def servers(applied: ControlPlane) -> Iterator[tuple[Server, Server]]:
-    """Yield the way to the real API server and to the one in memory, with the same CRDs."""
+    """Yield access to the real API server and to the in-memory one, with the same CRDs."""
     with ApiServer(now=lambda: datetime.now(UTC)) as memory:
         ours = in_memory(memory)
         for crd in custom_resource_definitions():
@@ -67,7 +67,7 @@ def servers(applied: ControlPlane) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture
 def clean(applied: ControlPlane) -> Iterator[ControlPlane]:
-    """Yield the control plane; what a test leaves of our kinds is removed."""
+    """Yield the control plane, and remove the objects of nodesmith's kinds that a test leaves."""
     yield applied
     for path in PATHS.values():
         assert real(applied).call("DELETE", path)[0] == 200
@@ -78,7 +78,7 @@ def files(paths: Iterable[Path]) -> list[str]:
 
 
 def succeed(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what a command printed. It must have succeeded."""
+    """Return a command's output. The command must have succeeded."""
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -93,7 +93,7 @@ def got(plane: ControlPlane, resource: str, name: str) -> Manifest:
     return found
 
 
-def test_the_crds_are_applied_and_accepted_client_side_and_server_side(plane: ControlPlane) -> None:
+def test_the_crds_can_be_applied_client_side_and_server_side(plane: ControlPlane) -> None:
     first = succeed(plane.kubectl("apply", *files(CRD_FILES)))
     again = succeed(plane.kubectl("apply", *files(CRD_FILES)))
     succeed(plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"))
@@ -102,14 +102,16 @@ def test_the_crds_are_applied_and_accepted_client_side_and_server_side(plane: Co
     assert first.count("created") == len(CRD_FILES) == len(crds) == 5
     assert again.count("unchanged") == 5
     said = {c["type"]: c["status"] for crd in crds for c in crd["status"]["conditions"]}
-    assert said == {"NamesAccepted": "True", "Established": "True"}, "NonStructuralSchema would stand here"
+    assert said == {"NamesAccepted": "True", "Established": "True"}, (
+        "a NonStructuralSchema condition would appear here"
+    )
 
     taken = succeed(plane.kubectl("apply", "--server-side", "--force-conflicts", *files(CRD_FILES)))
     twice = succeed(plane.kubectl("apply", "--server-side", *files(CRD_FILES)))
     assert taken.count("serverside-applied") == twice.count("serverside-applied") == 5
 
 
-def test_server_side_apply_tells_managers_of_their_conflicts(clean: ControlPlane) -> None:
+def test_server_side_apply_reports_conflicts_between_managers(clean: ControlPlane) -> None:
     succeed(apply(clean, nodepool(weight=10), server_side="true", field_manager="alice"))
     succeed(apply(clean, nodepool(weight=10), server_side="true", field_manager="alice"))
 
@@ -166,7 +168,7 @@ def parsed(manifest: Manifest) -> Any:
 
 
 def least(kind: Kind) -> Manifest:
-    """Return an object with nothing but what is required."""
+    """Return an object with only the required fields."""
     spec = {
         name: full(kind)["spec"][name]
         for name in (*kind.spec.required, *(["role"] if kind is EC2_NODE_CLASS else []))
@@ -175,7 +177,7 @@ def least(kind: Kind) -> Manifest:
 
 
 @EACH_KIND
-def test_what_the_api_server_fills_in_is_what_we_take_for_granted(applied: ControlPlane, kind: Kind) -> None:
+def test_the_api_servers_defaults_are_the_defaults_of_the_parser(applied: ControlPlane, kind: Kind) -> None:
     given = [least(kind), full(kind)]
     if kind is NODE_POOL:
         given += [changed(kind, ("disruption", {})), changed(kind, ("disruption.budgets", [{}]))]
@@ -185,7 +187,7 @@ def test_what_the_api_server_fills_in_is_what_we_take_for_granted(applied: Contr
         assert code == 201
         assert parsed(manifest) is not None
         bare = stored | {"metadata": manifest["metadata"]}
-        assert parsed(bare) == parsed(manifest), "the hash among it, which drift is told by"
+        assert parsed(bare) == parsed(manifest), "including the hash that drift detection compares"
 
 
 def test_the_defaults_are_karpenters(clean: ControlPlane) -> None:
@@ -225,7 +227,7 @@ def test_kubectl_get_shows_karpenters_columns(clean: ControlPlane) -> None:
         launched_at=builders.NOW,
     )
     written = nodeclaim_manifest(claim)
-    written["metadata"].pop("finalizers")  # nobody is here to take it away
+    written["metadata"].pop("finalizers")  # no controller runs that would remove it
     succeed(apply(clean, nodepool(weight=7), nodeclass("shop"), written))
     show(clean, "nodepool", "default", {"nodes": 1, "resources": {"cpu": "2"}, "conditions": [READY]})
     show(clean, "ec2nodeclass", "default", {"conditions": [READY]})
@@ -271,7 +273,9 @@ def test_kinds_are_found_by_category_and_short_name(clean: ControlPlane) -> None
         assert succeed(clean.kubectl("get", short, "-o", "name")).split() == everything[:1]
 
 
-def test_status_and_spec_have_doors_of_their_own(clean: ControlPlane) -> None:
+def test_the_status_subresource_changes_only_the_status_and_the_object_only_the_spec(
+    clean: ControlPlane,
+) -> None:
     succeed(apply(clean, nodepool(weight=7) | {"status": {"nodes": 9}}))
     before = got(clean, "nodepool", "default")
 
@@ -296,7 +300,7 @@ def test_a_pool_of_fixed_size_is_scaled(clean: ControlPlane) -> None:
     assert refused.returncode == 1
 
 
-def test_unknown_fields_are_refused_by_name_or_told_and_dropped(clean: ControlPlane) -> None:
+def test_unknown_fields_are_refused_by_name_or_dropped_with_a_warning(clean: ControlPlane) -> None:
     odd = nodepool()
     odd["spec"]["limit"] = {"cpu": "1"}
     odd["spec"]["template"]["spec"]["requirement"] = []
@@ -312,13 +316,13 @@ def test_unknown_fields_are_refused_by_name_or_told_and_dropped(clean: ControlPl
     assert "limit" not in got(clean, "nodepool", "default")["spec"]
 
 
-def test_settings_of_the_kubelet_that_we_do_not_know_are_kept(clean: ControlPlane) -> None:
+def test_unknown_kubelet_settings_are_kept(clean: ControlPlane) -> None:
     succeed(apply(clean, changed(EC2_NODE_CLASS, ("kubelet.serializeImagePulls", False))))
 
     assert got(clean, "ec2nodeclass", "full")["spec"]["kubelet"]["serializeImagePulls"] is False
 
 
-def test_a_bad_manifest_is_refused_in_our_words_by_kubectl(clean: ControlPlane) -> None:
+def test_kubectl_refuses_a_bad_manifest_with_nodesmiths_message(clean: ControlPlane) -> None:
     done = apply(clean, changed(NODE_POOL, ("template.metadata.labels", {"karpenter.sh/custom": "yes"})))
 
     assert done.returncode == 1
@@ -329,7 +333,7 @@ def test_a_bad_manifest_is_refused_in_our_words_by_kubectl(clean: ControlPlane) 
 
 
 @EACH_KIND
-def test_the_full_object_and_the_least_are_accepted_by_both_servers(
+def test_both_servers_accept_the_full_and_the_minimal_object(
     servers: tuple[Server, Server], kind: Kind
 ) -> None:
     for server in servers:
@@ -341,9 +345,7 @@ def test_the_full_object_and_the_least_are_accepted_by_both_servers(
 
 
 @EACH_KIND
-def test_what_does_not_fit_the_schema_is_refused_alike_by_both_servers(
-    servers: tuple[Server, Server], kind: Kind
-) -> None:
+def test_both_servers_refuse_schema_violations_alike(servers: tuple[Server, Server], kind: Kind) -> None:
     bad = list(misfits(kind))
 
     wrong = disagreements(servers, kind, bad)
@@ -353,7 +355,7 @@ def test_what_does_not_fit_the_schema_is_refused_alike_by_both_servers(
 
 
 @EACH_KIND
-def test_every_rule_refuses_what_breaks_it_with_our_message_in_both_servers(
+def test_every_rule_refuses_violations_with_its_message_in_both_servers(
     servers: tuple[Server, Server], kind: Kind
 ) -> None:
     bad = list(rule_breakers(kind))
@@ -366,7 +368,7 @@ def test_every_rule_refuses_what_breaks_it_with_our_message_in_both_servers(
 
 
 def disagreements(servers: tuple[Server, Server], kind: Kind, bad: Iterable[Broken]) -> list[str]:
-    """Return where the servers' answers differ, or name another field or say other words than they should."""
+    """Return where the servers' answers differ, or name another field or message than expected."""
     wrong = []
     for each in bad:
         theirs, ours = (refusal(server, kind, each.manifest) for server in servers)
@@ -428,7 +430,7 @@ def _rules(schema: Any) -> Iterator[Mapping[str, str]]:
     ],
     ids=["replicas", "group", "kind", "claim"],
 )
-def test_a_change_that_may_not_be_is_refused_alike_by_both_servers(
+def test_both_servers_refuse_forbidden_changes_alike(
     servers: tuple[Server, Server], first: Manifest, patch: Any, field: str, message: str
 ) -> None:
     path = PATHS[first["kind"]]
@@ -456,9 +458,11 @@ def test_every_example_is_accepted(applied: ControlPlane) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_example_of_mistakes_is_refused_where_the_api_server_can_tell(applied: ControlPlane) -> None:
+def test_the_api_server_refuses_the_mistakes_in_the_example_that_its_rules_cover(
+    applied: ControlPlane,
+) -> None:
     text = (ROOT / "examples" / "mistakes.yaml").read_text()
-    readable, _ = text.rsplit("\n---\n", 1)  # the last is no YAML at all
+    readable, _ = text.rsplit("\n---\n", 1)  # the last document is not YAML
 
     done = applied.kubectl("apply", "--dry-run=server", "-f", "-", stdin=readable)
 
@@ -493,7 +497,7 @@ def test_the_example_of_mistakes_is_refused_where_the_api_server_can_tell(applie
     ],
     ids=lambda manifest: f"{manifest['kind']}/{manifest['metadata']['name']}",
 )
-def test_what_we_write_and_what_our_tests_write_is_accepted_by_both_servers(
+def test_both_servers_accept_what_nodesmith_and_the_tests_write(
     servers: tuple[Server, Server], manifest: Manifest
 ) -> None:
     for server in servers:

@@ -1,7 +1,7 @@
-"""What DaemonSets' pods really ask for: a node bought for a pod has room for them, so nothing is bought or ended after.
+"""A new node has room for the DaemonSets' actual requests, so no node is bought or ended afterwards.
 
-In each scenario the DaemonSet's pod is of higher priority than the workload's: on a node that is too small it would
-drive that off, and another would be bought.
+In each scenario the DaemonSet's pod has a higher priority than the workload's. On a node that is too small, it would
+preempt the workload's pod, and another node would be bought.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod,
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
 MINUTES = float(os.environ.get("CHURN_MINUTES", "2"))
-"""Of the clock: how long nothing may be bought or ended."""
+"""Minutes of the clock for which no node may be bought or ended."""
 LARGE = "1200m"
-"""Beside a workload's pod of 1 cpu too much for the smaller of the two types, with 1.93 cpu allocatable."""
+"""Beside a workload's pod of 1 cpu, too large for the smaller type, which has 1.93 cpu allocatable."""
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge")
 HIGH = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -37,14 +37,14 @@ def agent(**spec: Any) -> Manifest:
 
 
 def limit_range(**sizes: str) -> Manifest:
-    """Return a LimitRange of these defaults for containers, all of cpu."""
+    """Return a LimitRange with these default amounts of cpu for containers."""
     limits = [{"type": "Container", **{name: {"cpu": cpu} for name, cpu in sizes.items()}}]
     names = {"name": "limits", "namespace": "default"}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": names, "spec": {"limits": limits}}
 
 
 def enlarging() -> list[Manifest]:
-    """Return the admission policy that has the agent's new pods ask for more than their template says."""
+    """Return an admission policy that makes the agent's new pods request more than their template says."""
     api = {"apiVersion": "admissionregistration.k8s.io/v1"}
     path = "/spec/containers/0/resources/requests/cpu"
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: "{LARGE}"}}]'
@@ -85,7 +85,7 @@ def by_a_default_request(system: System) -> None:
 
 
 def by_admission(system: System) -> None:
-    """Have pods made larger that are created; the one on the managed node is the only one that can be read."""
+    """Enlarge pods on admission; the only pod to learn from is the one on the managed node."""
     system.apply(*enlarging())
     probe = json.dumps(pod("probe", labels={"app": "agent"}))
 
@@ -99,13 +99,13 @@ def by_admission(system: System) -> None:
 
 
 def by_resizing_in_place(system: System) -> None:
-    """Do as the vertical pod autoscaler does: resize the pod that runs, and have later ones made larger."""
+    """Do as the vertical pod autoscaler does: resize the running pod, and enlarge later ones on admission."""
     system.apply(agent())
     system.until("a pod runs", lambda: len(running(system, "agent")) == 1)
     (there,) = running(system, "agent")
     assert cpu_of(there) == "100m"
     name = there["metadata"]["name"]
-    # A kubelet that can resize says what containers have; kwok does not, and the API server would refuse.
+    # A kubelet that can resize reports what containers have. kwok does not, and the API server would refuse.
     has = [
         {"op": "add", "path": "/status/containerStatuses/0/resources", "value": {"requests": {"cpu": "100m"}}}
     ]
@@ -116,7 +116,7 @@ def by_resizing_in_place(system: System) -> None:
 
 
 def by_its_template(system: System) -> None:
-    """Change nothing: its priority alone would have it drive the workload's pod off."""
+    """Put the large request in the template; the pod's priority alone could preempt the workload's pod."""
     system.apply(agent(cpu=LARGE))
 
 
@@ -124,7 +124,7 @@ def by_its_template(system: System) -> None:
     "sized",
     [by_a_default_limit, by_a_default_request, by_admission, by_resizing_in_place, by_its_template],
 )
-def test_a_node_has_room_for_a_daemonset_whose_pods_are_sized(
+def test_a_node_has_room_for_a_daemonset_whose_pods_are_resized(
     start: Start, figures: Figures, sized: Callable[[System], None]
 ) -> None:
     system = start(speed=HURRIED, delays=USUAL)
@@ -152,7 +152,7 @@ def test_host_ports_of_daemonsets_for_another_architecture_are_free(start: Start
 
 
 def exporter(arch: str, *ports: int) -> Manifest:
-    """Return a DaemonSet for nodes of one architecture, as exporters are deployed whose images are of one."""
+    """Return a DaemonSet for nodes of one architecture, as for exporters with single-architecture images."""
     return daemonset(
         f"exporter-{arch}",
         containers=[listening(*ports, cpu="100m")],
@@ -162,13 +162,13 @@ def exporter(arch: str, *ports: int) -> Manifest:
 
 
 def listening(*ports: int, cpu: str = "1") -> Manifest:
-    """Return a container that has ports of its node."""
+    """Return a container that uses host ports."""
     opened = [{"containerPort": port, "hostPort": port} for port in ports]
     return {**SILENT[0], "ports": opened, "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
 
 
 def assert_one_node_stays(system: System, figures: Figures, daemons: set[str]) -> None:
-    """Wait for the workload's pod and for the daemons beside it, then watch that nothing comes or goes."""
+    """Wait for the workload's pod and the daemons beside it, then check that no node comes or goes."""
     system.until_running(1, "web")
     system.until_settled()
 
@@ -184,7 +184,7 @@ def assert_one_node_stays(system: System, figures: Figures, daemons: set[str]) -
     uid = web["metadata"]["uid"]
 
     def churned() -> int:
-        """Return how many nodes beside the one have been bought, and how many of all have ended."""
+        """Return how many nodes beyond the first have been bought, plus how many nodes have ended."""
         bought = len(system.launched_at())
         return bought - 1 + bought - len(system.instances())
 

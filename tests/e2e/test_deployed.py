@@ -1,4 +1,4 @@
-"""The deployment as a whole: what the template says is what happens, and what it forbids is found."""
+"""The deployment as a whole: AWS does what the template says, and forbidden calls are found."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _populate(api: ApiServer) -> None:
     )
     created(api.store, "ec2nodeclasses", nodeclass)
     nodepool = builders.nodepool_manifest()
-    # Nothing boots here: the claim is given up soon, and lifecycle writes that down.
+    # No instance boots here, so the claim soon times out, and lifecycle records that.
     nodepool["metadata"]["annotations"] = {REGISTRATION_TIMEOUT: "2m"}
     created(api.store, "nodepools", nodepool)
     pod = pod_manifest("web")
@@ -71,7 +71,7 @@ def _populate(api: ApiServer) -> None:
     created(api.store, "pods", pod)
 
 
-def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_granted(folder: Path) -> None:
+def test_the_templates_roles_grant_every_call_that_a_pods_node_needs(folder: Path) -> None:
     with deployed(folder, speed=10) as deployment:
         eventually(lambda: "ec2:CreateFleet" in deployment.calls().get("provisioning", ()))
         eventually(lambda: "ec2:DescribeInstances" in deployment.calls().get("lifecycle", ()))
@@ -88,7 +88,7 @@ def test_a_pod_gets_its_node_by_the_roles_of_the_template_and_each_call_is_grant
     assert {"ssm:GetParametersByPath", "lambda:InvokeFunction", "sqs:ReceiveMessage"} <= calls["dispatch"]
 
 
-def test_functions_are_let_in_as_users_named_for_the_cluster_that_they_work_for(assembly: Assembly) -> None:
+def test_access_entries_name_functions_users_after_the_cluster_they_work_for(assembly: Assembly) -> None:
     let_in = cluster_template(assembly).of_type("EKS::AccessEntry").values()
     assert {concern_of(each["PrincipalArn"]): each["Username"] for each in let_in} == {
         "disruption": WRITER,
@@ -105,7 +105,7 @@ def concern_of(role_arn: str) -> str:
     return role_arn.rpartition("/")[2].removeprefix("nodesmith-").removesuffix(f"-{REGION}")
 
 
-def test_a_call_without_a_grant_is_found_with_the_resource_and_what_nobody_calls_is_listed(
+def test_calls_without_a_grant_are_found_with_their_resource_and_unused_grants_are_listed(
     folder: Path,
 ) -> None:
     def other_partition(text: str) -> str:
@@ -132,11 +132,11 @@ def _errors(deployment: Deployed) -> dict[str, str]:
     return {name: feed.last_error for name, feed in deployment.feeds.items()}
 
 
-def test_what_a_killed_function_was_working_on_comes_again(folder: Path) -> None:
+def test_the_event_of_a_killed_function_is_delivered_again(folder: Path) -> None:
     once = changed("AWS::Scheduler::Schedule", "Tickerdispatch", ScheduleExpression="rate(1 day)")
     with deployed(folder, speed=20, edit=once) as deployment:
         events = deployment.feeds["observation"]
-        eventually(lambda: deployment.kill("observation"))  # while it starts
+        eventually(lambda: deployment.kill("observation"))  # as it starts
         eventually(lambda: events.failures > 0)
         assert "ExitError" in events.last_error
         eventually(lambda: "s3:PutObject" in deployment.calls().get("observation", ()))
@@ -159,13 +159,13 @@ def authenticator(
     return Authenticator(cluster_template(assembly), NAME, known.get, now=lambda: datetime.now(UTC) + later)
 
 
-def test_a_functions_token_makes_it_the_user_of_its_access_entry_and_a_member_of_no_group(
+def test_a_functions_token_authenticates_it_as_its_access_entrys_user_without_groups(
     assembly: Assembly,
 ) -> None:
     assert authenticator(assembly).authenticate(token()) == (f"nodesmith:writer:{NAME}", ())
 
 
-def test_in_its_session_for_another_cluster_a_function_is_another_user(assembly: Assembly) -> None:
+def test_a_function_has_another_user_in_its_session_for_another_cluster(assembly: Assembly) -> None:
     other = replace(SIGNER, session="another")
     user = authenticator(assembly, signer=other).authenticate(token(signer=other))
     assert user == ("nodesmith:writer:another", ())
@@ -184,15 +184,15 @@ def test_in_its_session_for_another_cluster_a_function_is_another_user(assembly:
     ],
     ids=["none", "prefix", "no URL", "other prefix", "other cluster", "wrong secret", "unknown key"],
 )
-def test_a_token_that_does_not_count_is_nobodys(assembly: Assembly, presented: str) -> None:
+def test_an_invalid_token_is_refused(assembly: Assembly, presented: str) -> None:
     assert authenticator(assembly).authenticate(presented) is None
 
 
-def test_a_token_counts_for_fifteen_minutes(assembly: Assembly) -> None:
+def test_a_token_is_valid_for_fifteen_minutes(assembly: Assembly) -> None:
     assert authenticator(assembly, timedelta(minutes=14)).authenticate(token())
     assert authenticator(assembly, timedelta(minutes=16)).authenticate(token()) is None
 
 
-def test_a_role_without_an_access_entry_is_not_let_in(assembly: Assembly) -> None:
+def test_a_role_without_an_access_entry_is_refused(assembly: Assembly) -> None:
     buyer = replace(SIGNER, role_arn=ROLE.replace("lifecycle", "provisioning"))
     assert authenticator(assembly, signer=buyer).authenticate(token(signer=buyer)) is None

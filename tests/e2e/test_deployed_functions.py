@@ -1,4 +1,4 @@
-"""Functions as processes: what is in them, when one is started, and how it ends. Handlers are our own."""
+"""Functions as processes: their contents, when one starts, and how it ends. The tests bring their own handlers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def handler(event, context):
 
 @contextmanager
 def probe(code: FunctionCode, folder: Path, clock: LocalClock) -> Iterator[DeployedFunction]:
-    """Yield the function with another handler: everything else is as deployed."""
+    """Yield the function with a probing handler; everything else is as deployed."""
     task = folder / "task"
     task.mkdir(parents=True)
     (task / "handler.py").write_text(PROBE)
@@ -61,7 +61,7 @@ def function_code(assembly: Assembly, concern: str, edit: Edit = unchanged) -> F
     return read_function(template, id_, assembly, REGION)
 
 
-def test_everything_is_imported_from_the_layers_and_nothing_from_this_environment(
+def test_functions_import_from_the_layers_and_not_from_this_environment(
     assembly: Assembly, folder: Path
 ) -> None:
     wanted = {
@@ -73,20 +73,20 @@ def test_everything_is_imported_from_the_layers_and_nothing_from_this_environmen
     assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "urllib3"], "asset")
 
 
-def test_a_function_is_told_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
+def test_a_function_gets_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
     trace = lineage.invoked([], "lifecycle")
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
         told = [function({}, *given)["environment"].get("_X_AMZN_TRACE_ID") for given in ([trace], [])]
     assert told == [trace, None]
 
 
-def test_a_function_is_told_by_which_alias_it_is_invoked(assembly: Assembly, folder: Path) -> None:
+def test_a_functions_context_names_the_alias_of_its_invocation(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
         told = [function({}, "", arn)["arn"].rpartition(":")[2] for arn in ("nodesmith-lifecycle:canary", "")]
     assert told == ["canary", "live"]
 
 
-def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_this_process(
+def test_a_function_sees_only_the_variables_of_the_template_and_of_lambda(
     assembly: Assembly, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "mine")
@@ -106,7 +106,7 @@ def test_a_function_sees_the_templates_variables_and_lambdas_own_and_nothing_of_
     assert "AWS_PROFILE" not in found
 
 
-def test_a_process_is_used_again_and_a_second_one_started_only_while_the_first_is_busy(
+def test_a_process_is_reused_and_a_second_starts_only_while_the_first_is_busy(
     assembly: Assembly, folder: Path
 ) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
@@ -119,7 +119,7 @@ def test_a_process_is_used_again_and_a_second_one_started_only_while_the_first_i
     assert first == again != second
 
 
-def test_a_function_that_raises_fails_and_its_process_goes_on(assembly: Assembly, folder: Path) -> None:
+def test_the_process_of_a_function_that_raises_keeps_running(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         first = function({})["pid"]
         with pytest.raises(InvocationFailed, match="KeyError: 'a bug'"):
@@ -127,7 +127,7 @@ def test_a_function_that_raises_fails_and_its_process_goes_on(assembly: Assembly
         assert function({})["pid"] == first
 
 
-def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Path) -> None:
+def test_a_function_is_killed_when_it_times_out(assembly: Assembly, folder: Path) -> None:
     code = function_code(
         assembly, "provisioning", changed("AWS::Lambda::Function", "provisioning", Timeout=1)
     )
@@ -139,9 +139,7 @@ def test_a_function_is_killed_when_its_time_is_up(assembly: Assembly, folder: Pa
         assert function({})["pid"] != first["pid"]
 
 
-def test_a_killed_function_is_started_again_and_knows_nothing_of_its_predecessor(
-    assembly: Assembly, folder: Path
-) -> None:
+def test_a_killed_function_restarts_without_its_predecessors_state(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         answers = [function({"import": ["nodesmith"]})]
         for _ in range(2):
@@ -157,23 +155,23 @@ def test_a_killed_function_is_started_again_and_knows_nothing_of_its_predecessor
     assert "KeyError" in (folder / "provisioning" / "002.log").read_text()
 
 
-def test_a_killed_function_fails_and_starts_anew(assembly: Assembly, folder: Path) -> None:
+def test_the_invocation_after_a_kill_starts_a_new_process(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         assert not function.kill()
         first = function({})["pid"]
-        assert not function.kill(), "it has nothing to do"
+        assert not function.kill(), "it is idle"
         _kill_at_work(function)
         assert function({})["pid"] != first
 
 
-def test_only_a_process_that_works_is_killed(assembly: Assembly, folder: Path) -> None:
+def test_only_a_busy_process_is_killed(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         busy = threading.Thread(target=function, args=[{"sleep": 0.5}])
         busy.start()
         time.sleep(0.2)
         idle = function({})["pid"]
         busy.join()
-        _kill_at_work(function)  # the other one, which was the last at work
+        _kill_at_work(function)  # kills the other process, which was the last to be busy
         assert function({})["pid"] == idle
 
 
@@ -184,9 +182,7 @@ def _kill_at_work(function: DeployedFunction) -> None:
         function({"sleep": 30})
 
 
-def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(
-    assembly: Assembly, folder: Path
-) -> None:
+def test_faults_kill_the_given_number_of_invocations(assembly: Assembly, folder: Path) -> None:
     with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
         mortal, failed = Mortal(function), 0
         mortal.endanger(Faults(seed=3, kills=2))
@@ -198,9 +194,7 @@ def test_as_many_invocations_as_the_faults_say_end_with_a_killed_process(
     assert failed == mortal.killed == 2
 
 
-def test_a_function_goes_by_the_faster_clock_of_the_process_that_starts_it(
-    assembly: Assembly, folder: Path
-) -> None:
+def test_a_function_uses_the_faster_clock_of_its_parent_process(assembly: Assembly, folder: Path) -> None:
     clock = LocalClock(1000, start=datetime(2030, 1, 1, tzinfo=UTC))
     with probe(function_code(assembly, "provisioning"), folder, clock) as function:
         (folder / "task" / "handler.py").write_text(

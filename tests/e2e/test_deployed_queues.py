@@ -1,4 +1,4 @@
-"""Events, queues and schedules as the template has them, and faulty ones, with functions that are played."""
+"""Events, queues and schedules as the template defines them, and faulty ones, with simulated functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
 
 class Spy:
-    """A function that remembers its events, or the bodies of its batches. It gives some back, fails, takes its time."""
+    """A function that records its events, or the bodies of its batches.
+
+    It can return records as failed, fail, or be slow.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ def waiting(queue: str = WAITING, kinds: tuple[str, ...] = ("", "NotVisible", "D
 
 
 class Played:
-    """A template's queues and rules, with functions that are played."""
+    """A template's queues and rules, with simulated functions."""
 
     def __init__(
         self,
@@ -154,7 +157,7 @@ class Played:
         bury(REGION, arn, body)
 
     def feeds(self, *names: str) -> dict[str, Feed]:
-        """Return what wakes functions: of these concerns only, or the queue's."""
+        """Return the feeds that invoke functions: the queue's, and those of the named concerns."""
         return {WAITING: self.source, **{name: self.events[name] for name in names}}
 
 
@@ -166,14 +169,14 @@ def clock() -> Iterator[LocalClock]:
 
 
 class Hand:
-    """Moves a clock that stands still otherwise."""
+    """Advances a clock that otherwise stands still."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.clock = LocalClock(monotonic=lambda: self.seconds)
 
     def live(self, events: AsyncInvocations, seconds: int) -> None:
-        """Let time pass, second by second, and all run that is due."""
+        """Advance the clock second by second, and run everything that is due."""
         for _ in range(seconds):
             while events.poll():
                 pass
@@ -189,7 +192,7 @@ def hand() -> Iterator[Hand]:
 
 @contextmanager
 def awake(feeds: Mapping[str, Feed], clock: LocalClock) -> Iterator[None]:
-    """Poll in threads through the block."""
+    """Poll in threads for the duration of the block."""
     stopping = threading.Event()
     polling = Feeds(feeds, (), clock, stopping)
     polling.start()
@@ -203,7 +206,7 @@ def awake(feeds: Mapping[str, Feed], clock: LocalClock) -> Iterator[None]:
 # The queue
 
 
-def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: LocalClock) -> None:
+def test_batches_have_the_size_of_the_mapping(assembly: Assembly, clock: LocalClock) -> None:
     spy = Spy()
     played = Played(region_template(assembly, changed(MAPPING, "dispatch", BatchSize=2)), clock, spy)
     send("a", "b", "c")
@@ -214,7 +217,9 @@ def test_a_batch_is_as_large_as_the_mapping_says(assembly: Assembly, clock: Loca
     assert sorted(map(len, spy.batches)) == [1, 2]
 
 
-def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clock: LocalClock) -> None:
+def test_a_batching_window_collects_the_messages_that_arrive_within_it(
+    assembly: Assembly, clock: LocalClock
+) -> None:
     spy = Spy()
     window = changed(MAPPING, "dispatch", MaximumBatchingWindowInSeconds=1000)
     hidden = changed(QUEUE, "Waiting", VisibilityTimeout=43_200)
@@ -229,7 +234,7 @@ def test_a_batching_window_collects_what_comes_within_it(assembly: Assembly, clo
     assert spy.batches == [["a", "b"]]
 
 
-def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
+def test_failed_records_are_redelivered_after_the_queues_visibility_timeout(
     assembly: Assembly, hand: Hand
 ) -> None:
     spy = Spy(gives_back="bad")
@@ -245,7 +250,7 @@ def test_what_a_function_gives_back_comes_again_when_the_queue_says_so(
     assert [sorted(batch) for batch in spy.batches] == [["bad", "good"], ["bad"]]
 
 
-def test_without_report_batch_item_failures_what_is_given_back_is_lost(
+def test_failed_records_are_lost_without_report_batch_item_failures(
     assembly: Assembly, clock: LocalClock
 ) -> None:
     edit = changed(MAPPING, "dispatch", FunctionResponseTypes=None)
@@ -258,7 +263,7 @@ def test_without_report_batch_item_failures_what_is_given_back_is_lost(
 
 
 @pytest.mark.parametrize("receives", [10, 2])
-def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_allows(
+def test_a_message_goes_to_the_dead_letter_queue_after_the_allowed_number_of_receives(
     assembly: Assembly, hand: Hand, receives: int
 ) -> None:
     policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:123456789012:{DEAD}", "maxReceiveCount": receives}
@@ -276,7 +281,7 @@ def test_a_message_goes_to_the_dead_letters_after_as_many_receives_as_the_queue_
 
 
 @pytest.mark.parametrize("allowed", [2, 3])
-def test_no_more_batches_are_under_way_than_the_mapping_allows(
+def test_no_more_batches_run_at_once_than_the_mapping_allows(
     assembly: Assembly, clock: LocalClock, allowed: int
 ) -> None:
     spy = Spy(takes_seconds=0.3)
@@ -289,7 +294,7 @@ def test_no_more_batches_are_under_way_than_the_mapping_allows(
     assert spy.most_at_once == allowed
 
 
-def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: Assembly) -> None:
+def test_long_polling_stops_at_once(assembly: Assembly) -> None:
     clock, stopping = LocalClock(), threading.Event()
     with strict_aws(), queues_run_on(clock, stopping):
         spy = Spy()
@@ -309,7 +314,7 @@ def test_whoever_waits_for_messages_hears_at_once_that_it_is_to_stop(assembly: A
 # Events of functions
 
 
-def test_a_function_that_fails_runs_again_as_often_as_the_template_says_and_is_buried_by_its_own_role(
+def test_a_failing_function_is_retried_as_the_template_says_then_dead_lettered_by_its_own_role(
     assembly: Assembly, hand: Hand
 ) -> None:
     spy = Spy("lifecycle", fails=True)
@@ -336,7 +341,7 @@ def test_a_function_that_fails_runs_again_as_often_as_the_template_says_and_is_b
         ({"DestinationConfig": None}, 3, 0),
     ],
 )
-def test_retries_age_and_destination_are_those_of_the_template(
+def test_retries_event_age_and_destination_are_those_of_the_template(
     assembly: Assembly, hand: Hand, properties: dict[str, Any], runs: int, dead: int
 ) -> None:
     spy = Spy("lifecycle", fails=True)
@@ -349,7 +354,7 @@ def test_retries_age_and_destination_are_those_of_the_template(
 
 
 @pytest.mark.parametrize(("recursive_loop", "runs"), [("Allow", 40), (None, 16)])
-def test_a_chain_through_lambda_and_the_queue_goes_on_only_where_the_functions_allow_it(
+def test_a_recursive_chain_continues_only_where_the_functions_allow_it(
     assembly: Assembly,
     hand: Hand,
     monkeypatch: pytest.MonkeyPatch,
@@ -370,7 +375,7 @@ def test_a_chain_through_lambda_and_the_queue_goes_on_only_where_the_functions_a
     assert played.buried == ([] if recursive_loop else ["lifecycle"])
 
 
-def test_a_chain_of_its_own_begins_with_each_event_that_no_function_has_sent(
+def test_each_event_that_no_function_sent_starts_a_new_chain(
     assembly: Assembly, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Caller("lifecycle", partial(invoke, "lifecycle", {}), monkeypatch)
@@ -386,7 +391,7 @@ def test_a_chain_of_its_own_begins_with_each_event_that_no_function_has_sent(
 
 
 def on_trial(text: str) -> str:
-    """Give lifecycle a second alias, as a trial does."""
+    """Add a second alias to lifecycle, as a canary deployment does."""
     template = json.loads(text)
     (alias,) = (
         each
@@ -397,7 +402,7 @@ def on_trial(text: str) -> str:
     return json.dumps(template)
 
 
-def test_a_function_has_events_of_its_own_by_each_of_its_aliases(assembly: Assembly, hand: Hand) -> None:
+def test_each_alias_of_a_function_has_its_own_events(assembly: Assembly, hand: Hand) -> None:
     live, canary = Spy("lifecycle"), Spy("lifecycle:canary")
     played = Played(region_template(assembly, on_trial), hand.clock, live, canary)
     with played.lambdas.answering():
@@ -434,7 +439,7 @@ def test_a_rule_invokes_routing_where_the_template_permits_it(
 
 
 def received(played: Played, spy: Spy, faults: Faults, *bodies: str) -> list[str]:
-    """Send to a faulty queue and give what comes out of it, in order."""
+    """Send to a faulty queue and return what it delivers, in order."""
     spy.batches.clear()
     with faulty_queues(faults, {WAITING}):
         send(*bodies)
@@ -458,7 +463,7 @@ def test_a_shuffled_queue_delivers_in_the_order_of_its_seed(assembly: Assembly, 
 
 
 def ran(assembly: Assembly, faults: Faults) -> list[tuple[float, int]]:
-    """Accept seven events under faults, and give when each ran."""
+    """Accept seven events under faults, and return when each ran."""
     spy, hand = Spy("lifecycle"), Hand()
     when: list[tuple[float, int]] = []
     found = invocations(
@@ -479,7 +484,7 @@ def ran(assembly: Assembly, faults: Faults) -> list[tuple[float, int]]:
     return when
 
 
-def test_faulty_events_come_twice_the_second_time_some_seconds_later(assembly: Assembly) -> None:
+def test_duplicated_events_are_delivered_again_some_seconds_later(assembly: Assembly) -> None:
     when = ran(assembly, Faults(duplicate=True))
 
     assert [number for at, number in when if at == 0] == list(range(7))
@@ -488,7 +493,7 @@ def test_faulty_events_come_twice_the_second_time_some_seconds_later(assembly: A
     assert max(at for at, _ in late) <= 10
 
 
-def test_shuffled_events_come_in_the_order_of_their_seed(assembly: Assembly) -> None:
+def test_shuffled_events_are_delivered_in_the_order_of_their_seed(assembly: Assembly) -> None:
     orders = [ran(assembly, Faults(seed=seed, shuffle=True)) for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(number for _, number in orders[0]) == list(range(7))
@@ -497,7 +502,7 @@ def test_shuffled_events_come_in_the_order_of_their_seed(assembly: Assembly) -> 
 # Schedules
 
 
-def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(assembly: Assembly) -> None:
+def test_schedules_invoke_functions_with_the_templates_rate_and_input(assembly: Assembly) -> None:
     invoked: dict[str, Mapping[str, Any]] = {}
 
     def every_seconds(edit: Edit) -> dict[str, float]:
@@ -528,7 +533,7 @@ def test_schedules_invoke_functions_as_often_and_with_what_the_template_says(ass
         (PERMISSION, "routing", "EventSourceToken"),
     ],
 )
-def test_what_would_be_passed_over_is_refused(
+def test_properties_that_would_be_ignored_are_refused(
     assembly: Assembly, clock: LocalClock, kind: str, named: str, property_: str
 ) -> None:
     template = region_template(assembly, changed(kind, named, **{property_: True}))
@@ -546,7 +551,9 @@ def test_what_would_be_passed_over_is_refused(
     ],
     ids=["destination on success", "no such alias", "another service", "another input"],
 )
-def test_what_is_not_imitated_is_refused(assembly: Assembly, clock: LocalClock, edit: Edit, why: str) -> None:
+def test_settings_that_are_not_simulated_are_refused(
+    assembly: Assembly, clock: LocalClock, edit: Edit, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         Played(region_template(assembly, edit), clock)
 
@@ -560,15 +567,13 @@ def test_what_is_not_imitated_is_refused(assembly: Assembly, clock: LocalClock, 
     ],
     ids=["a queue", "how events are kept", "rights"],
 )
-def test_an_update_is_refused_with_what_it_would_pass_over(assembly: Assembly, edit: Edit) -> None:
+def test_an_update_with_changes_that_would_be_ignored_is_refused(assembly: Assembly, edit: Edit) -> None:
     before, after = region_template(assembly), region_template(assembly, edit)
     with pytest.raises(ValueError, match=r"changes of AWS::\S+ are not imitated"):
         resources.update(before, after, client)
 
 
-def test_a_resource_of_a_type_that_is_not_known_here_is_refused(
-    assembly: Assembly, clock: LocalClock
-) -> None:
+def test_a_resource_of_an_unknown_type_is_refused(assembly: Assembly, clock: LocalClock) -> None:
     text = assembly.region_template().replace("AWS::CloudWatch::Alarm", "AWS::SNS::Topic")
     with pytest.raises(ValueError, match="AWS::SNS::Topic"):
         Played(region_template(assembly, lambda _: text), clock)

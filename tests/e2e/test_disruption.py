@@ -1,4 +1,4 @@
-"""The fleet follows the work down, and is renewed within its budgets, on the real control plane."""
+"""Consolidation and drift on the real control plane: the fleet shrinks with its workload, and drifts within budgets."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCP
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 NODES, AT_ONCE = 40, 4
 NOTICED = timedelta(seconds=10)
-"""by the system's clock, ten of whose seconds are one: within it a ledger notes what a Node has shown"""
+"""Clock seconds (ten to a real second) within which the ledger records what a Node shows."""
 
 
 def price_hourly_usd(claims: tuple[NodeClaim, ...]) -> float:
-    """Return what runs, or is on its way to: EC2 charges until an instance has been told to end."""
+    """Return the price of the instances that run or are starting: EC2 charges until an instance is terminated."""
     return fsum(claim.price_hourly_usd for claim in claims if claim.phase is not Phase.TERMINATED)
 
 
 def by_zone(system: System) -> list[int]:
-    """Count pods in the zones that have nodes, as kube-scheduler does for a spread; the most first."""
+    """Count pods in the zones that have nodes, as kube-scheduler does for a spread, in descending order."""
     zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in system.nodes()}
     pods = Counter(zones[pod["spec"]["nodeName"]] for pod in system.pods())
     return sorted((pods[zone] for zone in set(zones.values())), reverse=True)
 
 
 def skew(system: System) -> int:
-    """Return by how many pods the zones of the nodes differ at most."""
+    """Return the largest difference in pods between the nodes' zones."""
     counts = by_zone(system)
     return counts[0] - counts[-1]
 
 
 def waits(waited: Mapping[str, Waited]) -> list[float]:
-    """Return how long each of these pods was pending, the longest last; fails where one never ran."""
+    """Return how long each of these pods was pending, the longest last; fail if a pod never ran."""
     never = [key for key, one in waited.items() if one.running_at is None]
     assert not never, never
     return sorted(
@@ -55,7 +55,7 @@ def waits(waited: Mapping[str, Waited]) -> list[float]:
 
 
 def waited_for_nodes(waited: Mapping[str, Waited], claims: tuple[NodeClaim, ...]) -> list[str]:
-    """Name the pods that were pending before the node was ready on which they run: longer than to begin anew takes."""
+    """Return the pods that were pending before their node was initialized, for longer than a restart takes."""
     ready = {claim.node_name: claim.initialized_at for claim in claims}
     return [
         key
@@ -64,7 +64,7 @@ def waited_for_nodes(waited: Mapping[str, Waited], claims: tuple[NodeClaim, ...]
     ]
 
 
-def test_when_half_of_the_pods_go_nodes_go_and_those_that_stay_are_spread(
+def test_when_half_of_the_pods_leave_nodes_are_removed_and_the_rest_stays_spread(
     start: Start, figures: Figures
 ) -> None:
     system = start(speed=HURRIED)
@@ -97,11 +97,11 @@ def test_when_half_of_the_pods_go_nodes_go_and_those_that_stay_are_spread(
     assert price_hourly_usd(after) < 0.7 * prices[0]
     assert len(system.nodes()) == len(by_zone(system)) == 2, "two nodes in two zones"
     assert skew(system) <= max(1, left), (
-        "the ReplicaSet has chosen who stays; moving the others makes it no worse"
+        "the ReplicaSet chose which pods stay; moving the others must not make the skew worse"
     )
 
 
-def test_nodes_of_an_old_image_are_renewed_a_few_at_a_time(start: Start, figures: Figures) -> None:
+def test_nodes_with_an_old_image_are_replaced_a_few_at_a_time(start: Start, figures: Figures) -> None:
     system = start(speed=HURRIED)
     old, new = ([{"alias": f"al2023@v{release}"}] for release in (RELEASES[0], RELEASES[-1]))
     pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])

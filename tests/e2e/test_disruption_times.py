@@ -1,4 +1,4 @@
-"""How long disruption takes, as an observer with a watch sees it: machines boot in 30 seconds, time runs as it does."""
+"""How long disruption takes, as an observer with a watch sees it, in real time and with 30 seconds per boot."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 
 @dataclass(slots=True)
 class Seen:
-    """When an observer saw what of one NodeClaim and of the pods on its node: the first time, but `emptied`."""
+    """When an observer first saw each change of one NodeClaim and its node's pods; `emptied` is the last time."""
 
     node: str = ""
     moments: dict[str, datetime] = field(default_factory=dict)
 
     def note(self, what: str, now: datetime) -> None:
-        """Note the first time that something is seen."""
+        """Record the first time that something is seen."""
         self.moments.setdefault(what, now)
 
     def seconds(self, what: str, since: datetime) -> float:
-        """Return how long after a moment something was seen; fails where it never was."""
+        """Return how long after a moment something was seen. Raises KeyError where it never was."""
         return (self.moments[what] - since).total_seconds()
 
     def busy(self, until: datetime) -> list[tuple[datetime, datetime]]:
-        """Return the spans in which it is on its way: it comes, or it goes."""
+        """Return the spans in which the NodeClaim is starting or ending."""
         spans = ("created", "initialized"), ("ended", "gone")
         return [(self.moments[a], self.moments.get(b, until)) for a, b in spans if a in self.moments]
 
@@ -52,7 +52,7 @@ class Observer:
     claims: dict[str, Seen] = field(default_factory=dict)
 
     def claim(self, claim: Manifest, now: datetime, *, gone: bool) -> None:
-        """Take a change of a NodeClaim."""
+        """Record a change of a NodeClaim."""
         if claim["metadata"].get("labels", {}).get(NODEPOOL) != self.pool:
             return
         seen = self.claims.setdefault(claim["metadata"]["name"], Seen())
@@ -67,7 +67,7 @@ class Observer:
             seen.note("gone", now)
 
     def pod(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
-        """Take a change of a pod."""
+        """Record a change of a pod."""
         for seen in self.claims.values():
             if seen.node and seen.node == pod["spec"].get("nodeName"):
                 if pod["metadata"].get("deletionTimestamp"):
@@ -76,7 +76,7 @@ class Observer:
                     seen.moments["emptied"] = now
 
     def story(self, began: datetime) -> str:
-        """Tell, for people, what was seen of each NodeClaim, in seconds from a moment on."""
+        """Describe what was seen of each NodeClaim, in seconds since `began`, for error messages."""
         told = []
         for name, seen in self.claims.items():
             later = sorted((at, what) for what, at in seen.moments.items() if at >= began)
@@ -87,7 +87,7 @@ class Observer:
 
 
 def workload(system: System, name: str, replicas: int, **disruption: Any) -> Mapping[str, Any]:
-    """Return a NodePool its own Deployment, each pod of which takes a node; returns the NodePool."""
+    """Create a NodePool with its own Deployment, each pod of which fills a node, and return the NodePool."""
     pool = nodepool(name, requirements=[ONE_SIZE, ON_DEMAND])
     pool["spec"]["disruption"] = {"budgets": [{"nodes": "100%"}], "consolidateAfter": "Never", **disruption}
     system.apply(nodeclass(CLUSTER), pool)
@@ -105,7 +105,7 @@ def relabelled(pool: Mapping[str, Any]) -> Manifest:
 
 
 def seconds_without(spans: Iterable[tuple[datetime, datetime]], began: datetime, ended: datetime) -> float:
-    """Return for how long between two moments none of these spans was."""
+    """Return how many seconds between two moments no span covers."""
     idle, at = 0.0, began
     for start, end in sorted(spans):
         idle += max(0.0, (min(start, ended) - at).total_seconds())
@@ -113,7 +113,7 @@ def seconds_without(spans: Iterable[tuple[datetime, datetime]], began: datetime,
     return idle + (ended - at).total_seconds()
 
 
-def test_a_changed_nodepool_shows_as_drifted_on_all_its_nodeclaims_within_seconds(
+def test_all_nodeclaims_of_a_changed_nodepool_are_drifted_within_seconds(
     shared: System, figures: Figures, alone: Alone
 ) -> None:
     count = 20
@@ -124,14 +124,16 @@ def test_a_changed_nodepool_shows_as_drifted_on_all_its_nodeclaims_within_second
         began = shared.clock.now()
         shared.apply(relabelled(pool))
         shared.until(
-            "all drift", lambda: all("drifted" in one.moments for one in seen.claims.values()), seconds=90
+            "all are Drifted",
+            lambda: all("drifted" in one.moments for one in seen.claims.values()),
+            seconds=90,
         )
     seconds = max(one.seconds("drifted", began) for one in seen.claims.values())
     figures("drifted-seconds", round(seconds, 1))
     assert seconds <= 5, seen.story(began)
 
 
-def test_five_nodes_are_renewed_three_at_a_time_without_pauses(
+def test_five_drifted_nodes_are_replaced_three_at_a_time_without_pauses(
     shared: System, figures: Figures, alone: Alone
 ) -> None:
     pool = workload(shared, "rolling", 5, budgets=[{"nodes": "3"}])
@@ -162,7 +164,7 @@ def test_five_nodes_are_renewed_three_at_a_time_without_pauses(
     assert (ended - began).total_seconds() <= 150, seen.story(began)
 
 
-def test_an_empty_node_ends_within_seconds_where_nothing_is_to_be_waited_for(
+def test_an_empty_node_without_consolidate_after_ends_within_seconds(
     shared: System, figures: Figures, alone: Alone
 ) -> None:
     workload(shared, "short", 2, consolidateAfter="0s", consolidationPolicy="WhenEmpty")

@@ -1,4 +1,4 @@
-"""Many nodes end at once: their pods leave first and run elsewhere, and nothing stays behind."""
+"""Many nodes end at once: their pods move elsewhere first, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 NODES, APPS = int(os.environ.get("NODESMITH_DRAINED_NODES", "50")), 20
 PODS_A_NODE = 20
 START_SECONDS, STOP_SECONDS = 8.0, 5.0
-"""What a small service takes to be ready, and to stop."""
+"""How long a small service takes to become ready, and to stop."""
 STUBBORN = "7"
-"""The last letter of the names of pods whose eviction is denied for a while: one pod in 27 has it."""
+"""Pods with this last character are denied eviction for a while: one pod in 27."""
 
 
 def guards(apps: Sequence[str]) -> list[Manifest]:
@@ -63,7 +63,7 @@ def guards(apps: Sequence[str]) -> list[Manifest]:
 
 
 class Turnover:
-    """Follows pods: how many of each app are ready at every moment, and how long a place stays empty."""
+    """Follows pods: how many of each app are ready at every moment, and how long a replica is missing."""
 
     def __init__(self) -> None:
         self.ready: dict[str, dict[str, bool]] = {}
@@ -72,7 +72,7 @@ class Turnover:
         self.came: dict[str, list[datetime]] = {}
 
     def note(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
-        """Take a change of a pod."""
+        """Record a change of a pod."""
         app, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
         pods = self.ready.setdefault(app, {})
         conditions = pod["status"].get("conditions") or ()
@@ -86,7 +86,7 @@ class Turnover:
             self.fewest[app] = min(self.fewest.get(app, 10**6), sum(pods.values()))
 
     def turnarounds(self) -> list[float]:
-        """Return how long each place of a pod that ended was empty, in seconds: first gone, first filled."""
+        """Return how many seconds each ended pod's replica was missing, pairing ends and starts in order."""
         found = []
         for app, ended in self.ended.items():
             came = [at for at in self.came[app] if at > ended[0]]
@@ -97,11 +97,11 @@ class Turnover:
 def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
-    """The bound: as many rounds as the budgets ask for, each as long as a pod's place was empty.
+    """Compare with a bound: the number of rounds that the budgets require, times the median time without a replica.
 
-    Where the processors were hardly ever idle meanwhile, they were a limit as well: control plane, AWS and whoever
-    starts pods run on them too. So pods are of ReplicaSets without Deployments above them: those have their status
-    written at each step of a pod, a seventh of all requests, and take no part in a drain.
+    If the processors were hardly ever idle, they were a limit too, because the control plane, AWS and the kubelets run
+    on them. The pods belong to ReplicaSets without Deployments, because a Deployment's status is written at each step
+    of a pod: a seventh of all requests, which have no part in a drain.
     """
     system = start()
     apps = [f"app-{number:02}" for number in range(APPS)]
@@ -147,4 +147,4 @@ def test_fifty_nodes_are_drained_at_once_as_fast_as_their_budgets_allow(
     figures("drain-50-idle-processors", round(idle, 2))
     figures("pdb-violations", len(violations))
     assert violations == []
-    assert seconds <= 2 * bound, "the goal is 1.3, and the report says what it was"
+    assert seconds <= 2 * bound, "the goal is 1.3; the report has the measured ratio"

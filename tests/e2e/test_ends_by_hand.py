@@ -1,4 +1,4 @@
-"""A node, its claim, its NodePool or its instance is deleted by hand, in each phase: one clean end, in one cluster."""
+"""Deletion by hand of a node, claim, NodePool or instance, in each phase and in one cluster, ends cleanly each time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 HOME = "victim"
-"""The label by which a pod knows its own NodePool, and the one that it may flee to."""
+"""The label that names a pod's own NodePool, and the NodePool that it may move to."""
 REFUGE = "refuge"
 PHASES = ("launched", "registered", "ready", "draining")
 STEPS = ["Launched", "Registered", "Initialized"]
@@ -24,7 +24,7 @@ WAYS = ("node", "nodeclaim", "nodepool", "instance")
 
 @dataclass(slots=True)
 class Victim:
-    """A NodePool with one node and one pod, named for the phase it is in and for what is deleted of it."""
+    """A NodePool with one node and one pod, named after its phase and after what is deleted."""
 
     phase: str
     way: str
@@ -38,11 +38,11 @@ class Victim:
 
     @property
     def is_kept(self) -> bool:
-        """Whether its pod must stay where it is until its budget goes: it runs, and nothing else has taken it."""
+        """Whether its pod must stay until its budget is deleted: it runs, and its instance was not terminated."""
         return self.phase == "draining" and self.way != "instance"
 
     def manifests(self) -> Iterator[Manifest]:
-        """Yield its NodePool, its Deployment and, where its drain is never to end, its budget."""
+        """Yield its NodePool, its Deployment and, for a drain that must not finish, a PodDisruptionBudget."""
         mute, wary = self.phase == "launched", self.phase == "registered"
         pool: Any = nodepool(
             self.name,
@@ -66,7 +66,7 @@ class Victim:
             }
 
     def found(self, claims: Sequence[Manifest]) -> Manifest:
-        """Return its NodeClaim, if there is one, and note what else is its."""
+        """Return its NodeClaim, or an empty mapping, and record the names of its node and instance."""
         mine = [claim for claim in claims if claim["metadata"]["labels"].get(NODEPOOL) == self.name]
         claim: Manifest = mine[0] if mine else {}
         status = claim.get("status") or {}
@@ -76,21 +76,21 @@ class Victim:
         return claim
 
     def is_in_phase(self, claims: Sequence[Manifest]) -> bool:
-        """Return whether its life stands still where it is to end, or where its drain is to begin."""
+        """Return whether it has reached the phase in which it ends, or in which its drain starts."""
         claim = self.found(claims)
         reached = [t for t in STEPS if claim and condition(claim, t).get("status") == "True"]
         return reached == STEPS[: {"launched": 1, "registered": 2}.get(self.phase, 3)]
 
     @property
     def deleted(self) -> str:
-        """Name what is deleted of it."""
+        """Return the name of the object to delete."""
         return {"node": self.node, "nodeclaim": self.claim, "nodepool": self.name}.get(
             self.way, self.instance
         )
 
 
 def delete(system: System, victims: Sequence[Victim]) -> None:
-    """Delete by hand what is to be deleted of each."""
+    """Delete the chosen object of each victim by hand."""
     by_way = {way: [victim.deleted for victim in victims if victim.way == way] for way in WAYS}
     system.aws.client("ec2").terminate_instances(InstanceIds=by_way.pop("instance"))
     for kind, names in by_way.items():
@@ -107,7 +107,7 @@ def is_closed(node: Manifest) -> bool:
     return any(each["key"] == "karpenter.sh/disrupted" for each in taints)
 
 
-def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_the_same_clean_end(start: Start) -> None:
+def test_any_object_deleted_by_hand_in_any_phase_ends_cleanly(start: Start) -> None:
     system = start(speed=HURRIED)
     victims = [Victim(phase, way) for phase in PHASES for way in WAYS if (phase, way) != ("launched", "node")]
     mute = nodeclass(
@@ -132,7 +132,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_the_same_clean_e
     system.kubectl("delete", "nodeclaim", *(victim.claim for victim in draining), "--wait=false")
     nodes = {victim.node for victim in draining}
     system.until(
-        "those that drain are closed",
+        "the draining nodes are tainted",
         lambda: nodes == {n["metadata"]["name"] for n in system.nodes() if is_closed(n)},
     )
     delete(system, victims)
@@ -140,7 +140,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_the_same_clean_e
     kept = {victim.instance for victim in victims if victim.is_kept}
     mine = {victim.instance for victim in victims}
     system.until(
-        "all are gone but those whose pods' budgets forbid it",
+        "all are gone except those that a PodDisruptionBudget keeps",
         lambda: mine & {i["InstanceId"] for i in system.instances()} == kept,
         seconds=90,
     )
@@ -150,7 +150,7 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_the_same_clean_e
     system.kubectl("delete", "poddisruptionbudget", "--all")
 
     system.until(
-        "nothing of them is left, and all pods run elsewhere",
+        "nothing is left over, and all pods run elsewhere",
         lambda: not left(system, victims) and all(in_refuge(system, victim.name) for victim in victims),
         seconds=90,
     )
@@ -164,7 +164,7 @@ def in_refuge(system: System, app: str) -> bool:
 
 
 def left(system: System, victims: list[Victim]) -> set[str]:
-    """Name what is left over of them: NodeClaims, Nodes, instances, lines of the ledger."""
+    """Return the names of what is left over: NodeClaims, Nodes, instances and ledger entries."""
     there = {each["metadata"]["name"] for each in (*system.claims(), *system.nodes())}
     there |= {each["InstanceId"] for each in system.instances()}
     there |= {each.name for each in system.ledger().claims}

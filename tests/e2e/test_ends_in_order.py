@@ -1,4 +1,4 @@
-"""Ends as Karpenter's users watch them: NodeClaim after Node, deletions to the second, and who owns whom."""
+"""Termination as Karpenter's users observe it: NodeClaim after Node, exact deadlines, and owner references."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE_SECONDS, POD_GRACE_SECONDS = 30, 12
 
 
 def running(system: System, name: str, *manifests: Mapping[str, Any]) -> tuple[Manifest, Manifest]:
-    """Apply these, and give NodeClaim and Node of the pod that comes to run."""
+    """Apply the manifests, and return the NodeClaim and Node of the pod once it runs."""
     system.apply(nodeclass(CLUSTER), *manifests)
     system.until_nodepools_ready()
     system.until_running(1, name)
@@ -41,13 +41,13 @@ def patch(system: System, kind: str, name: str, metadata: Mapping[str, Any]) -> 
 
 
 def deleted_at(obj: Manifest) -> datetime:
-    """Return when somebody asked for an object's deletion, in whole seconds as the API server keeps it."""
+    """Return when an object's deletion was requested, in whole seconds as the API server stores it."""
     metadata = obj["metadata"]
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
     return parse_time(metadata["deletionTimestamp"]) - grace
 
 
-def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_to_the_second(
+def test_a_protected_pod_is_deleted_exactly_its_grace_period_before_the_deadline(
     shared: System, figures: Figures
 ) -> None:
     web = of_team("deadline", terminationGracePeriodSeconds=POD_GRACE_SECONDS)
@@ -82,7 +82,7 @@ def test_a_protected_pod_is_deleted_its_grace_before_the_deadline_to_the_second(
     shared.until_settled()
 
 
-def test_a_node_whose_nodeclaim_is_torn_away_is_deleted_by_kubernetes_and_drained_all_the_same(
+def test_a_node_whose_nodeclaim_is_removed_by_force_is_deleted_by_kubernetes_and_still_drained(
     shared: System,
 ) -> None:
     web = taking(of_team("owned", terminationGracePeriodSeconds=30), start_seconds=1, stop_seconds=3)
@@ -101,7 +101,7 @@ def test_a_node_whose_nodeclaim_is_torn_away_is_deleted_by_kubernetes_and_draine
         return shared.cluster.objects.get("nodes", node_name)["metadata"].get("ownerReferences")
 
     patch(shared, "node", node_name, {"ownerReferences": None})
-    shared.until("an owner that somebody has taken off is put back", lambda: owners() == [expected])
+    shared.until("a removed owner reference is restored", lambda: owners() == [expected])
 
     (pod,) = shared.pods("owned")
     steps: list[str] = []

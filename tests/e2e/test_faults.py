@@ -1,6 +1,6 @@
-"""Whatever is doubled, reordered or away for a while, the cluster ends up the same: nothing leaked, nothing doubled.
+"""With duplicated or reordered events, or a part that is away, the cluster reaches the same state without leaks.
 
-The tests share a cluster, to whose functions every message and event comes twice and in any order.
+The tests share a cluster whose functions get every message and event twice and in any order.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SHARED = {"speed": HURRIED, "delays": USUAL, "faults": MISCHIEF}
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 SPOT = requirement(CAPACITY_TYPE, "spot")
 EXPECTED = [("c6a.xlarge", "spot")] * 4
-"""Any two of the eight pods fill a node, however they come to be looked at together and whichever is bound there."""
+"""Any two of the eight pods fill a node, whichever are planned together and wherever they are bound."""
 
 
-def test_messages_may_come_twice_and_in_any_order(shared: System) -> None:
+def test_messages_may_arrive_twice_and_in_any_order(shared: System) -> None:
     assert two_waves(shared, "doubled") == EXPECTED
 
 
-def test_pods_that_come_while_the_forwarder_is_away_are_served(shared: System) -> None:
+def test_pods_created_while_the_forwarder_is_down_get_nodes(shared: System) -> None:
     system, away = shared, {"team": "away"}
     system.apply(nodeclass(CLUSTER), nodepool("away", labels=away))
     system.apply(deployment("before", 3, nodeSelector=away))
@@ -55,16 +55,16 @@ def test_the_api_server_may_restart_while_pods_wait(shared: System) -> None:
 
 
 def two_waves(system: System, name: str) -> list[tuple[str, str]]:
-    """Let pods come to a NodePool of their own, and more while nodes are on their way to them.
+    """Create pods for their own NodePool, and more pods while nodes are starting for the first.
 
-    Gives the nodes that run them in the end: type, and how sold.
+    Return the instance type and capacity type of each node that runs them in the end.
     """
     labels = {"wave": name}
     pool = nodepool(name, labels=labels, requirements=[ONE_SIZE, SPOT])
     system.apply(nodeclass(CLUSTER), pool)
     system.until_nodepools_ready(seconds=60)
     system.apply(deployment(f"{name}-early", 4, "1900m", nodeSelector=labels))
-    system.until("nodes are on their way", lambda: any(map(is_of(name), system.claims())), seconds=120)
+    system.until("nodes are starting", lambda: any(map(is_of(name), system.claims())), seconds=120)
     system.apply(deployment(f"{name}-late", 4, "1900m", nodeSelector=labels))
     system.until_running(4, f"{name}-early", seconds=120)
     system.until_running(4, f"{name}-late", seconds=120)

@@ -1,4 +1,4 @@
-"""Who holds the forwarder's identity writes the snapshot: its user data, roles and limits launch nothing."""
+"""A holder of the forwarder's identity can write snapshots, but forged user data, roles and limits launch nothing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FORGERIES: tuple[Forgery, ...] = (
 
 
 def honest(document: Document) -> None:
-    """Leave a snapshot as it is."""
+    """Leave a snapshot unchanged."""
     del document
 
 
 def publish(system: System, forgery: Forgery) -> None:
-    """Write the snapshot and wake the functions as the forwarder does, but forge what is written."""
+    """Write a forged snapshot and wake the functions as the forwarder does."""
     cluster, outputs = system.cluster, system.deployed.outputs
     server = ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token))
     document = json.loads(gzip.decompress(encode(CLUSTER, system.clock.now(), Observer(server).observe())))
@@ -42,7 +42,7 @@ def publish(system: System, forgery: Forgery) -> None:
         hints.send(concern, Hint(CLUSTER, "forged"))
 
 
-def test_a_forged_snapshot_launches_nothing_and_a_true_one_does(start: Start) -> None:
+def test_a_forged_snapshot_launches_nothing_and_a_genuine_one_does(start: Start) -> None:
     system = start()
     system.apply(nodeclass(CLUSTER), nodepool())
     system.until_nodepools_ready()
@@ -52,7 +52,7 @@ def test_a_forged_snapshot_launches_nothing_and_a_true_one_does(start: Start) ->
     system.stays("nothing is launched", lambda: not system.instances(), seconds=6)
 
     system.apply(deployment("web", 3))
-    system.until("the pods are there", lambda: len(system.pods("web")) == 3)
+    system.until("the pods exist", lambda: len(system.pods("web")) == 3)
     for forgery in FORGERIES:
         publish(system, forgery)
         system.stays("nothing is launched", lambda: not system.instances(), seconds=6)
@@ -61,5 +61,5 @@ def test_a_forged_snapshot_launches_nothing_and_a_true_one_does(start: Start) ->
         publish(system, honest)
         return bool(system.instances())
 
-    system.until("a true snapshot is served", served)
+    system.until("a genuine snapshot launches nodes", served)
     assert all(claim.nodepool == "default" for claim in system.ledger().claims)

@@ -1,6 +1,6 @@
-"""The forwarder as deployed: its image's process, with what its service account may do on a real API server.
+"""The forwarder as deployed: its image's process, with its service account's permissions on a real API server.
 
-The tests share the API server, and what was made there by the ones before; each has a forwarder of its own.
+The tests share the API server and the objects created by earlier tests. Each test has its own forwarder.
 """
 
 from __future__ import annotations
@@ -30,24 +30,22 @@ def cluster() -> Iterator[Site]:
         yield cluster
 
 
-def test_the_shipped_manifests_give_the_forwarder_all_that_it_needs(cluster: Site, folder: Path) -> None:
+def test_the_shipped_manifests_give_the_forwarder_everything_it_needs(cluster: Site, folder: Path) -> None:
     with cluster.forwarder(folder) as forwarder:
         cluster.create_impossible_pod("waiting")
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
         told = "woke provisioning: pods pending: 1"
-        until("the pending pod is told", lambda: told in forwarder.messages(), forwarder)
+        until("the pending pod is reported", lambda: told in forwarder.messages(), forwarder)
         assert cluster.seen() == {"default/waiting": True}
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]
         assert not cluster.snapshot().problems
-        assert cluster.refusals() == 0, "this test is the first"
+        assert cluster.refusals() == 0, "no earlier test has caused refusals"
     assert not [text for text in forwarder.messages() if "403" in text]
 
 
 @pytest.mark.parametrize("forgotten", ["nodesmith", "botocore", "urllib3"])
-def test_an_image_without_something_that_the_forwarder_needs_is_found_out(
-    folder: Path, forgotten: str
-) -> None:
+def test_an_image_that_lacks_a_dependency_of_the_forwarder_is_detected(folder: Path, forgotten: str) -> None:
     image = build_image(FORWARDER / "Dockerfile", ROOT, folder / "image")
     command, environment = image.command, {"PATH": os.environ["PATH"], **image.environment}
     whole = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -57,9 +55,7 @@ def test_an_image_without_something_that_the_forwarder_needs_is_found_out(
     assert f"No module named '{forgotten}'" in lacking.stderr
 
 
-def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(
-    cluster: Site, folder: Path
-) -> None:
+def test_a_forwarder_whose_pod_is_deleted_stops_and_another_takes_over(cluster: Site, folder: Path) -> None:
     with cluster.forwarder(folder) as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
@@ -71,7 +67,7 @@ def test_a_forwarder_whose_pod_is_deleted_stops_and_the_next_one_takes_over(
     assert forwarder.messages().count("stopped") == 2
 
 
-def test_a_missing_right_keeps_the_forwarder_from_getting_ready_and_is_named(
+def test_a_forwarder_without_a_permission_names_it_and_does_not_become_ready(
     cluster: Site, folder: Path
 ) -> None:
     manifests = folder / "without-daemonsets"
@@ -92,7 +88,7 @@ def test_a_missing_right_keeps_the_forwarder_from_getting_ready_and_is_named(
     assert f'{account} cannot list resource "daemonsets" in API group "apps"' in refused[0]
 
 
-def test_killed_for_a_minute_and_with_the_api_server_restarted_it_sees_everything_again(
+def test_a_forwarder_catches_up_after_a_minute_down_and_a_restart_of_the_api_server(
     cluster: Site, folder: Path
 ) -> None:
     with cluster.forwarder(folder) as forwarder:
@@ -105,11 +101,13 @@ def test_killed_for_a_minute_and_with_the_api_server_restarted_it_sees_everythin
         cluster.create_impossible_pod("while-it-was-dead")
         until("it runs again", lambda: forwarder.running, forwarder)
         assert (cluster.clock.now() - killed_at).total_seconds() >= MINUTE_SECONDS
-        until("it sees what it missed", lambda: "default/while-it-was-dead" in cluster.seen(), forwarder)
+        until(
+            "it sees the pod that it missed", lambda: "default/while-it-was-dead" in cluster.seen(), forwarder
+        )
         again = forwarder.process_id
         cluster.plane.restart_api_server(away_seconds=1.0)
         cluster.create_impossible_pod("after-the-restart")
-        until("its watches go on", lambda: "default/after-the-restart" in cluster.seen(), forwarder)
+        until("its watches continue", lambda: "default/after-the-restart" in cluster.seen(), forwarder)
         both = {"default/while-it-was-dead", "default/after-the-restart"}
         assert cluster.seen().keys() - before == both
         assert [node.name for node in cluster.snapshot().nodes] == ["own"]

@@ -1,4 +1,4 @@
-"""What the forwarder costs a big cluster: 500 nodes, 5,000 pods, first still, then with 50 pods a second."""
+"""The forwarder's cost in a large cluster: 500 nodes and 5,000 pods, first idle, then with 50 pods a second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_MIB = 150.0
 LARGEST_IDLE_SHARE = 0.05
 
 
-def test_five_hundred_nodes_and_five_thousand_pods_cost_the_cluster_little(
+def test_the_forwarder_uses_little_cpu_and_memory_with_five_hundred_nodes_and_five_thousand_pods(
     folder: Path, figures: Figures, alone: Alone
 ) -> None:
     data = shutil.copytree(kept_crowd(NODES, PODS, KINDS, BUILD / "crowd"), folder / "data")

@@ -1,4 +1,4 @@
-"""`nodesmith image push` on the CNCF's own registry, and the forwarder run from what was pushed there."""
+"""`nodesmith image push` to the CNCF's own registry, and the forwarder run from the pushed image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.registries.bases import Remote, put_base
 from tests.registries.distribution import LOGIN, running
 from tests.registries.wheels import make_wheel, pack_installed, write_pins
 
-pytestmark = pytest.mark.xdist_group("test_image_push")  # the registry is built once
+pytestmark = pytest.mark.xdist_group("test_image_push")  # the registry is built only once
 
 PINS = ROOT / "requirements" / "forwarder.txt"
 HERE = next(f"linux/{name}" for name, machine in MACHINES.items() if platform.machine() in {machine, name})
@@ -50,9 +50,7 @@ def small(folder: Path, base: str) -> PushOptions:
     return PushOptions(base=base, is_plain=True, wheels=folder / "wheels", requirements=pins)
 
 
-def test_a_real_registry_takes_the_image_once_and_has_it_the_second_time(
-    registry: Remote, folder: Path
-) -> None:
+def test_a_second_push_to_a_real_registry_uploads_nothing(registry: Remote, folder: Path) -> None:
     put_base(repository(registry, "library/python"), "3.13")
     options = small(folder, address(registry, "library/python:3.13"))
     first = push_image(address(registry, "team/nodesmith-forwarder:v1"), options)
@@ -75,7 +73,7 @@ def test_layers_of_a_base_in_another_real_registry_are_copied(registry: Remote, 
     assert [part.fate for part in pushed.parts if part.what.startswith("base")] == ["uploaded"] * 2
 
 
-def test_a_real_registry_lets_in_who_has_its_password(
+def test_a_real_registry_admits_only_pushes_with_its_password(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_certificates(tmp_path)
@@ -96,10 +94,8 @@ def test_a_real_registry_lets_in_who_has_its_password(
             push("guessed")
 
 
-def test_the_forwarder_runs_in_a_cluster_from_the_image_that_was_pushed(
-    registry: Remote, folder: Path
-) -> None:
-    """Its wheels are what is installed beside the tests, for the tests' Python: the index is not asked."""
+def test_the_forwarder_runs_in_a_cluster_from_the_pushed_image(registry: Remote, folder: Path) -> None:
+    """Push wheels of the packages installed beside the tests, for the tests' Python; the package index is not used."""
     put_base(repository(registry, "python"), "here", platforms=[HERE], python=platform.python_version())
     names = re.findall(r"^([\w.-]+)==", PINS.read_text(), re.MULTILINE)
     pins = write_pins(folder / "pins.txt", pack_installed(folder / "wheels", names))

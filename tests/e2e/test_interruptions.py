@@ -1,4 +1,4 @@
-"""Instances that EC2 takes at two minutes' notice, on the real control plane: what replaces them is there first."""
+"""Instances that EC2 reclaims with two minutes' notice, on the real control plane: replacements are ready first."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xl
 PODS, GRACE_SECONDS, WARNING = 9, 20, timedelta(minutes=2)
 
 
-def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_without_its_grace(
+def test_interrupted_nodes_are_replaced_first_and_every_pod_gets_its_grace_period(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
-    with alone():  # two minutes are twelve seconds here, whoever else wants the processors
+    with alone():  # here two minutes take twelve seconds, so no other test may compete for the processors
         system = start(speed=HURRIED, delays=USUAL)
         system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
         system.until_nodepools_ready()
@@ -54,7 +54,7 @@ def test_two_nodes_that_ec2_takes_are_replaced_first_and_no_pod_is_killed_withou
                 instance = claim["status"]["providerID"].rpartition("/")[2]
                 announce_interruption(system.aws.client("events"), system.aws.region, instance, began)
             system.until(
-                "their end has begun",
+                "their termination has started",
                 lambda: names <= {c.name for c in system.ledger().claims if c.is_ending},
             )
             causes = {c.name: c.cause for c in system.ledger().claims if c.name in names}
@@ -80,16 +80,16 @@ NODES, NOTICES, APPS = 30, 10, 10
 GRACES = range(10, 61, 5)
 ONE_NODE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge", "m6a.xlarge", "r6a.xlarge")
 PACE = 2.0
-"""The clock's, at which the processors are still idle most of the time. Kubelets keep real time."""
+"""A clock speed at which the processors are still idle most of the time. Kubelets run in real time."""
 SPOT = requirement("karpenter.sh/capacity-type", "spot")
 LAST_SECONDS = timedelta(seconds=15)
-"""Before the last moment that gives a pod its grace: only then may it be made to leave against its budget."""
+"""Before the last moment that leaves a pod its grace period. Only then may it be evicted against its budget."""
 SLACK = timedelta(seconds=2)
-"""The API server writes whole seconds, and what happens is heard a little later."""
+"""The API server writes whole seconds, and watches deliver changes a little later."""
 
 
 def guarded(app: int) -> list[manifests.Manifest]:
-    """Return a Deployment of 30 pods of which 80 % must stay available; its grace is one of 10 to 60 s."""
+    """Return a Deployment of 30 pods with a budget that keeps 80 % available, and a grace period of 10 to 60 s."""
     name, grace = f"app-{app}", GRACES[app % len(GRACES)]
     made = deployment(name, NODES, "380m", "500Mi", terminationGracePeriodSeconds=grace)
     budget = {
@@ -102,7 +102,7 @@ def guarded(app: int) -> list[manifests.Manifest]:
 
 
 def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> float:
-    """Return how long pods waited together that were made since."""
+    """Return how many seconds the pods created since then were pending, in total."""
     new = [each for key, each in waited.items() if key not in before]
     assert all(each.running_at for each in new)
     return sum((each.running_at - each.pending_at).total_seconds() for each in new if each.running_at)
@@ -110,7 +110,7 @@ def pending_seconds(waited: Mapping[str, Waited], before: Collection[str]) -> fl
 
 @dataclass(slots=True)
 class Witness:
-    """Sees who is killed: pods that are there when EC2 takes their instance, or had less than their grace."""
+    """Records killed pods: those that outlived the notice of their instance, or got less than their grace period."""
 
     taken_at: Mapping[str, datetime]
     killed: set[str] = field(default_factory=set)
@@ -124,10 +124,10 @@ class Witness:
         grace = pod["spec"]["terminationGracePeriodSeconds"]
         self.told_to_go.setdefault(name, (now, grace))
         if metadata["deletionGracePeriodSeconds"] not in {0, grace} or (gone and now > taken_at + SLACK):
-            self.killed.add(name)  # 0 is what it has once it has stopped
+            self.killed.add(name)  # the grace period is 0 once it has stopped
 
     def forced_early(self, forced: Collection[str], taken_at: datetime) -> set[str]:
-        """Name those of whom we took no refusal long before their last moment."""
+        """Return the forcibly deleted pods that were deleted long before the last moment allowed."""
         told = {name: self.told_to_go[name] for name in forced if name in self.told_to_go}
         return {
             name
@@ -136,7 +136,7 @@ class Witness:
         }
 
 
-def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_where_nodes_are_deleted_first(
+def test_when_a_third_of_the_nodes_is_interrupted_pods_wait_a_quarter_as_long_as_without_replacement(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
     system = start(speed=PACE, delays=Delays.between(35, 70))
@@ -193,5 +193,5 @@ def test_a_third_of_the_nodes_goes_at_once_and_pods_wait_a_quarter_as_long_as_wh
 
 
 def claim_names(system: System) -> set[str]:
-    """Name the NodeClaims that there are."""
+    """Return the names of the current NodeClaims."""
     return {claim["metadata"]["name"] for claim in system.claims()}

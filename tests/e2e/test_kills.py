@@ -1,4 +1,4 @@
-"""Functions die at any moment of what they do, and the cluster ends up as if they had not."""
+"""Functions are killed at any moment, and the cluster ends up as if they had not been."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.e2e.test_faults import EXPECTED, MISCHIEF, two_waves
 
 AT_ONCE = 2
 BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
-"""They take a processor each, most others wait: so two workers have most of the seeds, and the others the rest."""
+"""Each group keeps a processor busy while most other tests wait, so two workers run most seeds and others the rest."""
 
 
 @pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])
@@ -38,11 +38,11 @@ def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
 
 
 def survive(system: System, seeds: Sequence[int], figures: Figures) -> None:
-    """Kill each function once a seed, in the middle of what it does, while new pods come; it must end as ever.
+    """Kill each function once per seed while it works and new pods arrive, and check for the usual outcome.
 
-    Two seeds go at once: one's pods wait while functions die by the other, too.
+    Two seeds run at once, so one seed's pods also wait while functions die for the other.
     """
-    system.apply(nodeclass(CLUSTER))  # it is everybody's, and two kubectls would both create it
+    system.apply(nodeclass(CLUSTER))  # shared by both seeds: two concurrent kubectls would both create it
     ran = survived = 0
     try:
         for start in range(0, len(seeds), AT_ONCE):
@@ -55,7 +55,7 @@ def survive(system: System, seeds: Sequence[int], figures: Figures) -> None:
             for name, end in zip(names, ends, strict=True):
                 assert end == EXPECTED, "\n".join(bought_for(system, name))
             died = system.deployed.killed - before
-            assert died >= 2 * len(together), "provisioning and lifecycle at least"
+            assert died >= 2 * len(together), "at least provisioning and lifecycle"
             survived += len(together)
     finally:
         figures("seeds-run", ran)
@@ -64,7 +64,7 @@ def survive(system: System, seeds: Sequence[int], figures: Figures) -> None:
 
 
 def bought_for(system: System, name: str) -> list[str]:
-    """Tell for each node of a NodePool by which decision it was bought, for whom, and who runs there."""
+    """Describe each node of a NodePool: the decision that bought it, its nominated pods, and its running pods."""
     claims = [claim for claim in system.ledger().claims if claim.nodepool == name]
     there: dict[str, list[str]] = {}
     for pod in system.pods():

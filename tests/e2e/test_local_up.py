@@ -1,4 +1,4 @@
-"""`nodesmith local up --control-plane real` as a user has it: one command, kubectl, Ctrl-C."""
+"""`nodesmith local up --control-plane real` as a user runs it: one command, kubectl, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STARTED_WITHIN_SECONDS, RUNNING_WITHIN_SECONDS, ENDED_WITHIN_SECONDS = 90.0, 150
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """The command while it runs: what it has printed, and kubectl with the kubeconfig that it has written."""
+    """The running command: what it has printed, and kubectl with the kubeconfig that it has written."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -93,12 +93,12 @@ class Up:
         eventually(holds_while_it_runs, what, seconds, self.printed)
 
     def programs(self) -> set[str]:
-        """Name the programs that run in this folder, whoever's children they are by now."""
+        """Return the names of the programs that run in this folder, whatever their parent processes are."""
         found = set()
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 command = each.read_bytes().split(b"\0")
-            except OSError:  # gone meanwhile
+            except OSError:  # it has ended in the meantime
                 continue
             if any(str(self.folder).encode() in word for word in command[1:]):
                 found.add(Path(command[0].decode()).name)
@@ -107,7 +107,7 @@ class Up:
 
 @contextmanager
 def local_up(folder: Path) -> Iterator[Up]:
-    """Start the command and wait until it says how to end it."""
+    """Start the command and wait until it prints how to stop it."""
     options = ("--kubeconfig", str(folder / "kubeconfig"), "--keep", str(folder / "state"))
     command = [sys.executable, "-m", "nodesmith_cli.main", "local", "up", "--control-plane", "real", *options]
     paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
@@ -125,7 +125,7 @@ def local_up(folder: Path) -> Iterator[Up]:
         process.wait()
 
 
-def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_leaves_nothing(
+def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_cleans_up(
     folder: Path, figures: Figures
 ) -> None:
     with local_up(folder) as up:
@@ -137,7 +137,7 @@ def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_leaves_nothing(
         up.kubectl("scale", "deployment", "web", "--replicas=20")
         began = time.monotonic()
         up.until("there are 20 pods", lambda: len(up.get("pods")) == 20, RUNNING_WITHIN_SECONDS)
-        # Not `rollout status`: once in a long while, the ReplicaSet's controller does not count the last pod.
+        # `rollout status` is unreliable: very rarely, the ReplicaSet's controller does not count the last pod.
         within = f"--timeout={patient(RUNNING_WITHIN_SECONDS):.0f}s"
         up.kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Running", within)
         figures("pending-to-running-s", round(time.monotonic() - began, 1))
@@ -154,7 +154,7 @@ def test_twenty_pods_run_on_the_real_control_plane_and_ctrl_c_leaves_nothing(
         assert not (folder / "kubeconfig").exists()
 
 
-def test_manifests_are_judged_alike_by_both_api_servers(folder: Path) -> None:
+def test_both_api_servers_report_the_same_faults_in_manifests(folder: Path) -> None:
     (folder / "dubious.yaml").write_text(DUBIOUS)
     documents = load_manifests([str(folder / "dubious.yaml")]).documents
     with RealCluster(folder / "controlplane") as real, EmbeddedCluster(LocalClock()) as embedded:

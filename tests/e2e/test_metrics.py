@@ -1,4 +1,4 @@
-"""What Prometheus is told on the real control plane, of the functions too, once nodes have been renewed and ended."""
+"""What Prometheus scrapes on the real control plane, functions' metrics included, after a node's end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DECISIONS = "karpenter_voluntary_disruption_decisions"
 
 
 def decided(name: str, decision: str, reason: str, kind: str, **more: str) -> str:
-    """Return the line that says of a decision that it was made once."""
+    """Return the metric line that counts a decision once."""
     labels = {"consolidation_type": kind, "decision": decision, **more, "reason": reason}
     written = ",".join(f'{label}="{value}"' for label, value in labels.items())
     return f"voluntary_disruption_{name}{{{written}}} 1"
 
 
-def test_prometheus_is_told_what_was_decided_when_a_node_was_renewed_and_then_ended(start: Start) -> None:
+def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: Start) -> None:
     system = start(speed=HURRIED)
     pool = nodepool(requirements=[ONE_SIZE, ON_DEMAND])
     pool["spec"]["disruption"] = {
@@ -73,8 +73,8 @@ def test_prometheus_is_told_what_was_decided_when_a_node_was_renewed_and_then_en
     def otherwise() -> str:
         names = {line.partition("{")[0] for line in expected.difference(last)}
         told = [line for line in last if line.partition("{")[0] in names and not line.startswith("#")]
-        return "\n".join(["expected", *sorted(expected.difference(last)), "told", *told, system.state()])
+        return "\n".join(["expected", *sorted(expected.difference(last)), "scraped", *told, system.state()])
 
-    eventually(are_told, "Prometheus is told", seconds=120, tell=otherwise)
+    eventually(are_told, "Prometheus scrapes the expected metrics", seconds=120, tell=otherwise)
     decisions = [each for each in system.forwarder.metrics() if each.startswith(DECISIONS)]
     assert len(decisions) == 4, decisions

@@ -1,6 +1,6 @@
-"""NodePools that come late, are wrong, are preferred, are taken up: what pods get then, and what users are told.
+"""NodePools that are late, invalid, weighted or at their limits: which nodes pods get, and what users see.
 
-They share a cluster: the pods of each test select nodes of its own NodePools.
+The tests share a cluster. Each test's pods select nodes of its own NodePools.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from tests.e2e.system import CLUSTER, System
 
 
 def pools_of(system: System, app: str) -> set[str]:
-    """Return the NodePools whose nodes the pods of an app run on."""
+    """Return the NodePools of the nodes that an app's pods run on."""
     return {str(system.node_of(pod)["metadata"]["labels"].get(NODEPOOL)) for pod in system.pods(app)}
 
 
 def explained(system: System, app: str) -> str:
-    """Return what `nodesmith explain pod` says of the first pod of an app that has no node."""
+    """Return what `nodesmith explain pod` prints about the first pod of an app that has no node."""
     waiting = next((p["metadata"]["name"] for p in system.pods(app) if not p["spec"].get("nodeName")), None)
     if waiting is None:  # its Deployment has only just been applied
         return ""
     return system.nodesmith("explain", "pod", f"default/{waiting}").stdout
 
 
-def test_a_nodepool_that_comes_after_the_pods_serves_them(shared: System) -> None:
+def test_a_nodepool_created_after_the_pods_serves_them(shared: System) -> None:
     system, late = shared, {"team": "late"}
     before = ids(system)
     system.apply(deployment("late", 5, nodeSelector=late))
-    system.until("the pods are looked at", lambda: system.decided("late"))
+    system.until("a decision has considered the pods", lambda: system.decided("late"))
     assert ids(system) <= before
 
     system.apply(nodeclass(CLUSTER), nodepool("late", labels=late))
@@ -39,7 +39,7 @@ def test_a_nodepool_that_comes_after_the_pods_serves_them(shared: System) -> Non
     assert pools_of(system, "late") == {"late"}
 
 
-def test_a_broken_nodepool_serves_once_it_is_mended(shared: System) -> None:
+def test_a_broken_nodepool_serves_pods_once_it_is_fixed(shared: System) -> None:
     system, broken = shared, {"team": "broken"}
     nowhere = requirement("karpenter.k8s.aws/instance-family", "m99z")
     system.apply(
@@ -48,7 +48,8 @@ def test_a_broken_nodepool_serves_once_it_is_mended(shared: System) -> None:
         deployment("broken", 5, nodeSelector=broken),
     )
     system.until(
-        "a pod is told which requirement is in its way", lambda: "m99z" in explained(system, "broken")
+        "`explain pod` names the requirement that prevents a node",
+        lambda: "m99z" in explained(system, "broken"),
     )
 
     system.apply(nodepool("broken", labels=broken))
@@ -57,7 +58,7 @@ def test_a_broken_nodepool_serves_once_it_is_mended(shared: System) -> None:
     system.until_settled()
 
 
-def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out(shared: System) -> None:
+def test_the_nodepool_with_the_higher_weight_is_used_and_taints_keep_other_pods_out(shared: System) -> None:
     system, weighed = shared, {"team": "weighed"}
     light = nodepool("light", labels=weighed, weight=1)
     heavy = nodepool("heavy", labels=weighed, weight=50)
@@ -66,9 +67,9 @@ def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out
     system.apply(nodeclass(CLUSTER), light, heavy, dedicated)
     system.until_nodepools_ready()
     system.apply(deployment("friend", 4, nodeSelector=weighed, tolerations=tolerations))
-    # Whoever came later could take room that is left on a node for strangers.
+    # Pods that arrive later could fill room left on a node for strangers.
     system.until(
-        "the friends' nodes are decided about",
+        "a decision has considered the friends",
         lambda: len(system.pods("friend")) == 4 and system.decided("friend"),
     )
     system.apply(deployment("stranger", 4, nodeSelector=weighed))
@@ -81,21 +82,21 @@ def test_the_heavier_of_two_nodepools_is_preferred_and_taints_keep_strangers_out
     assert pools_of(system, "friend") == {"dedicated"}
 
 
-def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(shared: System) -> None:
+def test_pods_beyond_the_limits_wait_with_a_reason_until_the_limits_are_raised(shared: System) -> None:
     system, limited = shared, {"team": "limited"}
     system.apply(
         nodeclass(CLUSTER),
         nodepool("limited", labels=limited, limits={"cpu": "8"}),
         deployment("limited", 12, nodeSelector=limited),
     )
-    system.until("a pod is told of the limit", lambda: "spec.limits.cpu" in explained(system, "limited"))
+    system.until("`explain pod` names the limit", lambda: "spec.limits.cpu" in explained(system, "limited"))
     system.until_settled()
     told = explained(system, "limited")
     assert "NodePool limited" in told
     assert "spec.limits.cpu" in told
-    system.until("kubectl describe tells it too", lambda: "spec.limits.cpu" in described(system))
+    system.until("kubectl describe names it too", lambda: "spec.limits.cpu" in described(system))
     system.stays(
-        "the limit",
+        "the limit holds",
         lambda: cpus(nodes_of(system, "limited")) <= 8 and len(running(system)) < 12,
         seconds=5,
     )
@@ -107,7 +108,7 @@ def test_limits_hold_pods_back_with_the_reason_until_they_are_raised(shared: Sys
 
 
 def ids(system: System) -> set[str]:
-    """Return the instances that EC2 runs."""
+    """Return the IDs of the instances that EC2 runs."""
     return {instance["InstanceId"] for instance in system.instances()}
 
 
@@ -117,7 +118,7 @@ def nodes_of(system: System, pool: str) -> list[Manifest]:
 
 
 def described(system: System) -> str:
-    """Return what kubectl tells of a pod that waits; of several at once it leaves out their Events."""
+    """Describe one waiting pod with kubectl, which omits Events if it describes several pods at once."""
     waiting = [p["metadata"]["name"] for p in system.pods("limited") if p["status"].get("phase") != "Running"]
     return system.kubectl("describe", "pod", waiting[0])
 

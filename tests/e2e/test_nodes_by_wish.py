@@ -1,4 +1,4 @@
-"""Nodes that no pod asked for, and nodes that are held for their DaemonSets: on the real scheduler and controllers."""
+"""NodeClaims created by hand, static NodePools, and nodes held for DaemonSets, with the real control plane."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def claim_named(system: System, name: str) -> Manifest:
 
 
 def told_of(system: System, name: str) -> set[str]:
-    """Return the reasons of the Events of an object."""
+    """Return the reasons of the Events about an object."""
     events = system.cluster.objects.list("events", fields=f"involvedObject.name={name}")
     return {event["reason"] for event in events}
 
@@ -54,7 +54,7 @@ def by_hand(name: str, **spec: Any) -> Manifest:
     }
 
 
-def test_on_a_node_that_is_held_the_pods_of_every_daemonset_are_bound_first(start: Start) -> None:
+def test_on_a_held_node_the_pods_of_every_daemonset_are_bound_first(start: Start) -> None:
     system = start()
     pool = nodepool(requirements=[ONE_SIZE])
     pool["metadata"]["annotations"] = {"nodesmith.dev/hold-until-daemonsets": "true"}
@@ -75,7 +75,7 @@ def test_on_a_node_that_is_held_the_pods_of_every_daemonset_are_bound_first(star
         assert not web or max(first) <= min(web)
 
 
-def test_a_nodeclaim_made_by_hand_becomes_a_node_and_goes_with_its_object(start: Start) -> None:
+def test_a_nodeclaim_created_by_hand_becomes_a_node_and_ends_with_its_object(start: Start) -> None:
     system = start()
     system.apply(nodeclass(CLUSTER), by_hand("mine"), by_hand("huge", resources={"requests": {"cpu": "999"}}))
 
@@ -95,7 +95,7 @@ def with_ready(status: str) -> str:
     return json.dumps({"status": {"conditions": [condition]}})
 
 
-def test_a_nodeclaim_made_by_hand_goes_at_once_without_a_nodeclass_that_is_ready(
+def test_a_nodeclaim_created_by_hand_is_deleted_at_once_without_a_ready_nodeclass(
     start: Start, figures: Figures
 ) -> None:
     system = start()
@@ -115,7 +115,7 @@ def test_a_nodeclaim_made_by_hand_goes_at_once_without_a_nodeclass_that_is_ready
     patch = ["patch", "ec2nodeclass", "default", "--subresource=status", "--type=merge", "-p"]
     system.kubectl(*patch, with_ready("False"))
     system.apply(by_hand("early"), deployment("web", 1))
-    took = eventually(lambda: not claim_named(system, "early"), "the other is gone", 15, system.state)
+    took = eventually(lambda: not claim_named(system, "early"), "the early one is gone", 15, system.state)
     figures("nodeclaim-of-unready-nodeclass-gone-seconds", round(took, 1))
     assert system.instances() == []
 

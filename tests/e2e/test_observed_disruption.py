@@ -1,7 +1,7 @@
-"""What an observer with kubectl sees of disruption is what Karpenter shows: rules, conditions, taints, Events, order.
+"""An observer with kubectl sees Karpenter's disruption: rules, conditions, taints, Events and order.
 
-All NodePools stand in one cluster, each with pods of its own. Everything is applied at once, then all changes are, so
-that what they come to is waited for once. `scene` says beside each test what it looks at.
+All NodePools are in one cluster, each with its own pods. All manifests are applied at once, and then all changes, so
+that their effects are awaited only once. `scene` beside each test says what the test looks at.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 ALL: Sequence[Manifest] = ({"nodes": "100%"},)
 NONE: Sequence[Manifest] = ({"nodes": "0"},)
 LARGE = "c6a.large"
-"""2 vCPUs: room for one pod of 1 and a little more"""
+"""2 vCPUs: room for one pod of 1 cpu and a little more."""
 
 
 @dataclass(slots=True)
 class Scenes:
-    """What is applied at first, and what is changed once all of that runs."""
+    """The manifests applied at first, and those applied once all of the first run."""
 
     before: list[Manifest] = field(default_factory=list)
     after: list[Manifest] = field(default_factory=list)
 
     def pods(self) -> int:
-        """Count the pods that run before anything changes."""
+        """Return the number of pods that run before anything changes."""
         deployed = (each["spec"]["replicas"] for each in self.before if each["kind"] == "Deployment")
         return sum(deployed)
 
@@ -45,7 +45,7 @@ Test = Callable[..., None]
 
 
 def scene(before: Sequence[Manifest], after: Sequence[Manifest] = ()) -> Callable[[Test], Test]:
-    """Have manifests applied before the tests of this module, and changes once they run."""
+    """Register manifests to apply before this module's tests, and changes to apply once they run."""
     SCENES.before += before
     SCENES.after += after
     return lambda test: test
@@ -63,7 +63,7 @@ def pool(
     grace: str = "",
     **labels: str,
 ) -> Manifest:
-    """Return a NodePool for the pods of its team, by default of nodes with room for one pod of 1 cpu."""
+    """Return a NodePool for its team's pods, by default of nodes with room for one pod of 1 cpu."""
     sizes = requirement("node.kubernetes.io/instance-type", *(types or [LARGE]))
     zones = [requirement("topology.kubernetes.io/zone", zone)] if zone else []
     made = nodepool(name, requirements=[sizes, ON_DEMAND, *zones], labels={"team": name, **labels})
@@ -97,7 +97,7 @@ def app(
 
 
 def guard(name: str, app_name: str, **spec: Any) -> Manifest:
-    """Return a PodDisruptionBudget for the pods of an app."""
+    """Return a PodDisruptionBudget for an app's pods."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -108,7 +108,7 @@ def guard(name: str, app_name: str, **spec: Any) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The cluster on which everything has been applied, what is seen of it, and on which node each app ran at first."""
+    """The cluster with everything applied, what has been seen of it, and the node on which each app ran at first."""
 
     system: System
     seen: Observer
@@ -119,7 +119,7 @@ class Stage:
         self.system.until(what, lambda: bool(holds()), seconds)
 
     def until_told(self, team: str, reason: str, word: str, *kinds: str) -> None:
-        """Wait until Events of a reason about objects of these kinds say a word."""
+        """Wait until Events with a reason about objects of these kinds contain a word."""
 
         def told() -> bool:
             said = {kind for kind, message in self.seen.told(team, reason) if word in message}
@@ -128,7 +128,7 @@ class Stage:
         self.until(f"{reason} of {team} on {kinds} says {word!r}", told)
 
     def claim_of(self, app_name: str) -> str:
-        """Name the claim of the node on which an app ran at first."""
+        """Return the name of the claim of the node on which an app ran at first."""
         node = self.homes[app_name]
         changes = (moment.object for moment in self.seen.claims)
         return next(
@@ -143,7 +143,9 @@ def stage(lasting: System) -> Iterator[Stage]:
     with observing(lasting) as seen:
         lasting.apply(nodeclass(CLUSTER), *SCENES.before)
         lasting.until_nodepools_ready()
-        lasting.until("all pods run that can", lambda: _running(lasting) == SCENES.pods(), seconds=120)
+        lasting.until(
+            "all pods run that can be scheduled", lambda: _running(lasting) == SCENES.pods(), seconds=120
+        )
         homes = {
             each["metadata"]["labels"]["app"]: each["spec"].get("nodeName", "") for each in lasting.pods()
         }
@@ -157,7 +159,7 @@ def _running(system: System) -> int:
 
 
 HOMELESS = pod("homeless", nodeSelector={"team": "nobody"})
-"""A pod that nobody can place keeps no node from anything: it waits through all that is tested here."""
+"""An unschedulable pod prevents no disruption. It waits throughout all tests of this module."""
 SCENES.before.append(HOMELESS)
 PODS_ASK = {DO_NOT_DISRUPT: "true"}
 BLOCKED, UNCONSOLIDATABLE = "DisruptionBlocked", "Unconsolidatable"
@@ -198,7 +200,7 @@ BLOCKED, UNCONSOLIDATABLE = "DisruptionBlocked", "Unconsolidatable"
         ("full", UNCONSOLIDATABLE, "cheaper"),
     ],
 )
-def test_node_and_nodeclaim_say_which_rule_keeps_them(
+def test_events_on_node_and_nodeclaim_name_the_rule_that_prevents_disruption(
     stage: Stage, team: str, reason: str, word: str
 ) -> None:
     stage.until_told(team, reason, word, "Node", "NodeClaim")
@@ -208,14 +210,14 @@ def test_node_and_nodeclaim_say_which_rule_keeps_them(
 
 
 @scene(before=[pool("misread"), app("misread", annotations={DO_NOT_DISRUPT: "soon"})])
-def test_pods_say_what_comes_of_their_do_not_disrupt(stage: Stage) -> None:
+def test_events_on_pods_report_the_effect_of_do_not_disrupt(stage: Stage) -> None:
     def told(reason: str) -> set[str]:
         return {
             e["involvedObject"]["name"].rpartition("-")[0] for e in stage.seen.events if e["reason"] == reason
         }
 
-    stage.until("a value that protects nothing is told", lambda: told("InvalidDoNotDisruptAnnotation"))
-    stage.until("until when a pod is protected is told", lambda: told("DoNotDisruptUntil"))
+    stage.until("an Event reports the invalid value", lambda: told("InvalidDoNotDisruptAnnotation"))
+    stage.until("an Event reports until when the pod is protected", lambda: told("DoNotDisruptUntil"))
     assert all(name.startswith("misread") for name in told("InvalidDoNotDisruptAnnotation"))
     assert all(name.startswith("for-an-hour") for name in told("DoNotDisruptUntil"))
 
@@ -230,7 +232,9 @@ def test_pods_say_what_comes_of_their_do_not_disrupt(stage: Stage) -> None:
     after=[app("closed", 0), app("closed-now", 0)],
 )
 @pytest.mark.parametrize("team", ["closed", "closed-now"])
-def test_a_budget_of_none_keeps_even_empty_nodes_and_is_told_on_the_nodepool(stage: Stage, team: str) -> None:
+def test_a_budget_of_zero_keeps_even_empty_nodes_and_has_an_event_on_the_nodepool(
+    stage: Stage, team: str
+) -> None:
     stage.until_told(team, BLOCKED, "budgets", "NodePool")
     stage.until("it is Consolidatable", lambda: is_true(stage.seen.only(team), "Consolidatable"))
     assert not stage.seen.ended(team)
@@ -243,7 +247,7 @@ def test_a_budget_of_none_keeps_even_empty_nodes_and_is_told_on_the_nodepool(sta
     ],
     after=[app("closed-on-leap-days", 0)],
 )
-def test_a_budget_whose_schedule_is_not_open_limits_nothing(stage: Stage) -> None:
+def test_a_budget_outside_its_schedule_limits_nothing(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: not stage.seen.now("closed-on-leap-days"))
     (name,) = stage.seen.names("closed-on-leap-days")
     assert stage.seen.conditions(name, "DisruptionReason") == ["", "Empty"]
@@ -253,7 +257,7 @@ def test_a_budget_whose_schedule_is_not_open_limits_nothing(stage: Stage) -> Non
     before=[pool("halves", budgets=[{"nodes": "50%"}]), app("halves", 3)],
     after=[app("halves", 0)],
 )
-def test_empty_nodes_go_together_as_many_as_a_share_rounded_up_allows(stage: Stage) -> None:
+def test_as_many_empty_nodes_end_together_as_the_budgets_percentage_rounded_up_allows(stage: Stage) -> None:
     stage.until("all are gone", lambda: len(stage.seen.ended("halves")) == 3 and not stage.seen.now("halves"))
     at_once = {
         sum(bool(claim["metadata"].get("deletionTimestamp")) for claim in claims.values())
@@ -266,14 +270,14 @@ def test_empty_nodes_go_together_as_many_as_a_share_rounded_up_allows(stage: Sta
     before=[pool("when-empty", policy="WhenEmpty"), app("when-empty"), app("when-empty", name="leaves")],
     after=[app("when-empty", 0, name="leaves")],
 )
-def test_by_policy_when_empty_only_empty_nodes_go(stage: Stage) -> None:
+def test_policy_when_empty_removes_only_empty_nodes(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: len(stage.seen.now("when-empty")) == 1)
     assert stage.seen.ended("when-empty") == [stage.claim_of("leaves")]
     stage.until_told("when-empty", UNCONSOLIDATABLE, "empty nodes only", "Node", "NodeClaim")
 
 
 def sequence(seen: Observer, team: str, old: str) -> list[str]:
-    """Return what came after what as a node was replaced, each step once."""
+    """Return the order of the steps in which a node was replaced, each step once."""
     steps: list[str] = []
     for claims in seen.moments(team):
         new = [claim for name, claim in claims.items() if name != old]
@@ -297,7 +301,7 @@ IN_ORDER = ["DisruptionReason", "replacement", "ready", "deleted", "gone"]
     before=[pool("cheaper", "c6a.4xlarge", LARGE), app("cheaper"), app("cheaper", cpu="14", name="big")],
     after=[app("cheaper", 0, name="big")],
 )
-def test_a_node_too_large_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage) -> None:
+def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("cheaper")
     stage.until("it is replaced", lambda: old not in seen.now("cheaper"))
     assert sequence(seen, "cheaper", old) == IN_ORDER
@@ -307,7 +311,7 @@ def test_a_node_too_large_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage
     assert {kind for kind, _ in seen.told("cheaper", "ConsolidationCandidate")} == {"Node", "NodeClaim"}
     assert {kind for kind, _ in seen.told("cheaper", "DisruptionTerminating")} == {"Node", "NodeClaim"}
     assert {kind for kind, _ in seen.told("cheaper", "DisruptionLaunching")} == {"NodeClaim"}
-    assert not seen.told("cheaper", "ConsolidationApproved"), "that is said by policy Balanced"
+    assert not seen.told("cheaper", "ConsolidationApproved"), "only policy Balanced publishes that"
 
 
 @scene(
@@ -318,7 +322,7 @@ def test_a_node_too_large_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage
     ],
     after=[app("balanced", 0, name="weight")],
 )
-def test_by_policy_balanced_a_move_that_saves_its_share_is_approved(stage: Stage) -> None:
+def test_policy_balanced_approves_a_move_that_saves_enough(stage: Stage) -> None:
     old = stage.claim_of("balanced")
     stage.until_told("balanced", "ConsolidationApproved", "saves", "Node", "NodeClaim")
     stage.until("it is replaced", lambda: old not in stage.seen.now("balanced"))
@@ -328,7 +332,7 @@ def test_by_policy_balanced_a_move_that_saves_its_share_is_approved(stage: Stage
     before=[pool("one-to-three", "c6a.2xlarge", after="Never"), app("one-to-three", 3)],
     after=[pool("one-to-three", LARGE, after="Never")],
 )
-def test_a_drifted_node_is_replaced_by_as_many_as_its_pods_need(stage: Stage) -> None:
+def test_a_drifted_node_is_replaced_by_as_many_nodes_as_its_pods_need(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("one-to-three")
     stage.until("it is replaced", lambda: old not in seen.now("one-to-three"))
     assert len(seen.now("one-to-three")) == 3
@@ -348,8 +352,8 @@ def test_a_drifted_node_is_replaced_by_as_many_as_its_pods_need(stage: Stage) ->
         app("empty-first", 0, name="emptied"),
     ],
 )
-def test_of_drifted_nodes_those_without_pods_go_first(stage: Stage) -> None:
-    stage.until("both are on their way", lambda: len(stage.seen.ended("empty-first")) == 2)
+def test_drifted_nodes_without_pods_end_first(stage: Stage) -> None:
+    stage.until("both are ending", lambda: len(stage.seen.ended("empty-first")) == 2)
     assert stage.seen.ended("empty-first") == [stage.claim_of("emptied"), stage.claim_of("empty-first")]
 
 
@@ -379,7 +383,7 @@ def test_drifted_nodes_of_a_static_nodepool_are_replaced_one_by_one(stage: Stage
         app("drift-waits", 0, name="parts"),
     ],
 )
-def test_a_budget_for_drift_keeps_drifted_nodes_only_and_drift_that_is_over_is_taken_off(
+def test_a_budget_for_drift_keeps_only_drifted_nodes_and_reverted_drift_is_cleared(
     stage: Stage,
 ) -> None:
     seen = stage.seen
@@ -391,7 +395,9 @@ def test_a_budget_for_drift_keeps_drifted_nodes_only_and_drift_that_is_over_is_t
     stage.system.apply(pool("drift-waits", budgets=NONE))
 
     kept = stage.claim_of("drift-waits")
-    stage.until("nothing is said of drift", lambda: not condition(seen.only("drift-waits"), "Drifted"))
+    stage.until(
+        "the condition Drifted is removed", lambda: not condition(seen.only("drift-waits"), "Drifted")
+    )
     assert seen.conditions(kept, "Drifted") == ["", "NodePoolDrifted", ""]
     assert not seen.is_tainted(seen.only("drift-waits"))
 
@@ -400,7 +406,7 @@ def test_a_budget_for_drift_keeps_drifted_nodes_only_and_drift_that_is_over_is_t
     before=[pool("hurried", grace="1m", after="Never"), app("hurried", annotations=PODS_ASK)],
     after=[pool("hurried", grace="1m", after="Never", age="new")],
 )
-def test_a_drifted_node_with_a_termination_grace_period_goes_whatever_its_pods_ask_for(stage: Stage) -> None:
+def test_a_drifted_node_with_a_termination_grace_period_ends_despite_do_not_disrupt(stage: Stage) -> None:
     old = stage.claim_of("hurried")
     stage.until("it is replaced", lambda: old not in stage.seen.now("hurried"))
     assert stage.seen.conditions(old, "DisruptionReason") == ["", "Drifted"]
@@ -410,21 +416,21 @@ def test_a_drifted_node_with_a_termination_grace_period_goes_whatever_its_pods_a
     before=[pool("bound", after="Never"), app("bound", zone="us-east-1a")],
     after=[pool("bound", after="Never", zone="us-east-1b")],
 )
-def test_a_drifted_node_whose_pod_would_have_no_node_says_so_and_stays(stage: Stage) -> None:
+def test_a_drifted_node_whose_pod_could_not_be_rescheduled_stays_with_an_event(stage: Stage) -> None:
     stage.until_told("bound", BLOCKED, "would have no node", "Node", "NodeClaim")
     assert stage.seen.conditions(stage.claim_of("bound"), "Drifted") == ["", "RequirementsDrifted"]
     assert not stage.seen.ended("bound")
 
 
 @scene(before=[pool("later", after="720h"), app("later")])
-def test_nothing_is_said_of_nodes_whose_pods_are_not_quiet_yet(stage: Stage) -> None:
+def test_nodes_within_consolidate_after_get_no_events(stage: Stage) -> None:
     stage.until_told("full", UNCONSOLIDATABLE, "cheaper", "Node", "NodeClaim")
     assert stage.seen.conditions(stage.claim_of("later"), "Consolidatable") == [""]
     assert not stage.seen.told("later", UNCONSOLIDATABLE)
 
 
 @scene(before=[pool("marked", budgets=NONE), app("marked")])
-def test_marks_of_a_disruption_that_nobody_carries_out_are_taken_off(stage: Stage) -> None:
+def test_marks_of_a_disruption_that_is_not_in_progress_are_removed(stage: Stage) -> None:
     system, claim = stage.system, stage.seen.only("marked")
     objects, name = system.cluster.objects, claim["metadata"]["name"]
     system.kubectl("taint", "node", stage.homes["marked"], "karpenter.sh/disrupted:NoSchedule")
@@ -438,14 +444,14 @@ def test_marks_of_a_disruption_that_nobody_carries_out_are_taken_off(stage: Stag
         now = objects.get("nodeclaims", name)
         return now is not None and not condition(now, "DisruptionReason") and not stage.seen.is_tainted(now)
 
-    stage.until("they are gone", is_clean)
+    stage.until("the marks are gone", is_clean)
     assert "Underutilized" in stage.seen.conditions(name, "DisruptionReason")
 
 
 @scene(before=[pool("not-to-be-had", "c6i.xlarge", "c6i.large"), app("not-to-be-had")])
-def test_where_the_replacement_is_not_to_be_had_the_node_stays_and_its_marks_go(stage: Stage) -> None:
+def test_a_node_whose_replacement_has_no_capacity_stays_and_loses_its_marks(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("not-to-be-had")
-    stage.until_told("not-to-be-had", "ConsolidationRejected", "not to be had", "Node", "NodeClaim")
+    stage.until_told("not-to-be-had", "ConsolidationRejected", "is not available", "Node", "NodeClaim")
 
     def is_unmarked() -> bool:
         claim = seen.now("not-to-be-had")[old]
@@ -456,7 +462,7 @@ def test_where_the_replacement_is_not_to_be_had_the_node_stays_and_its_marks_go(
     assert seen.conditions(old, "DisruptionReason")[:3] == ["", "Underutilized", ""]
 
 
-def test_a_pod_that_nobody_can_place_has_waited_all_the_time(stage: Stage) -> None:
+def test_the_unschedulable_pod_waited_throughout(stage: Stage) -> None:
     (homeless,) = [each for each in stage.system.pods() if each["metadata"]["name"] == "homeless"]
     assert homeless["status"]["phase"] == "Pending"
     assert all(node["metadata"]["labels"][NODEPOOL] != "nobody" for node in stage.system.nodes())

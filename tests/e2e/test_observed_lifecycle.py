@@ -1,7 +1,7 @@
-"""What whoever watches the cluster sees of a node, from its NodeClaim's launch to its end; as with Karpenter.
+"""What an observer sees of a node, from its NodeClaim's launch to its end, as with Karpenter.
 
-The tests share a cluster: the pods of each select nodes of its own NodePool. Where a Node is to come as it does seldom,
-its instance never joins by itself, and the test plays its kubelet.
+The tests share a cluster. Each test's pods select nodes of its own NodePool. To simulate Nodes that rarely occur, a
+test uses instances that never join by themselves, and acts as their kubelet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def join(
     ready: bool = True,
     labels: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a Node of a claim's instance, as its kubelet would."""
+    """Create a Node for a claim's instance, as its kubelet would."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -68,7 +68,7 @@ def node_named(system: System, name: str) -> Manifest:
 
 
 def own_name(system: System, claim: Manifest) -> str:
-    """Return the name that EC2 gave the claim's instance, once it describes that."""
+    """Return the name that EC2 gave the claim's instance, once EC2 describes the instance."""
     instance = claim["status"]["providerID"].rpartition("/")[2]
     system.until("EC2 describes it", lambda: instance in names_of_instances(system))
     return names_of_instances(system)[instance]
@@ -87,7 +87,7 @@ def keys(taints: Sequence[Mapping[str, str]] | None) -> set[str]:
     return {each["key"] for each in taints or () if not each["key"].startswith("node.kubernetes.io/")}
 
 
-def test_a_node_is_registered_then_initialized_and_each_obstacle_is_named_in_its_turn(shared: System) -> None:
+def test_a_node_is_registered_then_initialized_and_conditions_name_each_obstacle(shared: System) -> None:
     system = shared
     gpu = requirement("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia")
     pool = pool_of("steps", gpu, nodeclass="mute", taints=[TEAM], startup_taints=[AGENT])
@@ -145,7 +145,7 @@ def test_a_node_is_registered_then_initialized_and_each_obstacle_is_named_in_its
     system.kubectl("delete", "nodepool", "steps", "--wait=false")
 
 
-def test_nodes_that_come_otherwise_than_they_should_are_told_of_and_taken_as_karpenter_takes_them(
+def test_nodes_that_join_in_unexpected_ways_get_events_and_are_registered_as_by_karpenter(
     shared: System,
 ) -> None:
     system = shared
@@ -177,12 +177,12 @@ def test_nodes_that_come_otherwise_than_they_should_are_told_of_and_taken_as_kar
     system.kubectl("delete", "node", first if is_registered else second)
     says(system, "doubled", "Registered", "True", "Registered")
     says(system, "doubled", "Ready", "Unknown", "ReconcilingDependents")
-    # Kubernetes may have evicted a pod already: its taint manager takes in late that a Node's taint is gone.
+    # Kubernetes may have evicted a pod already: its taint manager notices late that a Node's taint was removed.
     system.kubectl("delete", "pod", *names, "--wait=false", "--ignore-not-found")
     system.kubectl("delete", "nodepool", *names, "--wait=false")
 
 
-def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
+def test_a_drain_evicts_tier_by_tier_and_shows_its_steps(shared: System) -> None:
     system = shared
     slow = {"start_seconds": 0.0, "stop_seconds": 1.0}
     critical = {"priorityClassName": "system-cluster-critical"}
@@ -209,7 +209,7 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
     order: list[str] = []
     steps: list[str] = []
     gone_at: dict[int, str] = {}
-    """Who is gone, by the version of the cluster: two watches tell in no order."""
+    """Names of removed objects by resource version, since two watches deliver in no defined order."""
 
     def note_pod(each: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG001
         app = each["metadata"]["labels"].get("app", "")
@@ -231,15 +231,15 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
         system.followed("nodes", note, from_now=True),
     ):
         system.kubectl("delete", "nodeclaim", name, "--wait=false")
-        system.until("the Node is closed", lambda: is_closed(node_named(system, node)))
+        system.until("the Node is tainted and deleted", lambda: is_closed(node_named(system, node)))
         closed = node_named(system, node)["metadata"]
         system.until("both are gone", lambda: len(gone_at) == 2, seconds=90)
     lasted = (datetime.now(UTC) - began).total_seconds()
     assert closed["labels"]["node.kubernetes.io/exclude-from-external-load-balancers"] == "karpenter"
-    assert lasted >= 5, "a Node is kept for five seconds at least"
+    assert lasted >= 5, "a Node is kept for at least five seconds"
     assert order[:4] == list(apps[:4])
     assert [gone_at[version] for version in sorted(gone_at)] == [node, name], (
-        "a NodeClaim goes after its Node"
+        "a NodeClaim is removed after its Node"
     )
     drained = [step for step in steps if step.startswith("Drained")]
     assert list(dict.fromkeys(drained)) == ["Drained Unknown Draining", "Drained True Drained"]
@@ -252,7 +252,7 @@ def test_a_drain_goes_tier_by_tier_and_its_steps_show(shared: System) -> None:
     system.kubectl("delete", "nodepool", "tiers", "--wait=false")
 
 
-def test_pods_that_may_not_be_evicted_hold_their_node_and_nothing_is_bought_for_them(shared: System) -> None:
+def test_pods_that_may_not_be_evicted_keep_their_node_and_get_no_other(shared: System) -> None:
     system = shared
     annotated: Any = deployment("annotated", 1, "100m", **of("held"))
     annotated["spec"]["template"]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
@@ -277,7 +277,7 @@ def test_pods_that_may_not_be_evicted_hold_their_node_and_nothing_is_bought_for_
         "its NodeClaim is deleted as well",
         lambda: "deletionTimestamp" in claims_of(system, "held")[0]["metadata"],
     )
-    system.stays("both pods and no other NodeClaim", lambda: held(system) == [name], seconds=4)
+    system.stays("both pods run, and there is no other NodeClaim", lambda: held(system) == [name], seconds=4)
 
     system.kubectl("delete", "poddisruptionbudget", "guarded")
     (pod_,) = system.pods("annotated")
@@ -294,7 +294,7 @@ def held(system: System, *, running: bool = True) -> list[str]:
     return [claim["metadata"]["name"] for claim in claims_of(system, "held")]
 
 
-def test_a_deadline_is_annotated_and_ends_pods_that_would_stay(shared: System) -> None:
+def test_a_termination_deadline_is_annotated_and_ends_protected_pods(shared: System) -> None:
     system = shared
     pool = pool_of("deadline")
     pool["spec"]["template"]["spec"]["terminationGracePeriod"] = "10s"

@@ -1,6 +1,6 @@
-"""What whoever watches the cluster sees of a purchase: NodeClaims, Events, and what is not bought; as with Karpenter.
+"""What an observer sees of a purchase: NodeClaims, Events, and what is not bought, as with Karpenter.
 
-The tests share a cluster: the pods of each select nodes of its own NodePool.
+The tests share a cluster. Each test's pods select nodes of its own NodePool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AFFINITY_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def small(team: str, *requirements: Mapping[str, Any], **fields: Any) -> Manifest:
-    """Return a NodePool of one small size, unless others are required."""
+    """Return a NodePool with one small instance type, unless `requirements` are given."""
     return pool_of(team, *(requirements or [LARGE]), **fields)
 
 
@@ -35,12 +35,12 @@ def of(team: str) -> dict[str, Any]:
 
 
 def stated(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations of an object that state its hash."""
+    """Return the annotations of an object that contain hashes."""
     return {key: value for key, value in metadata["annotations"].items() if "-hash" in key}
 
 
 def printed_hashes(system: System, *manifests: Manifest) -> dict[str, str]:
-    """Return what `nodesmith hash` prints of manifests for the cluster, as annotations."""
+    """Return the hashes that `nodesmith hash` prints for manifests in the cluster, as annotations."""
     command = ["hash", "-f", "-", "-o", "json", "--cluster-ca-bundle", system.cluster.ca_bundle]
     printed = json.loads(CliRunner().invoke(app, command, input=yaml.safe_dump_all(manifests)).stdout)
     keys = {"NodePool": "karpenter.sh/nodepool-hash", "EC2NodeClass": "karpenter.k8s.aws/ec2nodeclass-hash"}
@@ -55,7 +55,7 @@ def requirements_of(claim: Manifest) -> dict[str, Manifest]:
     return {each["key"]: each for each in claim["spec"]["requirements"]}
 
 
-def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> None:
+def test_a_nodeclaim_has_every_field_that_karpenter_writes(shared: System) -> None:
     system = shared
     category = {**requirement("karpenter.k8s.aws/instance-category", "c", "m", "r"), "minValues": 2}
     anything = {"key": "example.com/rack", "operator": "Exists"}
@@ -138,7 +138,7 @@ def test_a_nodeclaim_has_all_that_karpenter_writes_into_it(shared: System) -> No
     assert nominated["message"] == f"Pod should schedule on: nodeclaim/{metadata['name']}"
 
 
-def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_ours_are_not(
+def test_pods_that_fit_no_node_get_events_and_pods_that_opt_out_get_none(
     shared: System,
 ) -> None:
     system = shared
@@ -161,7 +161,7 @@ def test_pods_that_no_node_will_do_for_are_told_so_and_those_that_want_none_of_o
     system.kubectl("delete", "pod", "mistyped", "volumeless", "opted-out", "gated", "--wait=false")
 
 
-def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared: System) -> None:
+def test_a_nodepool_whose_requirements_leave_no_instance_type_gets_an_event(shared: System) -> None:
     system = shared
     system.apply(
         nodeclass(CLUSTER),
@@ -170,11 +170,11 @@ def test_a_nodepool_is_told_that_its_requirements_leave_no_instance_type(shared:
     )
     barren = told(system, "nothing", "NoCompatibleInstanceTypes")
     assert barren["involvedObject"]["kind"] == "NodePool"
-    system.until("the pod is told", lambda: "FailedScheduling" in events_on(system, "nothing"))
+    system.until("the pod has an Event", lambda: "FailedScheduling" in events_on(system, "nothing"))
     system.kubectl("delete", "pod", "nothing", "--wait=false")
 
 
-def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System) -> None:
+def test_a_nodeclaim_without_capacity_is_deleted_with_an_event(shared: System) -> None:
     system = shared
     one = requirement("node.kubernetes.io/instance-type", NOWHERE)
     system.apply(nodeclass(CLUSTER), small("short", one), pod("short", **of("short")))
@@ -183,7 +183,7 @@ def test_without_capacity_the_nodeclaim_goes_and_an_event_says_so(shared: System
         events = system.events("InsufficientCapacityError")
         return [dict(e) for e in events if e["involvedObject"]["name"].startswith("short-")]
 
-    system.until("it is told", lambda: bool(failures()))
+    system.until("there is an Event", lambda: bool(failures()))
     event = failures()[0]
     assert (event["type"], event["involvedObject"]["kind"]) == ("Warning", "NodeClaim")
     system.until("no NodeClaim is left", lambda: claims_of(system, "short") == [])
@@ -214,7 +214,7 @@ def usage(system: System, pool: str) -> tuple[int, str, str]:
     return status["nodes"], status["resources"]["nodes"], status["resources"]["cpu"]
 
 
-def test_pods_with_one_host_port_get_a_node_each_and_wishes_that_cannot_be_had_give_way(
+def test_pods_with_the_same_host_port_get_a_node_each_and_impossible_preferences_are_relaxed(
     shared: System,
 ) -> None:
     system = shared
@@ -242,7 +242,7 @@ def test_pods_with_one_host_port_get_a_node_each_and_wishes_that_cannot_be_had_g
     assert len(claims_of(system, "ports")) == 2
 
 
-def test_a_pod_of_another_scheduler_counts_once_that_says_it_is_unschedulable(shared: System) -> None:
+def test_a_pod_of_another_scheduler_counts_once_that_scheduler_marks_it_unschedulable(shared: System) -> None:
     system = shared
     system.apply(nodeclass(CLUSTER), small("other"))
     system.until_nodepools_ready()

@@ -1,6 +1,6 @@
-"""What an observer with kubectl sees as pods come to a node and leave it, by an unhurried clock.
+"""What an observer with kubectl sees as pods join and leave a node, in real time.
 
-Pods' own times are the control plane's, which nobody can hurry.
+Pods' own times come from the control plane, which cannot be accelerated.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 
 
 def quiet_for(after: str) -> Manifest:
-    """Return a NodePool whose nodes are consolidated when their pods have been quiet for so long."""
+    """Return a NodePool with this consolidateAfter."""
     made = nodepool("quiet", requirements=[ONE_SIZE, ON_DEMAND])
     made["spec"]["disruption"] = {"consolidateAfter": after, "budgets": [{"nodes": "100%"}]}
     return made
 
 
 def bound_to(node: str) -> dict[str, Any]:
-    """Return a pod that is bound to a node already, and asks not to be disrupted."""
+    """Return a pod that is already bound to a node and asks not to be disrupted."""
     made = pod("late", "100m", nodeName=node, tolerations=[{"operator": "Exists"}])
     made["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     return made
 
 
 def marks(system: System) -> tuple[int, str]:
-    """Return how many such taints the one node has, and the reason for which its claim says that it is disrupted."""
+    """Return how many disruption taints the only node has, and the reason of its claim's DisruptionReason condition."""
     (node,), (claim,) = system.nodes(), system.claims()
     taints = [each for each in node["spec"].get("taints") or () if each["key"] == "karpenter.sh/disrupted"]
     return len(taints), str(condition(claim, "DisruptionReason").get("reason", ""))
 
 
-def test_a_node_is_consolidatable_once_its_pods_are_quiet_and_a_pod_that_comes_meanwhile_keeps_it(
+def test_a_node_is_consolidatable_once_its_pods_are_quiet_and_a_late_pod_keeps_it(
     start: Start,
 ) -> None:
     system = start()
@@ -63,12 +63,12 @@ def test_a_node_is_consolidatable_once_its_pods_are_quiet_and_a_pod_that_comes_m
         (node,) = system.nodes()
         system.cluster.objects.create("pods", bound_to(node["metadata"]["name"]))
 
-        system.until("it stays after all", lambda: marks(system) == (0, ""), 60)
-        system.until("both say why", lambda: rejected(seen) == {"Node", "NodeClaim"}, 30)
+        system.until("the node is no longer marked", lambda: marks(system) == (0, ""), 60)
+        system.until("Events on both say why", lambda: rejected(seen) == {"Node", "NodeClaim"}, 30)
         assert not seen.ended("quiet")
 
 
 def rejected(seen: Observer) -> set[str]:
-    """Return the kinds of the objects that say that the late pod keeps the node."""
+    """Return the kinds of the objects with an Event that says that the late pod keeps the node."""
     told = seen.told("quiet", "ConsolidationRejected")
     return {kind for kind, message in told if "default/late" in message}

@@ -1,4 +1,4 @@
-"""What takes or lives too long, as whoever watches the cluster sees it; on a clock that is ten times faster."""
+"""Nodes that take or live too long, as an observer sees them, on a clock that is ten times as fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.e2e.observing import MUTE, claims_of, pool_of, the_claim, told
 from tests.e2e.system import CLUSTER, HURRIED, System
 
 
-def test_what_takes_too_long_or_lives_too_long_goes_in_its_time(start: Start) -> None:
+def test_nodes_that_do_not_register_or_that_expire_end_on_time(start: Start) -> None:
     system = start(speed=HURRIED)
     silent = pool_of("silent", nodeclass="mute")
     silent["metadata"]["annotations"] = {REGISTRATION_TIMEOUT: "2m"}
@@ -27,7 +27,8 @@ def test_what_takes_too_long_or_lives_too_long_goes_in_its_time(start: Start) ->
     old = the_claim(system, "mortal")["metadata"]["name"]
     says_of(system, "mortal", "NodeRegistrationHealthy", "True", "NodeRegistrationHealthy")
     system.until(
-        "when a pod came is shown", lambda: "lastPodEventTime" in claims_of(system, "mortal")[0]["status"]
+        "the status shows when a pod was bound",
+        lambda: "lastPodEventTime" in claims_of(system, "mortal")[0]["status"],
     )
 
     told(system, first, "RegistrationTimeout")

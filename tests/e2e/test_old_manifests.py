@@ -1,4 +1,4 @@
-"""Manifests of 2022, applied as they are to Kubernetes' own parts, with the rights that are shipped and no others."""
+"""Manifests of 2022, applied unchanged to Kubernetes' own programs, with the shipped permissions only."""
 
 from __future__ import annotations
 

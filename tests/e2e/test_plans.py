@@ -1,12 +1,13 @@
-"""Plans for random problems hold before the real kube-scheduler: every pod that has a node by them gets one.
+"""Plans for random problems hold with the real kube-scheduler: every pod with a node in the plan gets a node.
 
-A pod may go where the plan did not have it: kube-scheduler asks of a nominated node whether the pod may be there beside
-those that are nominated for it too, and counts none that are nominated for others. So a spread may be refused that
-holds once all are there, and the pod goes elsewhere. Nominations are lost, too, where an attempt at the pod fails. Who
-finds no place then is planned for once more, with the cluster as it is, as nodesmith does a moment later. Whom that
-leaves, too, may be held back by nodes that stand empty since the pods went elsewhere: a spread counts their zones,
-where nothing may be for sale that these pods can be on. Disruption ends such nodes, and all are planned for a third
-time; who has no place then has been missed.
+A pod may run elsewhere than planned. For a nominated node, kube-scheduler checks whether the pod fits beside the pods
+nominated for that node, and ignores pods nominated for other nodes. So it may refuse a spread that holds once all pods
+are placed, and the pod goes elsewhere. Nominations are also lost when an attempt to schedule the pod fails.
+
+Pods without a place are planned for again, with the cluster as it is then, as nodesmith does a moment later. Pods that
+remain even then may be blocked by nodes that are empty because their pods went elsewhere: a spread counts the zones of
+these nodes, and there may be no offering in those zones for the remaining pods. Disruption ends such nodes, and all
+remaining pods are planned for a third time. A pod without a place after that counts as missed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def court(worker_id: str) -> Iterator[Court]:
 
 
 @pytest.mark.parametrize(("mix", "seeds"), BATCHES, ids=[f"{NAMES[m]} from {s.start}" for m, s in BATCHES])
-def test_real_kube_scheduler_on_the_plans(court: Court, mix: Mix, seeds: range, figures: Figures) -> None:
+def test_the_real_kube_scheduler_places_every_planned_pod(
+    court: Court, mix: Mix, seeds: range, figures: Figures
+) -> None:
     verdicts = [court.judge(Trial.of(draw(seed, mix))) for seed in seeds]
 
     figures("problems", len(verdicts))

@@ -1,4 +1,4 @@
-"""A release goes on trial in one of two clusters, serves both, and is taken back, on real control planes."""
+"""A release runs as a canary in one of two clusters, then serves both, and is rolled back, on real control planes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.adapters.dynamodb.healthrecords import HealthRecords
-from nodesmith.registration import CANARY_PARAMETER, Trial, read_trial
+from nodesmith.registration import CANARY_PARAMETER, TRIAL_SUFFIX, Trial, read_trial
 from nodesmith.settings import CANARY_ALIAS
 from nodesmith_cli.local.clock import LocalClock
 from tests.e2e.conftest import UNUSED, Figures
@@ -31,14 +31,14 @@ BUGS = {"lifecycle": DOES_NOT_START, "provisioning": DIES_ONCE_EC2_HAS_LAUNCHED}
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What it took to run some pods: which clusters which releases served, and who decided on new nodes for which."""
+    """The runs that some pods took: which releases served which clusters, and which bought nodes for which."""
 
     served: frozenset[tuple[str, str]]
     bought: frozenset[tuple[str, str]]
 
 
 class Region:
-    """Two clusters, one set of functions, and what a person does to it who deploys."""
+    """Two clusters, their set of functions, and the deployments that an operator makes."""
 
     def __init__(self, folder: Path, deployed: Deployed, tried: ClusterSide, other: ClusterSide) -> None:
         self.folder, self.deployed, self.tried, self.other = folder, deployed, tried, other
@@ -46,29 +46,31 @@ class Region:
         self.log = Log(folder / "functions")
 
     def deploy(self, name: str, *, bugs: Mapping[str, str] | None = None, trial: bool = False) -> str:
-        """Deploy a release, on trial in the first cluster or for all; give its name once all processes know of it."""
+        """Deploy a release for all clusters or as a canary in the first, and return its name once all know it."""
         functions = self.folder / "releases" / name
         if not functions.exists():
             functions_of(self.folder / "releases", name, bugs or {})
         self.deployed.deploy(Release(functions, (self.tried.name,) if trial else ()))
         known_at = self.tried.clock.now() + READ_AGAIN
-        self.tried.until("all have read who is on trial", lambda: self.tried.clock.now() > known_at)
+        self.tried.until(
+            "all have read which clusters are on trial", lambda: self.tried.clock.now() > known_at
+        )
         self.pass_over()
         return self.deployed.outputs["Release"]
 
     def pass_over(self) -> None:
-        """Wait for the end of all runs that are under way, and look at none that is logged by then."""
+        """Wait until all current runs end, and discard what has been logged by then."""
         under_way = self.deployed.at_work()
 
         def have_ended() -> bool:
             under_way.intersection_update(self.deployed.at_work())
             return not under_way
 
-        self.tried.until("what was under way has ended", have_ended)
+        self.tried.until("all current runs have ended", have_ended)
         self.log.news()
 
     def run(self, app: str) -> Wave:
-        """Run pods of an app in both clusters until all is done that they need."""
+        """Run an app's pods in both clusters until they run and their nodes are settled."""
         known = {claim.name for each in self.clusters for claim in each.ledger().claims}
         for each in self.clusters:
             each.apply(deployment(app, PODS))
@@ -78,7 +80,7 @@ class Region:
         done = self.log.news()
         deciders = {decision: each.release for each in done for decision in each.decisions}
         bought = {
-            (each.name, deciders.get(claim.decision, "none that lived"))
+            (each.name, deciders.get(claim.decision, "no completed run"))
             for each in self.clusters
             for claim in each.ledger().claims
             if claim.name not in known
@@ -86,19 +88,19 @@ class Region:
         return Wave(frozenset((each.cluster, each.release) for each in done), frozenset(bought))
 
     def trial(self) -> Trial:
-        """Give what the functions are told of a trial."""
+        """Return what the functions read about a trial."""
         found = self.tried.aws.client("ssm").get_parameters(Names=[CANARY_PARAMETER])["Parameters"]
         return read_trial(found[0]["Value"])
 
     def findings(self) -> Mapping[str, str]:
-        """Give what dispatch has found wrong, by its kind."""
+        """Return what dispatch has found wrong, by kind."""
         _, found = HealthRecords(self.tried.aws.client("dynamodb"), "nodesmith").state()
         return {each.kind: each.said for each in found}
 
 
 @pytest.fixture
 def region(folder: Path, record_property: Any) -> Iterator[Region]:
-    """Give two clusters of one region, each with a NodePool. No function may call AWS without a grant."""
+    """Yield two clusters of one region, each with a NodePool. No function may call AWS without a grant."""
     clock = LocalClock(HURRIED)
     with ExitStack() as stack:
         tried, other = (ClusterSide(folder / name, clock, name=name) for name in (CLUSTER, f"{CLUSTER}-2"))
@@ -113,11 +115,13 @@ def region(folder: Path, record_property: Any) -> Iterator[Region]:
         assert deployed.undelivered == []
 
 
-def test_a_release_goes_on_trial_serves_all_and_is_taken_back(region: Region, figures: Figures) -> None:
+def test_a_release_runs_as_a_canary_serves_all_clusters_and_is_rolled_back(
+    region: Region, figures: Figures
+) -> None:
     first = region.deployed.outputs["Release"]
     the_first_release_serves_both(region, first)
-    second = one_cluster_is_served_by_the_release_on_trial(region, first)
-    the_release_serves_both_once_it_is_deployed_for_all(region, second)
+    tried = one_cluster_is_served_by_the_release_on_trial(region, first)
+    second = the_release_serves_both_once_it_is_deployed_for_all(region, tried)
     figures("trial-ended-s", a_release_that_fails_loses_its_cluster_to_the_one_before(region, second))
     a_rollback_while_pods_come_leaves_none_without_a_node(region, first)
 
@@ -130,24 +134,27 @@ def the_first_release_serves_both(region: Region, first: str) -> None:
 
 
 def one_cluster_is_served_by_the_release_on_trial(region: Region, first: str) -> str:
-    """Give the release's name. All that is done for its cluster it does, and nothing for the other one."""
+    """Return the release's name. It serves its own cluster entirely, and does nothing for the other one."""
     second = region.deploy("second", trial=True)
     wave = region.run("trial")
     assert wave.served == wave.bought == {(region.tried.name, second), (region.other.name, first)}
-    assert region.trial() == Trial(frozenset({region.tried.name}), second), "it goes on"
+    assert region.trial() == Trial(frozenset({region.tried.name}), second), "the trial continues"
     return second
 
 
-def the_release_serves_both_once_it_is_deployed_for_all(region: Region, second: str) -> None:
-    assert region.deploy("second") == second
+def the_release_serves_both_once_it_is_deployed_for_all(region: Region, tried: str) -> str:
+    """Return the release's name, which no longer says that it is on trial."""
+    second = region.deploy("second")
+    assert second + TRIAL_SUFFIX == tried
     wave = region.run("all")
     assert wave.served == wave.bought == {(each.name, second) for each in region.clusters}
+    return second
 
 
 def a_release_that_fails_loses_its_cluster_to_the_one_before(region: Region, second: str) -> float:
-    """Give after how many seconds of the clock its trial was ended, from the first pods that waited for it.
+    """Return the clock seconds from the first pods that waited for the release until its trial was ended.
 
-    Its provisioning has EC2 launch, and dies before it has noted what came of it; its lifecycle does not even start.
+    Its provisioning has EC2 launch, and dies before it records the result. Its lifecycle does not even start.
     """
     tried, other = region.clusters
     third = region.deploy("third", bugs=BUGS, trial=True)
@@ -158,7 +165,8 @@ def a_release_that_fails_loses_its_cluster_to_the_one_before(region: Region, sec
     other.until_settled()
     undisturbed = everything(other)
     tried.until(
-        "EC2 has launched what nobody has noted", lambda: len(tried.instances()) > len(tried.claims())
+        "EC2 has launched instances that are not recorded",
+        lambda: len(tried.instances()) > len(tried.claims()),
     )
     begun = {claim.name for claim in tried.ledger().claims} - names(tried)
 
@@ -174,7 +182,7 @@ def a_release_that_fails_loses_its_cluster_to_the_one_before(region: Region, sec
     tried.until_settled()
     nothing_is_leaked_doubled_or_forgotten(tried)
     assert begun
-    assert begun <= names(tried), "what it began is carried on with"
+    assert begun <= names(tried), "the claims it started are completed"
     assert before.items() <= everything(tried).items()
     assert everything(other) == undisturbed
     done = region.log.news()
@@ -194,12 +202,12 @@ def a_rollback_while_pods_come_leaves_none_without_a_node(region: Region, first:
             for each in region.clusters:
                 each.kubectl("scale", "deployment", "coming", f"--replicas={pods}")
     said = command.result()
-    assert f"12 functions serve by release {first}" in said.stdout, said.stderr
+    assert f"12 functions now run release {first}" in said.stdout, said.stderr
     for each in region.clusters:
         each.until_running(pods, "coming", seconds=120)
         each.until_settled()
     region.tried.until(
-        "Lambda has given up what it kept for the release on trial",
+        "Lambda has dropped the events it kept for the canary",
         lambda: region.deployed.is_at_rest(CANARY_ALIAS),
     )
     region.pass_over()
@@ -210,7 +218,7 @@ def a_rollback_while_pods_come_leaves_none_without_a_node(region: Region, first:
 
 
 def everything(cluster: ClusterSide) -> Mapping[str, Any]:
-    """Give which NodeClaims, nodes and pods there are, as they are specified, by uid."""
+    """Return the specs of all NodeClaims, nodes and pods, and whether they are being deleted, by UID."""
     there = [*cluster.claims(), *cluster.nodes(), *cluster.pods()]
     return {
         each["metadata"]["uid"]: (each["spec"], each["metadata"].get("deletionTimestamp")) for each in there
@@ -218,12 +226,12 @@ def everything(cluster: ClusterSide) -> Mapping[str, Any]:
 
 
 def names(cluster: ClusterSide) -> set[str]:
-    """Give the names of a cluster's NodeClaims."""
+    """Return the names of a cluster's NodeClaims."""
     return {claim["metadata"]["name"] for claim in cluster.claims()}
 
 
 def nothing_is_leaked_doubled_or_forgotten(cluster: ClusterSide) -> None:
-    """Each claim of the ledger is a NodeClaim with one instance and one node, and EC2 has launched no other ever."""
+    """Assert that each claim of the ledger is a NodeClaim with one instance and node, and that no others launched."""
     assert cluster.violations() == []
     assert {claim.name for claim in cluster.ledger().claims} == names(cluster)
     assert len(cluster.launched_at()) == len(names(cluster))

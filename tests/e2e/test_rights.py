@@ -1,6 +1,6 @@
-"""The functions' rights on the real control plane: with them and no others a node and its pods come to their end.
+"""The functions' permissions on the real control plane suffice to drain and end a node, and allow nothing more.
 
-Roles say which kinds the functions may write, admission policies which of their objects, and what of these.
+Roles determine which kinds the functions may write. Admission policies determine which objects and fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRITER, ADMIN = "k8s-aws-v1.writer", "k8s-aws-v1.admin"
 POOL, CLASS = "/apis/karpenter.sh/v1/nodepools", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"
 Json = dict[str, Any]
 LAUNCHED = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
-"""Labels that every Node of ours has once it is registered."""
+"""Labels of every registered Node of nodesmith."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def put_cordon(plane: RealCluster, name: str, *, on: bool) -> None:
 
 
 def put_workload(plane: RealCluster, app: str, replicas: int, node: str) -> list[PodOnNode]:
-    """Run a Deployment on one node, and give its pods when all are ready."""
+    """Run a Deployment on one node, and return its pods when all are ready."""
     labels = {"app": app}
     pod = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"only": node}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}}
@@ -85,7 +85,7 @@ def put_workload(plane: RealCluster, app: str, replicas: int, node: str) -> list
     return [PodOnNode(f"default/{pod['metadata']['name']}", node) for pod in ready()]
 
 
-def test_evictions_keep_to_what_kubernetes_own_controller_counts(
+def test_evictions_respect_the_counts_of_kubernetes_own_controller(
     plane: RealCluster, writer: ApiCluster
 ) -> None:
     put_node(plane, "i-1")
@@ -99,7 +99,7 @@ def test_evictions_keep_to_what_kubernetes_own_controller_counts(
         return int(status.get("disruptionsAllowed") or 0)
 
     eventually(lambda: allowed() == 2, "the budget is counted")
-    put_cordon(plane, "i-1", on=True)  # no successor is ready before the last one is asked for
+    put_cordon(plane, "i-1", on=True)  # so that no replacement is ready before the last eviction is requested
     answers = list(writer.evict(pods).values())
     put_cordon(plane, "i-1", on=False)
     refused = [answer for answer in answers if isinstance(answer, EvictionRefused)]
@@ -115,10 +115,12 @@ def test_evictions_keep_to_what_kubernetes_own_controller_counts(
                 del left[pod]
         return not left
 
-    eventually(drained, "all have gone, as their successors became ready")
+    eventually(drained, "all have been evicted, as their replacements became ready")
 
 
-def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster, writer: ApiCluster) -> None:
+def test_a_node_with_a_blocking_owner_can_be_held_deleted_and_released(
+    plane: RealCluster, writer: ApiCluster
+) -> None:
     put_node(plane, "i-2")
     writer.apply_nodeclaim(a_claim())
     claim = plane.objects.get("nodeclaims", "default-abc")
@@ -151,7 +153,7 @@ def test_a_node_whose_owner_blocks_is_held_deleted_and_let_go(plane: RealCluster
 
 @pytest.fixture(scope="module")
 def limited(plane: RealCluster) -> ApiServer:
-    """Return the functions' API server, with a NodePool and an EC2NodeClass there, once policies are enforced."""
+    """Return the API server as the functions access it, with a NodePool, an EC2NodeClass and enforced policies."""
     admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
     for path, made in ((POOL, builders.nodepool_manifest()), (CLASS, builders.nodeclass_manifest())):
         admin.create(path, {**made, "metadata": {"name": "default", "annotations": {"example.com/a": "b"}}})
@@ -159,7 +161,9 @@ def limited(plane: RealCluster) -> ApiServer:
     return ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
 
 
-def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(limited: ApiServer) -> None:
+def test_the_functions_may_annotate_hashes_on_objects_they_may_not_otherwise_change(
+    limited: ApiServer,
+) -> None:
     cluster, said = ApiCluster(limited, system_time), {"karpenter.sh/nodepool-hash": "1"}
     cluster.annotate("NodePool", "default", said)
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
@@ -177,7 +181,7 @@ def test_the_functions_may_write_hashes_onto_what_they_may_not_change_otherwise(
             limited.patch(f"{path}/default", patch)
 
 
-def test_the_functions_may_lift_karpenters_finalizer_from_a_deleted_nodeclass_and_no_other(
+def test_the_functions_may_remove_only_karpenters_finalizer_from_a_deleted_nodeclass(
     plane: RealCluster, limited: ApiServer
 ) -> None:
     admin = ApiServer(connect(plane.url, plane.ca_bundle, lambda: ADMIN))
@@ -209,7 +213,7 @@ def test_the_functions_may_lift_karpenters_finalizer_from_a_deleted_nodeclass_an
             next(limited.pages(path))
 
 
-def test_what_the_functions_never_do_they_may_not(plane: RealCluster) -> None:
+def test_the_functions_may_not_do_what_they_never_do(plane: RealCluster) -> None:
     server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
     binding = {"metadata": {"name": "x"}, "target": {"kind": "Node", "name": "i-1"}}
     forbidden: tuple[Callable[[], object], ...] = (

@@ -1,4 +1,4 @@
-"""Two clusters on real control planes, served by one set of functions: what happens to one leaves the other alone."""
+"""Two clusters on real control planes share one set of functions, and events in one do not affect the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLAIMS, POOL = "/apis/karpenter.sh/v1/nodeclaims", "/apis/karpenter.sh/v1/nodepo
 AWAY_SECONDS = 120.0
 PODS = 4
 SLOWER = 2.0
-"""How many times as long as usual new pods may wait while the other cluster's API server is away."""
+"""How many times longer than usual new pods may wait while the other cluster's API server is down."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def clusters(folder: Path, record_property: Any) -> Iterator[tuple[ClusterSide, 
         assert deployed.ungranted() == []
 
 
-def test_what_happens_to_one_of_two_clusters_leaves_the_other_as_it_is(
+def test_events_in_one_of_two_clusters_do_not_affect_the_other(
     clusters: tuple[ClusterSide, ClusterSide], figures: Figures
 ) -> None:
     first, second = clusters
@@ -65,7 +65,7 @@ def test_what_happens_to_one_of_two_clusters_leaves_the_other_as_it_is(
 
 
 def first_pods_run_in_both(*clusters: ClusterSide) -> float:
-    """Return how long the pod waited that waited longest, by the clock."""
+    """Return the longest time that a pod waited, in clock seconds."""
     for each in clusters:
         each.until_nodepools_ready()
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def first_pods_run_in_both(*clusters: ClusterSide) -> float:
 
 
 def an_interruption_in_one_is_survived(first: ClusterSide, second: ClusterSide) -> None:
-    """EC2 takes a node of the first cluster; the second stays exactly as it is."""
+    """Interrupt a node of the first cluster; the second must stay exactly as it is."""
     before, victim = everything(second), first.claims()[0]
     instance = victim["status"]["providerID"].rpartition("/")[2]
     announce_interruption(first.aws.client("events"), REGION, instance, first.clock.now())
@@ -98,7 +98,7 @@ def an_interruption_in_one_is_survived(first: ClusterSide, second: ClusterSide) 
 
 
 def one_is_consolidated(first: ClusterSide, second: ClusterSide) -> None:
-    """Most pods of the first cluster go and its nodes follow; the second stays exactly as it is."""
+    """Remove most pods of the first cluster, so that its nodes follow; the second must stay exactly as it is."""
     before, nodes = everything(second), len(first.nodes())
     first.kubectl("scale", "deployment", "web", "--replicas=1")
     first.until("it has one node", lambda: len(first.nodes()) == 1 < nodes, seconds=120)
@@ -108,7 +108,7 @@ def one_is_consolidated(first: ClusterSide, second: ClusterSide) -> None:
 
 
 def pods_run_while_the_others_api_server_is_away(first: ClusterSide, second: ClusterSide) -> float:
-    """Return how long the second cluster's new pods waited while the first one's API server was away."""
+    """Return how long the second cluster's new pods waited while the first cluster's API server was down."""
     back_at = first.clock.now() + timedelta(seconds=AWAY_SECONDS)
     first.plane.kill_api_server()
     with second.watched_pods() as seen:
@@ -124,12 +124,12 @@ def pods_run_while_the_others_api_server_is_away(first: ClusterSide, second: Clu
 def no_function_may_do_in_one_cluster_what_it_may_in_its_session_for_the_other(
     first: ClusterSide, second: ClusterSide
 ) -> None:
-    """Kubernetes knows the session by the name of its cluster, and binds no rights to the other's."""
+    """Kubernetes identifies the session by its cluster's name, and grants the other cluster's session nothing."""
     role = f"arn:aws:iam::123456789012:role/{role_name('lifecycle', REGION)}"
     for home, other in ((first, second), (second, first)):
         session = assume(home.aws.client("sts"), role, home.name)
         signer = Credentials(session.access_key, session.secret, session.token)
-        assert server_as(signer, home).get(POOL), "its own cluster lets it in"
+        assert server_as(signer, home).get(POOL), "its own cluster admits it"
         claim = f"{CLAIMS}/{other.claims()[0]['metadata']['name']}"
         foreign = server_as(signer, other)
         for what, attempt in (("get", foreign.get), ("delete", foreign.delete)):
@@ -141,13 +141,13 @@ def no_function_may_do_in_one_cluster_what_it_may_in_its_session_for_the_other(
 
 
 def server_as(signer: Credentials, cluster: ClusterSide) -> ApiServer:
-    """Return a cluster's API server as it is for whoever signs tokens for that cluster."""
+    """Return access to a cluster's API server with `signer`'s tokens for that cluster."""
     plane, token = cluster.plane, eks_token(signer, cluster.name, REGION)
     return ApiServer(connect(plane.url, plane.ca_bundle, lambda: token))
 
 
 def everything(cluster: ClusterSide) -> Mapping[str, Any]:
-    """Return all that must not change: which NodeClaims, nodes and pods there are, as they are specified."""
+    """Return everything that must not change: the specs of all NodeClaims, nodes and pods, by kind and UID."""
     lists = {"claims": cluster.claims(), "nodes": cluster.nodes(), "pods": cluster.pods()}
     return {
         kind: {
@@ -163,7 +163,7 @@ def node_instance(node: Mapping[str, Any]) -> str:
 
 
 def longest(seen: Mapping[str, Waited]) -> float:
-    """Return the longest wait of the pods that ran, in seconds of the clock."""
+    """Return the longest wait of the pods that ran, in clock seconds."""
     waits = {
         key: (one.running_at - one.pending_at).total_seconds()
         for key, one in seen.items()

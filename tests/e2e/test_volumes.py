@@ -1,6 +1,6 @@
-"""Pods with volumes get nodes where their volumes are, or may come to be; kube-scheduler binds both.
+"""Pods with volumes get nodes in zones that their volumes allow, and kube-scheduler binds both.
 
-The tests share a cluster: the pods of each select nodes of its own NodePool.
+The tests share a cluster. Each test's pods select nodes of its own NodePool.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ A, B, C = (f"us-east-1{letter}" for letter in "abc")
 
 
 def stateful_set(name: str, replicas: int, class_name: str, team: str) -> Manifest:
-    """Return a StatefulSet that starts all its pods at once on nodes of a team, each with a volume of its own."""
+    """Return a StatefulSet that starts all its pods at once on a team's nodes, each pod with its own volume."""
     made: dict[str, Any] = dict(deployment(name, replicas, nodeSelector={"team": team}))
     template = made["spec"]["template"]["spec"]
     template["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
@@ -44,7 +44,7 @@ def nodes_of(system: System, team: str) -> list[Manifest]:
 
 
 def held_volume(name: str, zone: str, claim_name: str) -> Sequence[Manifest]:
-    """Return a volume that was made before, and the claim that is to be bound to it."""
+    """Return an existing volume, and the claim that will be bound to it."""
     held = volume(name, zone, claim=f"default/{claim_name}")
     holder = claim(claim_name, volumeName=name)
     del held["status"], holder["status"], holder["metadata"]["ownerReferences"]
@@ -76,7 +76,7 @@ def zones_of(system: System, app: str) -> Counter[str]:
     return Counter(system.node_of(pod)["metadata"]["labels"][ZONE] for pod in system.pods(app))
 
 
-def test_pods_go_to_the_zones_of_their_bound_volumes_and_those_that_wait_where_their_class_allows(
+def test_pods_run_in_the_zones_of_their_bound_volumes_or_in_those_their_storage_class_allows(
     shared: System,
 ) -> None:
     system = shared
@@ -93,14 +93,12 @@ def test_pods_go_to_the_zones_of_their_bound_volumes_and_those_that_wait_where_t
     assert zones_of(system, "bound") == {B: 2, A: 1}
     assert zones_of(system, "waiting") == {C: 2}
     assert len(made) == 2
-    assert 3 <= len(nodes_of(system, "zones")) <= 5, (
-        "where it costs the same, no node holds all pods of a kind"
-    )
+    assert 3 <= len(nodes_of(system, "zones")) <= 5, "at equal cost, no node holds all pods of one kind"
     assert_kube_scheduler_bound(system)
     assert system.violations() == []
 
 
-def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_before(shared: System) -> None:
+def test_a_pod_whose_storage_class_is_missing_gets_a_node_only_once_the_class_exists(shared: System) -> None:
     system = shared
     system.apply(nodeclass(CLUSTER), pool_of("late"))
     system.until_nodepools_ready()
@@ -109,7 +107,7 @@ def test_a_pod_whose_class_comes_later_is_served_then_and_nothing_is_bought_befo
     with made_volumes(system.cluster.objects):
         system.apply(stateful_set("late", 1, "io2", "late"))
         reason = "storageclass.storage.k8s.io 'io2' of persistentvolumeclaim 'data-late-0' not found"
-        system.until("the reason is told", lambda: reason in explained(system, "pod", "default/late-0"))
+        system.until("the reason is reported", lambda: reason in explained(system, "pod", "default/late-0"))
         assert instance_ids(system) == before
 
         system.apply(kind_of_storage("io2"))
@@ -135,7 +133,7 @@ def test_an_instance_is_not_terminated_before_its_volumes_are_detached(shared: S
         (node,) = nodes_of(system, "held")
         name, doomed = node["metadata"]["name"], node["spec"]["providerID"].rpartition("/")[2]
         system.kubectl("delete", "node", name, "--wait=false")
-        system.until("it is told", lambda: "is still attached" in explained(system, "node", name))
+        system.until("the reason is reported", lambda: "is still attached" in explained(system, "node", name))
         assert doomed in instance_ids(system)
         may_detach.set()
         system.until("its instance is terminated", lambda: doomed not in instance_ids(system))

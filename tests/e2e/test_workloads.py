@@ -1,4 +1,4 @@
-"""DaemonSets and priorities: pods that nodes are not bought for, and that weigh on those that are."""
+"""DaemonSets and priorities: pods for which no nodes are bought, but which affect the nodes that are bought."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def daemons_on(system: System, node: Manifest) -> set[str]:
     }
 
 
-def test_nodes_have_room_for_daemonsets_and_a_later_one_buys_none(start: Start) -> None:
+def test_nodes_have_room_for_daemonsets_and_a_later_daemonset_buys_none(start: Start) -> None:
     system = start()
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), daemonset("agent", "900m"))
     system.until_nodepools_ready()
@@ -30,12 +30,16 @@ def test_nodes_have_room_for_daemonsets_and_a_later_one_buys_none(start: Start) 
     system.until_running(6, "web")
     system.until_settled()
     nodes = system.nodes()
-    assert len(nodes) == 2, "three pods of 1 cpu beside 0.9 of the agent are all that a node holds"
-    system.until("the agent is everywhere", lambda: all(daemons_on(system, n) == {"agent"} for n in nodes))
+    assert len(nodes) == 2, "a node holds three pods of 1 cpu beside the agent's 0.9"
+    system.until(
+        "the agent runs on every node", lambda: all(daemons_on(system, n) == {"agent"} for n in nodes)
+    )
 
     system.apply(daemonset("late", "500m"), daemonset("small", "10m"))
-    system.until("the small one is", lambda: all(daemons_on(system, n) >= {"agent", "small"} for n in nodes))
-    system.stays("the fleet", lambda: len(system.instances()) == 2, seconds=5)
+    system.until(
+        "the small one runs", lambda: all(daemons_on(system, n) >= {"agent", "small"} for n in nodes)
+    )
+    system.stays("the fleet is unchanged", lambda: len(system.instances()) == 2, seconds=5)
     assert "late" not in daemons_on(system, nodes[0]) | daemons_on(system, nodes[1])
 
     system.apply(deployment("more", 3, "800m"))
@@ -61,7 +65,7 @@ def test_a_preempting_pod_does_not_get_a_second_node(start: Start) -> None:
 
     system.apply(pod("high", "1", priorityClassName="high"))
     system.until("the high one runs", lambda: "high" in running(system), seconds=30)
-    system.stays("the fleet, for two minutes of the clock", lambda: len(system.instances()) == 1, seconds=12)
+    system.stays("one instance, for two clock minutes", lambda: len(system.instances()) == 1, seconds=12)
     assert len(running(system)) == 3
     assert len({each["spec"]["nodeName"] for each in system.pods()}) == 1
 
@@ -93,7 +97,7 @@ def test_a_node_has_room_for_a_daemonset_that_a_limit_range_makes_large(
     def undisturbed() -> bool:
         return [i["InstanceId"] for i in system.instances()] == [machine["InstanceId"]]
 
-    system.stays("the one node, for two minutes of the clock", undisturbed, seconds=12)
+    system.stays("the only node, for two clock minutes", undisturbed, seconds=12)
     figures("churn-nodes", len(system.instances()) - 1)
     system.until_running(1, "web")
 

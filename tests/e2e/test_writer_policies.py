@@ -54,7 +54,7 @@ def admin(plane: RealCluster) -> ApiServer:
 
 @pytest.fixture(scope="module")
 def server(plane: RealCluster, admin: ApiServer) -> ApiServer:
-    """Return the functions' API server, once policies are enforced there."""
+    """Return the API server as the functions access it, once it enforces the policies."""
     wait_for_policies(admin)
     return ApiServer(connect(plane.url, plane.ca_bundle, lambda: WRITER))
 
@@ -80,9 +80,9 @@ def there(admin: ApiServer, path: str) -> Json:
     return found
 
 
-def test_the_api_server_finds_nothing_to_warn_about_in_any_policy(
+def test_the_api_servers_type_check_finds_no_warnings_in_any_policy(
     plane: RealCluster,
-    server: ApiServer,  # noqa: ARG001 it is there once policies are enforced
+    server: ApiServer,  # noqa: ARG001 needed so that policies are enforced
 ) -> None:
     def checked() -> bool:
         found = plane.objects.list("validatingadmissionpolicies")
@@ -96,7 +96,7 @@ def test_the_api_server_finds_nothing_to_warn_about_in_any_policy(
     assert set(map(str, warnings.values())) == {"{}"}, warnings
 
 
-def test_a_node_with_the_label_of_its_nodeclass_is_written_and_deleted(
+def test_a_node_with_its_nodeclass_label_can_be_written_and_deleted(
     admin: ApiServer, writer: ApiCluster
 ) -> None:
     put_node(admin, "ours", OURS)
@@ -107,7 +107,7 @@ def test_a_node_with_the_label_of_its_nodeclass_is_written_and_deleted(
     assert admin.get(f"{NODES}/ours") is None
 
 
-def test_a_node_that_comes_without_labels_is_registered(admin: ApiServer, writer: ApiCluster) -> None:
+def test_a_node_without_labels_can_be_registered(admin: ApiServer, writer: ApiCluster) -> None:
     put_node(admin, "plain", {}, {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)})
     patch = NodePatch(
         {**OURS, REGISTERED: "true"},
@@ -120,9 +120,7 @@ def test_a_node_that_comes_without_labels_is_registered(admin: ApiServer, writer
 
 
 @pytest.mark.parametrize("owner", FOREIGN_LABELS)
-def test_a_node_of_others_is_neither_written_nor_deleted(
-    admin: ApiServer, server: ApiServer, owner: str
-) -> None:
+def test_a_foreign_node_cannot_be_written_or_deleted(admin: ApiServer, server: ApiServer, owner: str) -> None:
     put_node(admin, owner, FOREIGN_LABELS[owner])
     uid = there(admin, f"{NODES}/{owner}")["metadata"]["uid"]
     denied = rf"Node {owner}: nodesmith's functions write and delete only Nodes that nodesmith has launched"
@@ -136,7 +134,7 @@ def test_a_node_of_others_is_neither_written_nor_deleted(
 
 
 @pytest.mark.parametrize("owner", ["auto-mode", "node-group"])
-def test_a_node_that_shows_another_owner_cannot_be_taken_over(
+def test_a_node_with_another_owners_label_cannot_be_taken_over(
     admin: ApiServer, server: ApiServer, owner: str
 ) -> None:
     name = f"taken-{owner}"
@@ -145,7 +143,9 @@ def test_a_node_that_shows_another_owner_cannot_be_taken_over(
         server.patch(f"{NODES}/{name}", {"metadata": {"labels": OURS}})
 
 
-def test_of_a_node_of_ours_finalizers_and_owners_of_others_stay(admin: ApiServer, server: ApiServer) -> None:
+def test_foreign_finalizers_and_nodesmiths_labels_on_a_node_cannot_be_removed(
+    admin: ApiServer, server: ApiServer
+) -> None:
     put_node(admin, "held", OURS)
     admin.patch(f"{NODES}/held", {"metadata": {"finalizers": ["example.com/a", TERMINATION_FINALIZER]}})
     with pytest.raises(
@@ -157,7 +157,7 @@ def test_of_a_node_of_ours_finalizers_and_owners_of_others_stay(admin: ApiServer
     server.patch(f"{NODES}/held", {"metadata": {"finalizers": ["example.com/a"]}})
 
 
-def test_a_nodeclaim_becomes_the_owner_of_its_node_and_owners_of_others_stay(
+def test_a_nodeclaim_can_become_the_owner_of_its_node_and_foreign_owners_cannot_be_removed(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:
     put_node(admin, "owned", OURS)
@@ -176,7 +176,7 @@ def test_a_nodeclaim_becomes_the_owner_of_its_node_and_owners_of_others_stay(
     writer.delete_nodeclaim("owner")
 
 
-def test_a_waiting_pod_is_nominated_and_nothing_else_of_its_status_changes(
+def test_only_the_nominated_node_of_a_waiting_pod_can_be_written(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:
     put_pod(admin, "waits")
@@ -200,7 +200,7 @@ def test_a_waiting_pod_is_nominated_and_nothing_else_of_its_status_changes(
         server.patch(f"{PODS}/waits/status", {"metadata": {"labels": {"app": "victim"}}})
 
 
-def test_pods_of_our_nodes_are_evicted_and_deleted(admin: ApiServer, writer: ApiCluster) -> None:
+def test_pods_on_nodesmiths_nodes_can_be_evicted_and_deleted(admin: ApiServer, writer: ApiCluster) -> None:
     put_node(admin, "drained", OURS)
     for name in ("evicted", "deleted"):
         put_pod(admin, name, "drained")
@@ -211,7 +211,7 @@ def test_pods_of_our_nodes_are_evicted_and_deleted(admin: ApiServer, writer: Api
         assert found is None or found["metadata"]["deletionTimestamp"]
 
 
-def test_a_pod_is_ended_by_its_uid_only_and_where_it_has_a_node(admin: ApiServer, server: ApiServer) -> None:
+def test_a_pod_can_be_ended_only_by_its_uid_and_only_on_a_node(admin: ApiServer, server: ApiServer) -> None:
     put_node(admin, "named", OURS)
     put_pod(admin, "named", "named")
     put_pod(admin, "unbound")
@@ -225,14 +225,14 @@ def test_a_pod_is_ended_by_its_uid_only_and_where_it_has_a_node(admin: ApiServer
         server.delete(f"{PODS}/unbound", uid)
 
 
-def test_nodeclaims_of_other_controllers_are_neither_made_nor_written_nor_deleted(
+def test_nodeclaims_of_other_controllers_cannot_be_created_written_or_deleted(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:
     writer.apply_nodeclaim(a_claim(nodeName="n"))
     ref = {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}
     foreign = {**a_claim(), "metadata": {"name": "theirs"}}
     foreign["spec"] = {**foreign["spec"], "nodeClassRef": ref}
-    denied = "NodeClaim theirs: its nodeClassRef is of the group eks.amazonaws.com"
+    denied = "NodeClaim theirs: its nodeClassRef has the group eks.amazonaws.com"
     with pytest.raises(Rejected, match=denied):
         server.create(CLAIMS, foreign)
     admin.create(CLAIMS, foreign)
@@ -248,7 +248,7 @@ def test_nodeclaims_of_other_controllers_are_neither_made_nor_written_nor_delete
     assert admin.get(f"{CLAIMS}/default-abc") is None
 
 
-def test_nodepools_of_other_controllers_get_neither_annotations_nor_conditions(
+def test_nodepools_of_other_controllers_cannot_get_annotations_or_conditions(
     admin: ApiServer, server: ApiServer, writer: ApiCluster
 ) -> None:
     pool = builders.nodepool_manifest("general-purpose")
@@ -259,7 +259,7 @@ def test_nodepools_of_other_controllers_get_neither_annotations_nor_conditions(
         "name": "default",
     }
     admin.create(POOLS, pool)
-    denied = "NodePool general-purpose: its nodeClassRef is of the group eks.amazonaws.com"
+    denied = "NodePool general-purpose: its nodeClassRef has the group eks.amazonaws.com"
     condition = {"type": "Ready", "status": "False", "reason": "x", "message": ""}
     with pytest.raises(Rejected, match=denied):
         writer.annotate("NodePool", "general-purpose", {"karpenter.sh/nodepool-hash": "1"})
@@ -271,7 +271,7 @@ def test_nodepools_of_other_controllers_get_neither_annotations_nor_conditions(
     assert server.get(f"{POOLS}/own") is not None
 
 
-def test_of_an_ec2nodeclass_being_deleted_karpenters_finalizer_alone_may_be_removed(
+def test_only_karpenters_finalizer_can_be_removed_from_a_deleted_ec2nodeclass(
     admin: ApiServer, server: ApiServer
 ) -> None:
     path, theirs = f"{CLASSES}/leaves", "karpenter.k8s.aws/termination"
@@ -287,7 +287,9 @@ def test_of_an_ec2nodeclass_being_deleted_karpenters_finalizer_alone_may_be_remo
     assert there(admin, path)["metadata"]["finalizers"] == ["example.com/a"]
 
 
-def test_events_are_nodesmiths_own(admin: ApiServer, server: ApiServer, writer: ApiCluster) -> None:
+def test_only_nodesmiths_own_events_can_be_written(
+    admin: ApiServer, server: ApiServer, writer: ApiCluster
+) -> None:
     told = ObjectEvent("Pod", "default/gone", "FailedScheduling", "thing")
     for _ in range(2):
         writer.publish([told])
@@ -301,7 +303,7 @@ def test_events_are_nodesmiths_own(admin: ApiServer, server: ApiServer, writer: 
         server.patch(f"{EVENTS}/forged", {"source": {"component": "nodesmith"}})
 
 
-def test_nobody_else_is_limited(admin: ApiServer) -> None:
+def test_other_users_are_not_limited(admin: ApiServer) -> None:
     put_node(admin, "free", {"eks.amazonaws.com/nodegroup": "system"})
     put_pod(admin, "free", "free")
     admin.patch(f"{PODS}/free/status", {"status": {"phase": "Running"}})

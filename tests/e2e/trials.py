@@ -1,9 +1,10 @@
-"""Plans on trial: a problem's cluster and its plan's nodes are made on a real control plane, then come the pods.
+"""Trials of plans: create a problem's cluster and its plan's nodes on a real control plane, then release the pods.
 
-It goes as in life: pods that have room already are bound first, then the bought nodes are opened, their pods nominated.
-So are the first, to judge where the plan has them: the functions leave them to kube-scheduler, which needs no telling.
-Nodes are kwok's. Of the offerings that a planned node was asked for with, one is drawn: EC2 may choose any. Pods have a
-scheduling gate until their nodes are there, so that nothing but their order, which is drawn as well, is left to chance.
+The order is as in production: pods that already have room are bound first. Then the bought nodes lose the unregistered
+taint, and their pods are nominated. To judge placements, pods that already have room are nominated too, although the
+functions leave those to kube-scheduler. Nodes are kwok's. One of the offerings requested for a planned node is drawn at
+random, because EC2 may choose any. Pods have a scheduling gate until their nodes exist, so only their order is left to
+chance, and it is drawn as well.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _PATHS = {
     "StorageClass": ("/apis/storage.k8s.io/v1", "storageclasses"),
     "CSINode": ("/apis/storage.k8s.io/v1", "csinodes"),
 }
-"""In the order in which they are cleared away, so that nobody makes a pod again."""
+"""In the order of deletion, so that no controller recreates a pod."""
 _PRIORITY_CLASSES = {-5: "least", 10: "more", 1000: "most"}
-"""Of the priorities that `tests.problems.rarities` draws: a pod may only name a class."""
+"""The classes for the priorities that `tests.problems.rarities` draws, because a pod may only name a class."""
 _CLASSES: Mapping[str, Sequence[Manifest]] = {
     "/apis/scheduling.k8s.io/v1/priorityclasses": [
         {"metadata": {"name": name}, "value": value} for value, name in _PRIORITY_CLASSES.items()
@@ -70,10 +71,10 @@ _AT_ONCE = 8
 _UNGATED = {"op": "remove", "path": "/spec/schedulingGates"}
 _UNREGISTERED = {"key": UNREGISTERED.key, "effect": str(UNREGISTERED.effect)}
 _GLANCE_SECONDS = 0.05
-_LOOKS_EVERY_SECONDS = 1.0  # lifecycle looks at least that often while nodes start and pods are bound
+_LOOKS_EVERY_SECONDS = 1.0  # lifecycle runs at least that often while nodes start and pods are bound
 _FORGOTTEN_SECONDS = 3.0
-_NOMINATED_SECONDS = 8.0  # NOMINATION is 20 s, in life
-_PATIENCE_SECONDS = 20.0  # kube-scheduler tries a pod again after 1, 2, 4, 8 and 10 s
+_NOMINATED_SECONDS = 8.0  # NOMINATION is 20 s in production
+_PATIENCE_SECONDS = 20.0  # kube-scheduler retries a pod after 1, 2, 4, 8 and 10 s
 _FAKE = {"kwok.x-k8s.io/node": "fake"}
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
@@ -81,10 +82,10 @@ _EBS_ZONE = "topology.ebs.csi.aws.com/zone"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one plan: how many pods have a node by it, how many of them run on that very node.
+    """The result of one plan: how many pods have a node in it, and how many of them run on that node.
 
-    `missed` are those that run nowhere, with kube-scheduler's reason, `trials` how many plans it took: two, if those
-    left were planned for once more, three, if empty nodes had to go before.
+    `missed` maps pods that do not run to kube-scheduler's reason. `trials` is the number of plans: two if the remaining
+    pods were planned for again, three if empty nodes had to end first.
     """
 
     seed: int
@@ -96,7 +97,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One problem and the plan for it."""
+    """A problem and its plan."""
 
     problem: Problem
     inputs: Inputs
@@ -104,7 +105,7 @@ class Trial:
 
     @classmethod
     def of(cls, problem: Problem) -> Trial:
-        """Plan for a problem, without the pods that no API server lets in."""
+        """Plan for a problem, without the pods that an API server would reject."""
         problem = replace(problem, manifests=tuple(m for m in problem.manifests if _is_valid(m)))
         inputs = inputs_of(problem.manifests, problem.catalog)
         return cls(problem, inputs, decide(inputs))
@@ -114,18 +115,18 @@ class Trial:
         return {pod: node.claim.name for node in self.plan.nodes for pod in node.claim.nominated}
 
     def placed(self) -> dict[str, str]:
-        """Return all pods that have a node by the plan, each with its node."""
+        """Return all pods that have a node in the plan, each with its node."""
         there = {pod: node for node, pods in (self.plan.placed or {}).items() for pod in pods}
         return {**there, **self.bought()}
 
     def next(self, standing: Iterable[Manifest], decision: str) -> Trial:
-        """Plan for what is left, with the cluster as it stands now."""
+        """Plan for the remaining pods, with the cluster as it is now."""
         problem = self._later(standing)
         inputs = replace(inputs_of(problem.manifests, problem.catalog), decision=decision)
         return Trial(problem, inputs, decide(inputs))
 
     def superfluous(self, standing: Iterable[Manifest], claims: Iterable[NodeClaim]) -> set[str]:
-        """Name the empty ones of bought nodes that disruption ends an hour after pods last came or went."""
+        """Return the names of the empty bought nodes that disruption ends an hour after the last pod event."""
         problem = self._later(standing)
         there = {node["metadata"]["name"] for node in problem.of_kind("Node")}
         inputs = inputs_of(problem.manifests, problem.catalog)
@@ -138,25 +139,25 @@ class Trial:
         return replace(self.problem, manifests=(*kept, *map(_as_seen, standing)))
 
     def nodes(self) -> list[Manifest]:
-        """Make the planned nodes."""
+        """Return the planned nodes."""
         return [_node(claim) for claim in self.claims()]
 
     def claims(self) -> list[NodeClaim]:
-        """Return the claims of the planned nodes, each of an offering drawn from those it was asked for with."""
+        """Return the claims of the planned nodes, each with an offering drawn from those requested for it."""
         dice = random.Random(self.problem.seed)  # noqa: S311
         types = instance_types(self.inputs.catalog, NodeConfiguration(), self.inputs.settings)
         return [_claim(node, {kind.name: kind for kind in types}, dice) for node in self.plan.nodes]
 
 
 class Court:
-    """A control plane on which one plan after the other is tried, with nothing left between them."""
+    """A control plane that tries one plan after another and is cleared between them."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
         self._threads = ThreadPoolExecutor(_AT_ONCE)
 
     def prepare(self, problem: Problem) -> None:
-        """Make the namespaces as all problems have them, and the classes that pods may name."""
+        """Create the namespaces that all problems share, and the classes that pods may name."""
         for manifest in problem.of_kind("Namespace"):
             try:
                 self._server.create("/api/v1/namespaces", manifest)
@@ -168,10 +169,10 @@ class Court:
         self._until(lambda: all(self._server.get(_account(name)) for name in NAMESPACES), "service accounts")
 
     def judge(self, trial: Trial) -> Verdict:
-        """Try a plan, and what would be planned next where it leaves pods; clear everything away.
+        """Try a plan, then plans for the remaining pods, and clear the cluster.
 
-        Whom that leaves, too, is planned for once more when disruption has ended the nodes that stand empty: a spread
-        counts what zones they are in, and nothing may be for sale there for these pods.
+        The second plan for remaining pods follows after disruption has ended the empty nodes, because a spread counts
+        their zones, and there may be no offering in those zones for the remaining pods.
         """
         try:
             self._make(trial)
@@ -183,7 +184,7 @@ class Court:
                     self._end_empty_nodes(trial, claims)
                 following = trial.next(self._standing(), decision)
                 self._create(following.nodes())
-                self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
+                self._until(self._all_nodes_open, "nodes without the not-ready taint")
                 self._tried(following)
                 claims += following.claims()
                 missed = self._homeless({*verdict.missed, *following.placed()})
@@ -193,19 +194,19 @@ class Court:
             self._clear()
 
     def _end_empty_nodes(self, trial: Trial, claims: Sequence[NodeClaim]) -> None:
-        """End them as disruption does, so many at once as budgets allow."""
+        """End empty nodes as disruption does, as many at once as budgets allow."""
         while ended := trial.superfluous(self._standing(), claims):
             self._delete([n for n in self._list("Node") if n["metadata"]["name"] in ended])
             self._until(
                 lambda: ended.isdisjoint(n["metadata"]["name"] for n in self._list("Node")),
-                "nodes that are gone",
+                "the nodes' deletion",
             )
 
     def _standing(self) -> list[Manifest]:
         return [each for kind in _PATHS for each in self._list(kind)]
 
     def _homeless(self, wanted: Iterable[str]) -> dict[str, str]:
-        """Return those of these pods that run nowhere, with kube-scheduler's reason."""
+        """Return those of the `wanted` pods that do not run, with kube-scheduler's reason."""
         pods = {_key(pod): pod for pod in self._list("Pod")}
         return {key: _why(pods.get(key)) for key in sorted(wanted) if not _node_of(pods.get(key))}
 
@@ -218,8 +219,8 @@ class Court:
         self._create(running)
         self._create(of_kind("DaemonSet"))
         self._create([{**pod, "spec": {**pod["spec"], "schedulingGates": GATE}} for pod in waiting])
-        self._until(self._all_nodes_open, "nodes without the taint of nodes that are not ready")
-        self._until(self._all_claims_bound, "claims bound to the volumes that they name")
+        self._until(self._all_nodes_open, "nodes without the not-ready taint")
+        self._until(self._all_claims_bound, "claims bound to their named volumes")
 
     def _tried(self, trial: Trial) -> Verdict:
         placed, bought = trial.placed(), trial.bought()
@@ -242,10 +243,10 @@ class Court:
         self._settle(wanted)
 
     def _release(self, pods: Collection[str], seed: int) -> None:
-        """Give pods to kube-scheduler, in an order that is drawn."""
+        """Remove the pods' scheduling gates in an order that is drawn."""
         drawn = random.Random(seed).sample(sorted(pods), len(pods))  # noqa: S311
         for pod in drawn:
-            with suppress(Unfit):  # it has been released already
+            with suppress(Unfit):  # it has already been released
                 self._server.patch_if(pod_path(pod), [_UNGATED], read_seconds=10)
 
     def _open(self, trial: Trial) -> None:
@@ -254,10 +255,11 @@ class Court:
             self._server.patch(_object_path(node), {"spec": {"taints": taints}})
 
     def _settle(self, wanted: Mapping[str, str]) -> None:
-        """Wait until all are bound or time is up. Nominations are renewed, and cleared at last, as lifecycle does.
+        """Wait until all pods are bound or time is up. Renew and finally clear nominations, as lifecycle does.
 
-        kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound (its hint
-        knows no namespaces). It tries all pods again after five minutes; here it is made to after three seconds.
+        kube-scheduler forgets a pod whose affinity has a namespaceSelector when the pod it waits for is bound, because
+        its queueing hint ignores namespaces. It retries all pods after five minutes; here a patch makes it retry after
+        three seconds.
         """
         started = looked = time.monotonic()
         forgotten = False
@@ -294,7 +296,7 @@ class Court:
         return all(claim.get("status", {}).get("phase") == "Bound" for claim in named)
 
     def _provision(self) -> None:
-        """Make the volumes of claims for which a node has been chosen, as the EBS CSI driver does."""
+        """Create the volumes of claims for which a node has been chosen, as the EBS CSI driver does."""
         for claim in self._list("PersistentVolumeClaim"):
             node = claim["metadata"].get("annotations", {}).get(_SELECTED_NODE)
             if node and not claim["spec"].get("volumeName"):
@@ -333,7 +335,7 @@ class Court:
         return [{**item, "kind": kind} for page in pages for item in page["items"]]
 
     def _delete(self, manifests: Sequence[Manifest]) -> bool:
-        """Delete what there is, if anything; tell whether there was."""
+        """Delete objects, and return whether there were any."""
 
         def one(manifest: Manifest) -> None:
             path = _object_path(manifest)
@@ -383,7 +385,7 @@ def _node(claim: NodeClaim) -> Manifest:
 
 
 def _made_by_hand(manifest: Manifest) -> Manifest:
-    """Leave what the volume controller writes to it, and nothing to anybody who would remove volumes."""
+    """Drop what the volume controller writes, and retain volumes so that nothing deletes them."""
     made = {key: value for key, value in manifest.items() if key != "status"}
     made["metadata"] = {key: value for key, value in manifest["metadata"].items() if key != "annotations"}
     if manifest["kind"] == "PersistentVolume":
@@ -392,7 +394,7 @@ def _made_by_hand(manifest: Manifest) -> Manifest:
 
 
 def _there(node: Manifest) -> Manifest:
-    """Return a problem's own node as kwok plays it."""
+    """Return a problem's own node as kwok simulates it."""
     metadata, labels = node["metadata"], node["metadata"]["labels"]
     status = {**node["status"], "conditions": conditions(True, datetime.now(UTC))}
     labels = {**labels, _EBS_ZONE: labels[ZONE], **_FAKE}
@@ -400,7 +402,7 @@ def _there(node: Manifest) -> Manifest:
 
 
 def _as_seen(manifest: Manifest) -> Manifest:
-    """Return a live object as nodesmith reads it, which knows its own nominations; classes have been resolved."""
+    """Return a live object as nodesmith reads it: without nominations, and with its classes resolved."""
     group = _PATHS[manifest["kind"]][0].removeprefix("/apis/").removeprefix("/api/")
     seen = {**manifest, "apiVersion": group}
     if manifest["kind"] == "Pod":
@@ -411,7 +413,7 @@ def _as_seen(manifest: Manifest) -> Manifest:
 
 
 def _is_valid(manifest: Manifest) -> bool:
-    """Return whether the API server takes it: a pod must not ask for less as a whole than its containers do."""
+    """Return whether the API server accepts a pod: its own cpu request must cover those of its containers."""
     spec = manifest.get("spec", {})
     if manifest["kind"] != "Pod" or "resources" not in spec:
         return True
@@ -428,7 +430,7 @@ def _split(pods: Iterable[Manifest]) -> tuple[list[Manifest], list[Manifest]]:
 
 
 def _admitted(spec: Manifest) -> Manifest:
-    """Write a pod's spec as the API server takes it: by the names of classes, and with limits."""
+    """Return a pod's spec as the API server accepts it: with names of classes, and with limits."""
     given = {key: value for key, value in spec.items() if key not in {"priority", "overhead"}}
     given["containers"] = [_limited(container) for container in spec["containers"]]
     if "priority" in spec:
@@ -439,7 +441,7 @@ def _admitted(spec: Manifest) -> Manifest:
 
 
 def _limited(container: Manifest) -> Manifest:
-    """Return a container its limits, as the API server demands of resources that cannot be shared."""
+    """Return a container with limits, which the API server requires for extended resources."""
     requests = container["resources"]["requests"]
     limits = {name: amount for name, amount in requests.items() if "/" in name}
     return {**container, "resources": {"requests": requests, "limits": limits}}

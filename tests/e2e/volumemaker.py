@@ -1,4 +1,4 @@
-"""The EBS CSI driver, played: a volume for each claim, in the zone of its node, attached and detached in its time."""
+"""A simulated EBS CSI driver: a volume for each claim in the zone of its node, attached and detached with delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ATTACHER = "external-attacher/ebs-csi-aws-com"
 
 @contextmanager
 def made_volumes(objects: Objects) -> Iterator[list[str]]:
-    """Make volumes through the block; gives the names of those made."""
+    """Create volumes for the duration of the block, and yield the names of those created."""
     made: list[str] = []
 
     def look() -> None:
@@ -34,9 +34,9 @@ def made_volumes(objects: Objects) -> Iterator[list[str]]:
 
 @contextmanager
 def attached_volumes(objects: Objects, may_detach: Event) -> Iterator[list[str]]:
-    """Attach what Kubernetes' own controller asks for, through the block, and detach it once that may be.
+    """Attach the volumes that Kubernetes' own controller requests, and detach them once `may_detach` is set.
 
-    Gives the names of the attachments that were let go of.
+    Yields the names of the attachments that were released.
     """
     detached: list[str] = []
 
@@ -77,7 +77,7 @@ def _is_wanted(claim: Manifest) -> bool:
 
 
 def _volume(objects: Objects, claim: Manifest, name: str) -> Manifest:
-    """Return the volume as the external provisioner writes it: bound to this very claim from the start."""
+    """Return the volume as the external provisioner writes it: bound to this claim from the start."""
     node = objects.get("nodes", claim["metadata"]["annotations"][_SELECTED_NODE])
     metadata, spec = claim["metadata"], claim["spec"]
     manifest = volume(
@@ -94,5 +94,5 @@ def _volume(objects: Objects, claim: Manifest, name: str) -> Manifest:
             "uid": metadata["uid"],
         },
     )
-    del manifest["status"]  # is the volume controller's
+    del manifest["status"]  # written by the volume controller
     return {**manifest, "apiVersion": "v1", "kind": "PersistentVolume"}

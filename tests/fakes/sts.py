@@ -1,4 +1,4 @@
-"""STS as sessions for clusters ask it, by a clock of its own."""
+"""A fake STS that has its own clock, for the sessions of clusters."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROLE = "arn:aws:iam::123456789012:role/nodesmith-provisioning-us-east-1"
 
 @dataclass(slots=True)
 class FakeSts:
-    """A client that gives what STS gives: credentials for an hour, where no other time is asked for.
+    """An STS client that returns credentials for an hour, STS's default.
 
-    `asked` is what each call of AssumeRole has named. While it `is_away` each call fails.
+    `asked` has the arguments of each AssumeRole call. Calls fail while `is_away` is set.
     """
 
     clock: Callable[[], datetime]
@@ -43,7 +43,7 @@ class FakeSts:
 
 @dataclass(slots=True)
 class Process:
-    """A function's process, as far as it works for clusters under sessions."""
+    """The sessions of one function process."""
 
     now: datetime = NOW
     sts: FakeSts = field(init=False)
@@ -53,18 +53,18 @@ class Process:
         self.sts = FakeSts(lambda: self.now)
 
     def session(self, cluster: str) -> Session:
-        """Give a session for a cluster."""
+        """Return a session for a cluster."""
         registration = Registration(cluster, f"vpc-{cluster}", ("nodes",))
         return cluster_session(self.base, self.sts, ROLE, registration, lambda: self.now)
 
 
 def key_id(session: Any) -> str:
-    """Return the access key by which a session's requests are signed now."""
+    """Return the access key that currently signs a session's requests."""
     return str(session.get_credentials().get_frozen_credentials().access_key)
 
 
 def asked_in(span: timedelta, *clusters: str, every: timedelta) -> int:
-    """Return how often a process asks STS that looks at these clusters (one, where none is named) again and again."""
+    """Return the number of AssumeRole calls of a process that runs for these clusters (default: one) repeatedly."""
     process = Process()
     sessions = [process.session(cluster) for cluster in clusters or ("express",)]
     for _ in range(span // every):

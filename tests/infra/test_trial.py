@@ -65,6 +65,7 @@ def test_the_current_versions_keep_serving_while_the_new_ones_are_on_trial(tmp_p
     assert versions(template, "canary") == dict.fromkeys(TRIED, "new")
     parameter = template.only("SSM::Parameter")
     release = template.function("dispatch")["Environment"]["Variables"]["RELEASE"]
+    assert release.endswith("-trial")
     assert parameter["Name"] == "/nodesmith/canary"
     assert read_trial(parameter["Value"]) == Trial(frozenset({"dev", "staging"}), release)
 
@@ -88,6 +89,7 @@ def test_a_new_function_serves_with_its_new_version(tmp_path: Path) -> None:
 
 def test_without_a_canary_nothing_is_looked_up_and_new_versions_serve(tmp_path: Path) -> None:
     template = synthesised(tmp_path, None, Deployed(error=AssertionError("must not be queried")))
+    assert not template.function("dispatch")["Environment"]["Variables"]["RELEASE"].endswith("-trial")
     assert versions(template, "live") == dict.fromkeys(ALL, "new")
     assert versions(template, "canary") == {}
 

@@ -67,7 +67,7 @@ def most_in_an_hour(moments: list[datetime]) -> int:
 
 
 @pytest.mark.parametrize("ill", [never, dying])
-def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
+def test_a_broken_nodepool_launches_at_most_six_times_in_an_hour(
     ill: Callable[[World], Callable[[Instance], bool]],
 ) -> None:
     world = world_of(broken=3)
@@ -77,7 +77,7 @@ def test_a_broken_nodepool_launches_at_most_six_times_an_hour(
 
     moments = launches(world, "broken")
     assert 3 <= most_in_an_hour(moments) <= 6
-    assert len(moments) >= 6, "it is tried again and again"
+    assert len(moments) >= 6, "attempts are repeated"
     assert len(world.waiting()) == 3
     assert len(world.cloud.alive()) <= 1
     assert [c.name for c in world.store.claims.values()] == [i.claim for i in world.cloud.alive()]
@@ -110,7 +110,7 @@ def test_a_broken_nodepool_does_not_slow_down_three_healthy_ones(
 
     expected, found = served_after(alone), served_after(beside)
     assert len(expected) == 2 * len(HEALTHY)
-    assert found == expected, "the broken one's pods are not among them, and the others waited no longer"
+    assert found == expected, "the other NodePools' pods waited no longer"
     for pool in HEALTHY:
         assert launches(beside, pool) == launches(alone, pool)
         assert not beside.store.health.get(pool, RegistrationHealth("")).failures
@@ -147,7 +147,9 @@ def test_once_the_nodepool_is_fixed_all_pods_are_served_at_once() -> None:
     world.settle()
 
     assert world.violations() == []
-    assert world.now - began < timedelta(minutes=16), "but for a node that is still being tried"
+    assert world.now - began < timedelta(minutes=16), (
+        "except for a node whose launch is still being attempted"
+    )
     assert [e.registered for e in world.store.health["broken"].endings][-2:] == [True, True]
 
 
@@ -185,4 +187,4 @@ def test_a_nodeclass_without_subnets_launches_nothing_and_does_not_delay_three_o
     began = beside.now
     beside.settle()
     assert beside.violations() == []
-    assert beside.now - began < timedelta(minutes=4), "it is looked at every minute"
+    assert beside.now - began < timedelta(minutes=4), "readiness resolves it every minute"

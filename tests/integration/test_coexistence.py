@@ -23,7 +23,7 @@ def test_objects_of_auto_mode_are_never_written_while_pods_and_nodes_come_and_go
     assert later.foreign_writes() == []
 
 
-def test_our_own_nodes_come_and_go_meanwhile(later: SharedWorld) -> None:
+def test_nodesmiths_own_nodes_come_and_go_in_the_same_time(later: SharedWorld) -> None:
     assert later.harm == []
     assert len(later.cloud.instances) > 2
     ready = {c["type"]: c["status"] for c in later.cluster.nodepools[OURS]["status"]["conditions"]}

@@ -186,7 +186,7 @@ def test_pods_with_a_new_node_are_checked_again_while_they_are_pending(scene: Sc
     assert told_of(scene, "claims initialized") == [
         (Concern.PROVISIONING, timedelta(seconds=5)),
         (Concern.PROVISIONING, timedelta(seconds=21)),
-    ], "others may have taken the room that a pod was promised, or kube-scheduler may not put it there"
+    ], "another pod may have taken the room, or kube-scheduler may not use the node"
     assert told_of(scene, "nominations end") == [(Concern.LIFECYCLE, timedelta(seconds=21))]
 
 
@@ -226,7 +226,7 @@ def test_a_claim_is_checked_again_if_its_node_was_opened_before_and_no_event_wil
     scene.store.raise_before = fail
     with pytest.raises(Transient, match="save timed out"):
         scene.follow()
-    assert told_of(scene, "claims advanced") == [], "that its Node is open now will be told"
+    assert told_of(scene, "claims advanced") == [], "an event about its opened Node will follow"
     scene.store.raise_before = lambda _: None
     assert scene.follow() == {"Open": 1, "Register": 1}
     assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
@@ -237,14 +237,14 @@ def test_joining_nodes_send_hints_to_readiness_and_provisioning_where_it_matters
     joined(scene, "a", "b")
     scene.follow()
     assert told_of(scene, "registrations ended") == [(Concern.READINESS, timedelta())]
-    assert told_of(scene, "nodes join") == [], "nothing was left alone"
+    assert told_of(scene, "nodes join") == [], "no NodePool was backed off"
 
     scene.hints.sent.clear()
     scene.hold(launched("c"))
     scene.cluster.nodes["node-c"] = node_manifest(launched("c"))
     scene.follow()
     assert len(scene.store.health["default"].endings) == 3
-    assert told_of(scene, "registrations ended") == [], "its NodePool shows that already"
+    assert told_of(scene, "registrations ended") == [], "its NodePool already shows that"
 
     (known,) = scene.store.health.values()
     left_alone = Backoff(NOW, 1, "RegistrationTimeout")

@@ -203,7 +203,7 @@ def test_lists_become_documents_and_json_a_list(file: Path) -> None:
 
     assert whole == {"apiVersion": "v1", "kind": "List", "items": documents}
     assert documents[0]["metadata"] == {"name": "default", "labels": {"a": "b"}}, (
-        "nothing that only a server says"
+        "no fields that only a server sets"
     )
     assert "status" not in documents[0]
     assert documents[1] == LIST["items"][1]

@@ -1,4 +1,4 @@
-"""What functions count of nodes and pods while a small world lives: each thing once, with Karpenter's words for it."""
+"""Metrics of nodes and pods in the small world: everything is counted once, with Karpenter's labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.world import World, pod_manifest
 
 
 class Counted:
-    """What was counted and measured since the last look."""
+    """The metrics recorded since the last time they were taken."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._recorded = metrics.take()
@@ -37,7 +37,7 @@ class Counted:
 
 
 def running(pods: int = 2, **nodepool: Any) -> World:
-    """Return a world with one node and so many pods on it, of which nothing has been counted yet."""
+    """Return a world with one node and `pods` pods on it, with all metrics reset."""
     manifests = {f"web-{n}": pod_manifest(f"web-{n}") for n in range(pods)}
     world = World(manifests, nodepool=builders.nodepool_manifest(**nodepool))
     world.settle()
@@ -45,7 +45,7 @@ def running(pods: int = 2, **nodepool: Any) -> World:
     return world
 
 
-def test_nodepools_cost_what_their_instances_were_bought_for_until_ec2_is_told_to_end_them() -> None:
+def test_the_cost_of_a_nodepool_is_its_instances_price_until_they_are_terminated() -> None:
     world = settled(6, ON_DEMAND)
     world.run(Concern.LIFECYCLE)
     (claim,) = world.store.claims.values()
@@ -58,7 +58,7 @@ def test_nodepools_cost_what_their_instances_were_bought_for_until_ec2_is_told_t
     assert Counted(world.metrics).gauge("nodepools_cost_total") == [({"nodepool": "default"}, 0)]
 
 
-def test_pods_that_leave_a_node_are_counted_once_by_what_it_ends_for() -> None:
+def test_drained_pods_are_counted_once_by_their_nodes_reason() -> None:
     world = running(3)
     (claim,) = world.store.claims.values()
     world.warn(claim.instance_id)
@@ -67,7 +67,7 @@ def test_pods_that_leave_a_node_are_counted_once_by_what_it_ends_for() -> None:
     assert told.counter("pods_drained_total") == [({"reason": "SpotInterrupted"}, 3)]
 
 
-def test_pods_of_a_node_that_somebody_deletes_leave_by_force() -> None:
+def test_pods_of_a_manually_deleted_node_are_counted_as_forceful_termination() -> None:
     world = running(2)
     (claim,) = world.store.claims
     world.cluster.delete("NodeClaim", claim)
@@ -75,7 +75,7 @@ def test_pods_of_a_node_that_somebody_deletes_leave_by_force() -> None:
     assert Counted(world.metrics).counter("pods_drained_total") == [({"reason": "Forceful Termination"}, 2)]
 
 
-def test_pods_that_wait_are_told_by_zone_and_those_that_nothing_can_be_bought_for() -> None:
+def test_pending_pods_are_counted_by_zone_and_unschedulable_and_ignored_pods_separately() -> None:
     world = running(1)
     zone = "topology.kubernetes.io/zone"
     world.add("anywhere", cpu="3")
@@ -104,7 +104,7 @@ def test_pods_that_wait_are_told_by_zone_and_those_that_nothing_can_be_bought_fo
     assert told.gauge("scheduler_unschedulable_pods_count") == [({"controller": "provisioner"}, 0)]
 
 
-def test_offerings_that_ec2_would_not_launch_from_are_counted_by_zone_and_reason() -> None:
+def test_launch_failures_are_counted_by_zone_and_reason() -> None:
     world = World({"web-0": pod_manifest("web-0")})
     world.cloud.stock = {"*": 0}
     world.observe()
@@ -132,7 +132,7 @@ def interruption(world: World) -> Interruption:
     )
 
 
-def test_messages_are_counted_by_what_they_say_and_when_they_are_done_with() -> None:
+def test_messages_are_counted_by_type_and_again_when_they_are_deleted() -> None:
     world = running()
     (claim,) = world.store.claims.values()
     world.now += timedelta(seconds=7)
@@ -156,7 +156,7 @@ def test_messages_are_counted_by_what_they_say_and_when_they_are_done_with() -> 
     assert (sum(waited.counts), waited.total_seconds) == (2, 10)
 
 
-def test_a_notice_of_which_a_claim_could_not_be_written_is_not_done_with() -> None:
+def test_a_notice_whose_claim_could_not_be_written_is_not_deleted() -> None:
     world = running()
     (claim,) = world.store.claims.values()
 
@@ -178,7 +178,7 @@ def test_a_notice_of_which_a_claim_could_not_be_written_is_not_done_with() -> No
         ("SystemStatus", Fate.IMPAIRED, "system_status"),
     ],
 )
-def test_a_node_that_ends_for_a_check_of_ec2s_is_counted_once(check: str, fate: Fate, category: str) -> None:
+def test_a_node_that_fails_a_check_by_ec2_is_counted_once(check: str, fate: Fate, category: str) -> None:
     world = running()
     (claim,) = world.store.claims.values()
     notice = Notice(fate, claim.instance_id, world.now + timedelta(minutes=2), "it fails", check=check)
@@ -190,7 +190,7 @@ def test_a_node_that_ends_for_a_check_of_ec2s_is_counted_once(check: str, fate: 
     assert told.counter("interruption_instance_status_unhealthy_total") == [({"category": category}, 1)]
 
 
-def test_decisions_about_pods_are_timed_and_a_look_at_nothing_is_not() -> None:
+def test_decisions_about_pods_are_timed_and_runs_without_pods_are_not() -> None:
     world = running()
     seconds = iter(range(100))
     run = world.provisioning(stopwatch=lambda: float(next(seconds)))

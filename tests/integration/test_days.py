@@ -1,4 +1,4 @@
-"""A day of fifty nodes with a week's faults: whatever happened, in the evening all is as it should be."""
+"""A day of fifty nodes with a week's faults: in the evening, nothing is leaked and no node is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES, DAILY_FAULTS = 50, 0.14
 
 @pytest.fixture(scope="module")
 def evening() -> Fleet:
-    """Return the fleet as it is an hour after the last fault."""
+    """Return the fleet an hour after the last fault."""
     fleet = Fleet(NODES)
     fleet.plan(1, DAILY_FAULTS)
     fleet.observe()
@@ -28,7 +28,7 @@ def test_nothing_leaks_and_nothing_hangs(evening: Fleet) -> None:
     assert len(evening.cloud.alive()) == NODES == len(evening.cluster.nodes)
 
 
-def test_no_pod_is_cut_off_and_no_budget_broken(evening: Fleet) -> None:
+def test_no_pod_loses_its_grace_and_no_budget_is_violated(evening: Fleet) -> None:
     assert [*evening.harm, *evening.cluster.violations] == []
 
 
@@ -38,18 +38,18 @@ def test_every_kind_of_fault_has_happened(evening: Fleet) -> None:
     assert len(evening.cloud.instances) >= NODES + 8
 
 
-def test_what_ec2_says_of_instances_is_kept_until_interruption_has_dealt_with_it(evening: Fleet) -> None:
+def test_notices_are_kept_until_interruption_has_handled_them(evening: Fleet) -> None:
     ended = len(evening.cloud.instances) - len(evening.cloud.alive())
     assert evening.usage.routed > evening.usage.calls["FakeNotices.keep"] >= ended
     assert evening.notices.kept[builders.CLUSTER] == {}
 
 
-def test_ticks_that_are_not_run_are_counted(evening: Fleet) -> None:
+def test_skipped_ticks_are_counted_as_runs(evening: Fleet) -> None:
     assert evening.usage.runs[Concern.LIFECYCLE] >= evening.ticks[Concern.LIFECYCLE] - 10
     assert evening.runs < evening.usage.runs.total()
 
 
-def test_a_day_ends_as_well_where_no_run_foresees_anything() -> None:
+def test_a_day_with_skipped_ticks_ends_without_leaks_or_violations() -> None:
     fleet = Fleet(NODES)
     fleet.plan(1, DAILY_FAULTS)
     fleet.observe()

@@ -60,7 +60,7 @@ def test_each_unavailable_replacement_is_a_failure_of_the_queue() -> None:
     ((about, failures),) = counted(recorded, "queue_failures_total")
     ((_, decisions),) = counted(recorded, "decisions_total")
     assert about == REPLACED
-    assert (failures, decisions) == (1, 2), "one came to nothing, and one was carried out later"
+    assert (failures, decisions) == (1, 2), "one failed, and one was carried out later"
 
 
 def test_a_node_that_gets_pods_before_validation_is_a_failed_validation() -> None:

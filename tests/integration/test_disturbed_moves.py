@@ -95,7 +95,7 @@ def test_manually_deleting_a_replacement_leaves_nothing_behind(moment: str, kind
     world = reached(moment)
     (replacement,) = claims(world, new=True)
     if not is_there(world, kind, replacement):
-        assert (moment, kind) in {("launched", "Node"), ("launched", "NodeClaim")}, "nobody has made it yet"
+        assert (moment, kind) in {("launched", "Node"), ("launched", "NodeClaim")}, "it does not exist yet"
         return
     take(world, kind, replacement)
     assert over(world).violations() == []
@@ -108,7 +108,7 @@ def test_deleting_a_nodepool_ends_its_moves(moment: str) -> None:
     world.cluster.nodepools.clear()
     over(world)
     left = (world.cloud.alive(), world.store.claims, world.cluster.nodeclaims, world.store.moves)
-    assert left == ([], {}, {}, {}), "its pods wait, and nothing else is left"
+    assert left == ([], {}, {}, {}), "only its pending pods are left"
     assert [*world.harm, *world.cluster.violations] == []
 
 
@@ -138,7 +138,7 @@ def test_a_node_whose_budget_never_allows_evictions_is_not_drained(moment: str) 
     (source,) = claims(world, new=False)
     world.guard(maxUnavailable=0)
     world.live(timedelta(minutes=10))
-    assert not world.store.claims[source.name].is_ending, "its pods can never leave"
+    assert not world.store.claims[source.name].is_ending, "its pods can never be evicted"
     assert (world.violations(), len(world.cloud.alive())) == ([], 1)
 
 

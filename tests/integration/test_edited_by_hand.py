@@ -123,7 +123,7 @@ def test_manual_edits_are_reverted_and_termination_is_clean(kind: str, how: str,
     gone = set(world.store.claims)
     world.settle(patience=timedelta(minutes=20))
     assert world.violations() == []
-    assert not gone & set(world.store.claims), "what was deleted ended all the same"
+    assert not gone & set(world.store.claims), "deleted nodes still end"
 
 
 def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same_time() -> None:
@@ -133,7 +133,7 @@ def test_a_restored_node_is_drained_even_if_its_nodeclaim_is_deleted_at_the_same
     delete_objects("NodeClaim")(world)
     world.settle()
     assert world.violations() == []
-    assert len(world.cloud.instances) == 2, "the old one has gone"
+    assert len(world.cloud.instances) == 2, "the old node is gone"
 
 
 def test_a_node_restored_after_its_claim_is_gone_is_released() -> None:

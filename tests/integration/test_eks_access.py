@@ -36,7 +36,7 @@ def entry(principal: str, **more: Any) -> Any:
     return made["accessEntry"]
 
 
-def test_an_entry_is_kept_as_it_was_made_and_changed(role: str) -> None:
+def test_an_entry_is_stored_as_created_and_updated(role: str) -> None:
     made = entry(role, username=USER, tags={"a": "b"})
     assert (made["type"], made["username"], made["kubernetesGroups"]) == ("STANDARD", USER, [])
     eks = client("eks")
@@ -60,14 +60,16 @@ def test_an_entry_is_kept_as_it_was_made_and_changed(role: str) -> None:
         ("", {"type": "EC2_LINUX", "username": "me"}, "InvalidParameterException", "can't be set"),
     ],
 )
-def test_what_eks_refuses_is_refused(role: str, principal: str, more: Any, code: str, words: str) -> None:
+def test_entries_that_eks_refuses_are_refused(
+    role: str, principal: str, more: Any, code: str, words: str
+) -> None:
     with pytest.raises(ClientError, match=words) as caught:
         entry(principal or role, **more)
     assert caught.value.response["Error"]["Code"] == code
     assert client("eks").list_access_entries(clusterName="web")["accessEntries"] == []
 
 
-def test_what_is_there_already_is_refused(role: str) -> None:
+def test_duplicates_are_refused(role: str) -> None:
     eks = client("eks")
     association = {"clusterName": "web", "namespace": "n", "serviceAccount": "s", "roleArn": role}
     makers: tuple[Callable[[], Any], ...] = (
@@ -81,7 +83,7 @@ def test_what_is_there_already_is_refused(role: str) -> None:
             make()
 
 
-def test_a_config_map_knows_no_entries_and_the_mode_has_no_way_back(role: str) -> None:
+def test_the_authentication_mode_cannot_be_reverted_to_config_map(role: str) -> None:
     eks = client("eks")
     assert (
         eks.describe_cluster(name="web")["cluster"]["accessConfig"]["authenticationMode"]
@@ -105,14 +107,14 @@ def test_an_association_is_found_by_its_service_account(role: str) -> None:
     assert (kept["association"]["namespace"], kept["association"]["roleArn"]) == ("two", role)
 
 
-def test_of_a_cluster_that_is_not_there_nothing_is_known(role: str) -> None:
+def test_requests_for_a_missing_cluster_are_refused(role: str) -> None:
     with pytest.raises(ClientError, match="No cluster found"):
         client("eks").list_access_entries(clusterName="none")
     with pytest.raises(ClientError, match="No cluster found"):
         client("eks").create_access_entry(clusterName="none", principalArn=role)
 
 
-def test_motos_server_answers_them_too() -> None:
+def test_motos_server_handles_the_requests_too() -> None:
     with eks_access():
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()

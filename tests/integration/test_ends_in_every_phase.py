@@ -1,4 +1,4 @@
-"""Whoever deletes what, in whatever phase: the same clean end. And what nobody should do to a node does no harm."""
+"""Deleting any object in any phase leads to the same clean termination, and disturbances of a drain do no harm."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from tests.fakes.cloud import Call
 from tests.world import Boundaries, World, pod_manifest
 
 WRITES_OF_AN_END = 5
-"""It begins, waits for its budget, its last pods leave, its instance is terminated; lifecycle shows it once more."""
+"""The start, the wait for the budget, the last pods' end, the instance's end, and one write by lifecycle."""
 UNBORN = (Phase.PENDING, Phase.DETACHED)
-"""EC2 is busy while these are looked at: one that ends without an instance waits in the second of them."""
+"""EC2 throttles in these phases; a claim that is deleted before it has an instance waits in the second one."""
 BORN = (Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED)
 ENDING = (Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED)
 
 
 @dataclass(slots=True)
 class Moment(Boundaries):
-    """Something happens once, amid whatever run is on, as soon as `is_now`."""
+    """Triggers an action once, in the middle of any run, as soon as `is_now` returns True."""
 
     is_now: Callable[[], bool] = lambda: False
     happens: Callable[[], None] = lambda: None
     is_over: bool = field(default=False)
 
     def cross(self, where: str) -> None:
-        """Let it happen when it is time."""
+        """Trigger the action when it is time."""
         del where
         if not self.is_over and self.is_now():
             self.is_over = True
@@ -80,7 +80,7 @@ MOMENTS = [
     (what, phase)
     for what in WAYS
     for phase in (Phase.PENDING, *BORN, *ENDING)
-    if what not in {"Node", "instance"} or phase not in UNBORN  # there is none yet
+    if what not in {"Node", "instance"} or phase not in UNBORN  # there is none yet in these phases
 ]
 
 
@@ -96,12 +96,12 @@ def is_there(world: World, what: str) -> bool:
 
 
 def set_up(world: World, phase: Phase) -> None:
-    """Let the world come to a claim in a phase, and stay there for a while."""
+    """Prepare the world so that a claim reaches a phase and stays in it for a while."""
     if phase in UNBORN:
         world.cloud.script = [throttled] * 4
     if phase is Phase.DETACHED:
         world.mishaps.append((timedelta(seconds=10), delete_objects("NodeClaim")))
-    elif phase in ENDING:  # somebody has begun its end already
+    elif phase in ENDING:  # the claim is already being terminated
         world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     if phase is Phase.DRAINED:
         world.mishaps.append((timedelta(seconds=100), attach_a_volume))
@@ -109,12 +109,12 @@ def set_up(world: World, phase: Phase) -> None:
 
 
 def attach_a_volume(world: World) -> None:
-    """It is in use, and the driver is slow to detach it."""
+    """Attach a volume that is in use and that the driver is slow to detach."""
     world.volumes = {f"pv-{node}": node for node in world.cluster.nodes}
 
 
 @pytest.mark.parametrize(("what", "phase"), MOMENTS, ids=lambda value: str(value))
-def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what: str, phase: Phase) -> None:
+def test_any_object_deleted_by_hand_in_any_phase_ends_cleanly(what: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)
     moment.is_now = lambda: (
@@ -130,13 +130,13 @@ def test_whatever_is_deleted_by_hand_in_whatever_phase_comes_to_a_clean_end(what
         return
     world.live(timedelta(minutes=5))
     left = (world.cloud.alive(), world.store.claims, world.cluster.nodeclaims, world.cluster.nodes)
-    assert left == ([], {}, {}, {}), "its pods wait, and nothing else is left"
+    assert left == ([], {}, {}, {}), "only its pending pods are left"
     assert [*world.harm, *world.cluster.violations] == []
 
 
 @pytest.mark.parametrize("error", [Transient("500: etcd is away"), Conflict("409: object modified")], ids=str)
 @pytest.mark.parametrize("seconds", [5, 30, 45, 105, 120, 135])
-def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_when_it_happens(
+def test_a_minute_of_500_or_409_from_the_api_server_changes_only_the_timing(
     seconds: int, error: Exception
 ) -> None:
     world = a_world()
@@ -152,17 +152,17 @@ def test_an_api_server_that_answers_500_or_409_for_a_minute_changes_only_when_it
     assert world.violations() == []
 
 
-def test_an_instance_is_terminated_once_however_often_its_function_dies_or_runs() -> None:
+def test_an_instance_that_is_terminated_again_causes_no_violation() -> None:
     world = a_world()
     world.mishaps.append((timedelta(seconds=100), delete_objects("NodeClaim")))
     world.settle()
     (gone,) = (i for i in world.cloud.instances.values() if not i.is_alive)
-    world.cloud.terminate([gone.id])  # EC2 takes it twice
+    world.cloud.terminate([gone.id])  # EC2 accepts a repeated termination
     world.live(timedelta(minutes=3))
     assert world.violations() == []
 
 
-def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up() -> None:
+def test_a_second_node_with_a_provider_id_is_never_registered_and_delays_nothing() -> None:
     world = a_world()
     world.settle()
     (name,) = world.cluster.nodes
@@ -178,8 +178,8 @@ def test_a_second_node_with_a_provider_id_is_never_opened_and_holds_nothing_up()
     assert [i.state for i in world.cloud.instances.values()].count("terminated") == 1
 
 
-def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others() -> None:
-    """The stubborn pod's Node ends first, and one pod of the budget may go at a time."""
+def test_pods_that_a_webhook_protects_do_not_use_up_their_budget() -> None:
+    """The Node of the pod that the webhook protects ends first, and the budget allows one pod at a time."""
     big: dict[str, Any] = {"cpu": "3"}
     pods = {f"web-{n}": pod_manifest(f"web-{n}", **big) for n in range(3)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
@@ -200,11 +200,11 @@ def test_pods_that_a_webhook_keeps_do_not_use_up_what_their_budget_allows_others
         world.live(timedelta(seconds=10))
     world.live(timedelta(minutes=6))
     assert "web-0" in world.pods
-    assert "web-1" not in world.pods, "its place was kept by the one that the webhook keeps"
+    assert "web-1" not in world.pods, "the pod that the webhook protects used up the budget"
 
 
-def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_takes() -> None:
-    """Six nodes of one pod each, of which one may be away at a time: six rounds, each of which all see."""
+def test_a_waiting_nodeclaim_is_written_once_however_many_rounds_a_drain_takes() -> None:
+    """Six nodes of one pod each, and a budget of one unavailable pod: six rounds, each visible to all nodes."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(6)}
     small = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=small))
@@ -227,7 +227,7 @@ def test_who_waits_for_its_turn_is_written_once_however_many_rounds_the_drain_ta
 
 
 class _Denying:
-    """A cluster with another way to answer evictions, such as a webhook that has a say."""
+    """A cluster with other answers to evictions, such as those of a webhook."""
 
     def __init__(self, cluster: Any, evict: Callable[[Any], Any]) -> None:
         self._cluster, self.evict = cluster, evict
@@ -236,7 +236,7 @@ class _Denying:
         return getattr(self._cluster, name)
 
 
-def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_done_to_these() -> None:
+def test_provisioning_is_woken_before_terminating_nodes_are_changed() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -255,13 +255,13 @@ def test_nodes_for_the_pods_of_nodes_that_end_are_asked_for_before_anything_is_d
 
 
 def closings(world: World) -> Counter[str]:
-    """Count how often each Node was marked as being deleted."""
+    """Count how often the deletion of each Node was requested."""
     return Counter(
         c.about[1] for c in world.cluster.calls if c.method == "request_deletion" and "Node" in c.about
     )
 
 
-def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_look_again() -> None:
+def test_a_concurrent_run_leaves_the_nodes_to_the_first_which_then_wakes_termination() -> None:
     moment = Moment()
     world = a_world(moment)
     world.settle()
@@ -276,10 +276,10 @@ def test_a_run_that_comes_while_another_is_on_leaves_the_nodes_to_it_and_has_it_
     assert moment.is_over
     assert set(closings(world).values()) == {1}
     why = [m.hint.why for m in world.hints.sent if m.concern is Concern.TERMINATION]
-    assert "others came meanwhile" in why
+    assert "other runs were turned away" in why
 
 
-def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() -> None:
+def test_postponed_evictions_wake_termination_at_once() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
@@ -295,8 +295,8 @@ def test_evictions_that_were_postponed_have_the_nodes_looked_at_again_at_once() 
     assert not any(event.reason == "Evicted" for event in calm.events)
 
 
-def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicted() -> None:
-    """Three nodes of one pod each, of which one may be away at a time."""
+def test_nodes_that_wait_for_a_budget_report_it_while_other_nodes_pods_are_evicted() -> None:
+    """Three nodes of one pod each, and a budget of one unavailable pod."""
     world = World(
         {f"web-{n}": pod_manifest(f"web-{n}", cpu="3") for n in range(3)},
         nodepool=builders.nodepool_manifest(
@@ -330,14 +330,14 @@ def test_nodes_that_wait_for_their_budget_say_so_while_pods_of_others_are_evicte
     assert (done["Evict"], done["Wait"]) == (1, 2)
 
 
-def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
+def test_a_run_that_died_delays_other_runs_for_ten_seconds() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)
     world.observe()
     assert world.store.take_lock(
         Concern.TERMINATION, world.now, world.now + LOCKED_FOR
-    )  # and its process is gone
+    )  # whose process then died
 
     world.run(Concern.TERMINATION)
 
@@ -349,7 +349,7 @@ def test_a_run_that_died_holds_up_the_others_for_ten_seconds() -> None:
     assert closings(world)
 
 
-def test_a_run_that_failed_holds_up_nobody() -> None:
+def test_a_run_that_failed_delays_no_other_run() -> None:
     world = a_world()
     world.settle()
     delete_objects("Node")(world)

@@ -43,7 +43,9 @@ def finalizers(world: World, node: str) -> list[str]:
 def test_a_nodeclaim_is_deleted_after_its_node() -> None:
     world, claim = held_world()
     world.live(ENDED)
-    assert finalizers(world, claim.node_name) == [BACKUP], "ours is lifted once the instance is gone"
+    assert finalizers(world, claim.node_name) == [BACKUP], (
+        "our finalizer is removed once the instance is gone"
+    )
     shown = world.cluster.nodeclaims[claim.name]["metadata"]
     assert (shown["finalizers"], bool(shown["deletionTimestamp"])) == ([TERMINATION_FINALIZER], True)
     assert claim.name in world.store.claims
@@ -66,7 +68,7 @@ def test_while_a_node_is_held_no_ec2_call_and_no_write_is_made() -> None:
     world.live(timedelta(hours=1))
     assert (len(world.cloud.calls), len(world.cluster.calls)) == (calls, writes)
     assert world.store.claims[claim.name].revision == revision
-    assert world.runs - runs <= 60, "the ticks"
+    assert world.runs - runs <= 60, "only ticks"
 
 
 def test_events_on_node_and_nodeclaim_name_the_finalizer() -> None:

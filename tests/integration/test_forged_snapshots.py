@@ -35,7 +35,7 @@ def test_pod_events_report_that_readiness_has_read_something_else() -> None:
     world.observe()
     world.live(timedelta(minutes=1))
     told = [event.message for event in world.cluster.events if event.reason == "FailedScheduling"]
-    assert any("is not as readiness last read it from the API server" in message for message in told)
+    assert any("differs from what readiness last read from the API server" in message for message in told)
 
 
 def test_limits_raised_only_in_the_snapshot_have_no_effect() -> None:

@@ -1,4 +1,4 @@
-"""The forwarder against an API server that pages, expires, restarts and lacks CRDs, and a bucket that goes away."""
+"""The forwarder with an API server that pages, expires, restarts and lacks CRDs, and a bucket that fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ POOL = {
 
 
 class Stage:
-    """A cluster, a forwarder that can be started and stopped, and what it told."""
+    """A cluster, a forwarder that can be started and stopped, and the hints and heartbeats that it has sent."""
 
     def __init__(self, stack: ExitStack, crds: Any = CRDS) -> None:
         self.clock = LocalClock(hurried(SPEED))
@@ -106,7 +106,7 @@ def pending(name: str) -> Manifest:
 
 
 def bind(store: Store, name: str) -> None:
-    """Do as the scheduler does."""
+    """Bind a pod as the scheduler does."""
     bound(store, name, "team-1", {"target": {"kind": "Node", "name": "n1"}}, Write())
 
 
@@ -122,7 +122,7 @@ def test_pending_pods_become_a_snapshot_and_a_hint(stage: Stage) -> None:
 
 
 class Watched(FakeHints):
-    """Hints that note what the bucket held when provisioning was told."""
+    """Hints that record the pods in the bucket at each hint to provisioning."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.clock.now)
@@ -135,7 +135,7 @@ class Watched(FakeHints):
         super().send(concern, hint, delay_seconds)
 
 
-def test_a_snapshot_is_written_before_anybody_is_told(stage: Stage) -> None:
+def test_a_snapshot_is_written_before_hints_are_sent(stage: Stage) -> None:
     stage.hints = hints = Watched(stage)
     with stage.forwarding():
         created(stage.store, "pods", pending("a"))
@@ -143,7 +143,7 @@ def test_a_snapshot_is_written_before_anybody_is_told(stage: Stage) -> None:
     assert hints.held[0] == {"a"}
 
 
-def test_a_pod_that_is_bound_is_bound_in_the_next_snapshot_and_wakes_nobody(stage: Stage) -> None:
+def test_a_pods_binding_is_in_the_next_snapshot_and_sends_no_hint(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
         eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
@@ -152,7 +152,7 @@ def test_a_pod_that_is_bound_is_bound_in_the_next_snapshot_and_wakes_nobody(stag
         assert stage.told(Concern.PROVISIONING) == 1
 
 
-def test_a_pod_whose_volume_is_bound_late_is_told_about_with_the_zone_of_its_volume(stage: Stage) -> None:
+def test_a_late_volume_binding_sends_a_hint_and_adds_the_volumes_zone_to_the_snapshot(stage: Stage) -> None:
     waiting = pod_with("data")
     created(stage.store, "storageclasses", storage_class(mode="Immediate"))
     created(stage.store, "pods", waiting)
@@ -173,7 +173,7 @@ def test_a_pod_whose_volume_is_bound_late_is_told_about_with_the_zone_of_its_vol
         ]
 
 
-def test_a_node_that_joins_and_one_that_goes_wake_lifecycle(stage: Stage) -> None:
+def test_nodes_that_join_or_are_deleted_wake_lifecycle(stage: Stage) -> None:
     with stage.forwarding():
         created(stage.store, "nodes", node(1, rolled(1)))
         eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
@@ -183,7 +183,7 @@ def test_a_node_that_joins_and_one_that_goes_wake_lifecycle(stage: Stage) -> Non
         assert not stage.snapshot.nodes
 
 
-def test_the_end_of_a_node_is_followed_until_its_pods_and_volumes_are_gone(stage: Stage) -> None:
+def test_termination_is_woken_until_a_nodes_pods_and_volumes_are_gone(stage: Stage) -> None:
     machine, at_once = node(1, rolled(1)), DeleteOptions(grace_seconds=0)
     machine["metadata"]["finalizers"] = ["karpenter.sh/termination"]
     name = machine["metadata"]["name"]
@@ -210,7 +210,7 @@ def test_the_end_of_a_node_is_followed_until_its_pods_and_volumes_are_gone(stage
         assert list(stage.snapshot.attachments) == []
 
 
-def test_a_new_nodepool_wakes_readiness_and_its_status_only_what_waits_for_it(stage: Stage) -> None:
+def test_a_new_nodepool_wakes_readiness_and_a_new_status_only_provisioning(stage: Stage) -> None:
     with stage.forwarding():
         created(stage.store, "nodepools", POOL)
         eventually(lambda: stage.told(Concern.READINESS) == 1)
@@ -236,7 +236,7 @@ def test_the_hint_is_renewed_while_a_pod_stays_pending(stage: Stage) -> None:
         assert stage.told(Concern.PROVISIONING) == told
 
 
-def test_a_quiet_cluster_is_written_once_and_the_forwarder_goes_on_saying_that_it_lives(stage: Stage) -> None:
+def test_an_unchanged_snapshot_is_written_once_while_heartbeats_continue(stage: Stage) -> None:
     with stage.forwarding(BRISK):
         eventually(lambda: len(stage.heartbeats.beats) >= 4)
     first, *_, last = stage.heartbeats.beats
@@ -247,7 +247,7 @@ def test_a_quiet_cluster_is_written_once_and_the_forwarder_goes_on_saying_that_i
     assert stage.hints.sent == []
 
 
-def test_a_heartbeat_says_when_the_snapshot_last_changed(stage: Stage) -> None:
+def test_a_heartbeat_contains_the_time_of_the_last_snapshot_change(stage: Stage) -> None:
     with stage.forwarding(BRISK):
         eventually(lambda: bool(stage.heartbeats.beats))
         created(stage.store, "nodepools", POOL)
@@ -256,7 +256,7 @@ def test_a_heartbeat_says_when_the_snapshot_last_changed(stage: Stage) -> None:
     assert abs(stage.snapshot.taken_at - last.changed) < timedelta(milliseconds=1)
 
 
-def test_what_can_wait_is_written_with_the_next_heartbeat(stage: Stage) -> None:
+def test_changes_that_can_wait_are_written_with_the_next_heartbeat(stage: Stage) -> None:
     created(stage.store, "pods", {**pending("a"), "spec": {**pending("a")["spec"], "nodeName": "n1"}})
     with stage.forwarding(BRISK):
         eventually(lambda: stage.pods() == {"a"})
@@ -268,7 +268,7 @@ def test_what_can_wait_is_written_with_the_next_heartbeat(stage: Stage) -> None:
         eventually(lambda: stage.snapshot.pods[0].ready is not pod.ready)
 
 
-def test_a_heartbeat_that_changes_nothing_but_what_no_decision_reads_writes_nothing(stage: Stage) -> None:
+def test_changes_that_no_decision_reads_are_not_written_with_a_heartbeat(stage: Stage) -> None:
     created(stage.store, "nodes", node(1, rolled(1)))
     with stage.forwarding(BRISK):
         eventually(lambda: stage.told(Concern.LIFECYCLE) == 1)
@@ -280,7 +280,7 @@ def test_a_heartbeat_that_changes_nothing_but_what_no_decision_reads_writes_noth
         assert len(stage.blobs.puts) == written
 
 
-def test_a_forwarder_that_cannot_write_its_snapshot_does_not_say_that_all_is_well(
+def test_a_forwarder_that_cannot_write_its_snapshot_sends_no_heartbeat(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     with stage.forwarding(BRISK):
@@ -296,7 +296,7 @@ def test_a_forwarder_that_cannot_write_its_snapshot_does_not_say_that_all_is_wel
         assert stage.heartbeats.beats[-1].changed > beats[-1].changed
 
 
-def test_a_forwarder_that_was_taken_for_dead_writes_its_snapshot_again(stage: Stage) -> None:
+def test_after_missing_heartbeats_the_forwarder_writes_its_snapshot_again(stage: Stage) -> None:
     with stage.forwarding(BRISK) as forwarder:
         eventually(lambda: bool(stage.heartbeats.beats))
         stage.heartbeats.down = True
@@ -307,7 +307,7 @@ def test_a_forwarder_that_was_taken_for_dead_writes_its_snapshot_again(stage: St
         eventually(lambda: bool(stage.blobs.objects))
 
 
-def test_an_expired_version_is_listed_again_and_nothing_is_missed(stage: Stage) -> None:
+def test_after_an_expired_resource_version_objects_are_listed_again(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
         eventually(lambda: stage.pods() == {"a"})
@@ -319,7 +319,7 @@ def test_an_expired_version_is_listed_again_and_nothing_is_missed(stage: Stage) 
         eventually(lambda: stage.pods() == {"b"})
 
 
-def test_a_restart_of_the_api_server_is_survived_from_where_the_watch_was(stage: Stage) -> None:
+def test_watches_resume_after_a_restart_of_the_api_server(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
         eventually(lambda: stage.pods() == {"a"})
@@ -328,7 +328,7 @@ def test_a_restart_of_the_api_server_is_survived_from_where_the_watch_was(stage:
         eventually(lambda: stage.pods() == {"a", "b"})
 
 
-def test_an_api_server_restored_from_an_older_state_is_read_anew(stage: Stage) -> None:
+def test_an_api_server_restored_from_an_older_state_is_listed_again(stage: Stage) -> None:
     for name in ("a", "b", "c"):
         created(stage.store, "pods", pending(name))
     with stage.forwarding():
@@ -339,7 +339,7 @@ def test_an_api_server_restored_from_an_older_state_is_read_anew(stage: Stage) -
         eventually(lambda: stage.pods() == {"a"})
 
 
-def test_nothing_is_written_while_the_api_server_cannot_be_seen(stage: Stage) -> None:
+def test_nothing_is_written_while_the_api_server_is_unreachable(stage: Stage) -> None:
     told = stage.heartbeats.beats
     with stage.forwarding(Rhythm(heartbeat=timedelta(seconds=2))):
         eventually(lambda: len(told) >= 2)
@@ -356,7 +356,7 @@ def test_nothing_is_written_while_the_api_server_cannot_be_seen(stage: Stage) ->
         eventually(lambda: len(told) > known and len(stage.blobs.puts) > written)
 
 
-def test_a_forwarder_that_restarts_tells_what_happened_meanwhile(stage: Stage) -> None:
+def test_a_restarted_forwarder_sends_hints_about_what_it_missed(stage: Stage) -> None:
     created(stage.store, "pods", pending("a"))
     with stage.forwarding():
         eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
@@ -367,7 +367,7 @@ def test_a_forwarder_that_restarts_tells_what_happened_meanwhile(stage: Stage) -
         assert stage.pods() == {"a", "b"}
 
 
-def test_a_bucket_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> None:
+def test_no_hint_is_lost_while_the_bucket_is_down(stage: Stage) -> None:
     with stage.forwarding():
         eventually(lambda: bool(stage.blobs.puts))
         stage.blobs.down = True
@@ -380,7 +380,7 @@ def test_a_bucket_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> Non
         assert stage.pods() == {"a"}
 
 
-def test_a_queue_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> None:
+def test_no_hint_is_lost_while_hints_cannot_be_sent(stage: Stage) -> None:
     with stage.forwarding():
         eventually(lambda: bool(stage.blobs.puts))
         stage.hints.down = True
@@ -390,7 +390,7 @@ def test_a_queue_that_is_down_for_a_while_loses_no_trigger(stage: Stage) -> None
         eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
 
 
-def test_crds_that_are_not_installed_yet_are_found_once_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crds_are_detected_once_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "ABSENT_SECONDS", 0.3)
     with ExitStack() as stack:
         stage = Stage(stack, crds=())
@@ -404,9 +404,7 @@ def test_crds_that_are_not_installed_yet_are_found_once_they_are(monkeypatch: py
             eventually(lambda: stage.told(Concern.READINESS) == 1)
 
 
-def test_a_watch_that_dies_of_a_bug_takes_the_forwarder_down(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_that_crashes_stops_the_forwarder(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 

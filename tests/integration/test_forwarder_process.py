@@ -1,4 +1,4 @@
-"""The forwarder as the image starts it: a process of its own, with settings, probes and signals."""
+"""The forwarder as the image starts it: a separate process with settings, probes and signals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def mounted(server: LocalApiServer, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("aws")
-def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_the_program_runs_until_it_is_signalled_to_stop(tmp_path: Path) -> None:
     bucket, s3, lambdas = deploy(boto3.client, "us-east-1").bucket, boto3.client("s3"), Lambdas()
     provisioning = accepting(lambdas, "us-east-1")[Concern.PROVISIONING]
     log, port, server = tmp_path / "log", free_port(), LocalApiServer(crds=CRDS, now=now)
@@ -122,7 +122,7 @@ def test_the_program_forwards_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert not any("s3cr3t" in line["message"] or "testing" in line["message"] for line in lines)
 
 
-def test_the_program_loads_nothing_of_the_functions_and_the_command_line() -> None:
+def test_the_program_imports_no_code_of_the_functions_or_the_command_line() -> None:
     script = "import sys, nodesmith_forwarder.__main__; print('\\n'.join(sys.modules))"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": PYTHONPATH}
     command = [sys.executable, "-c", script]

@@ -1,4 +1,4 @@
-"""The rights in forwarder/base are enough for what the adapters do, and hold nothing that they do not."""
+"""The permissions in forwarder/base are exactly those that the adapters need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CONDITIONS = {"conditions": [{"type": "Ready", "status": "True", "reason": "", "
 
 
 class Recorded(ApiServer):
-    """An API server's client that notes the rights its calls need."""
+    """An API server's client that records the permissions that its calls need."""
 
     def __init__(self, url: str) -> None:
         super().__init__(connect(url, "", lambda: "token"))
@@ -83,7 +83,7 @@ NODE_TEMPLATE = {
 
 
 def right(method: Method, path: str) -> Right:
-    """Read a request as RBAC does."""
+    """Return the permission that a request needs under RBAC."""
     parts = path.partition("?")[0].strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
     if rest[0] == "namespaces" and len(rest) > 2:
@@ -118,7 +118,7 @@ def local() -> Iterator[LocalApiServer]:
         yield server
 
 
-def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -> None:
+def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -> None:
     server = Recorded(local.url)
     cluster = ApiCluster(server, system_time)
     name = node(1, rolled(1))["metadata"]["name"]
@@ -163,7 +163,7 @@ def test_writers_have_the_rights_they_use_and_no_others(local: LocalApiServer) -
     assert server.needed == granted("writer.yaml") - only_for_owners
 
 
-def test_an_observer_has_the_rights_it_uses(local: LocalApiServer) -> None:
+def test_an_observer_has_the_permissions_it_needs(local: LocalApiServer) -> None:
     server = Recorded(local.url)
     Observer(server).observe()
     assert server.needed <= granted("reader.yaml")
@@ -171,8 +171,8 @@ def test_an_observer_has_the_rights_it_uses(local: LocalApiServer) -> None:
 
 
 @pytest.mark.parametrize("provisioner", ["", "old"])
-def test_writers_may_name_every_owner_whose_deletion_waits_for_what_it_owns(provisioner: str) -> None:
-    """API servers ask for that (OwnerReferencesPermissionEnforcement), those of EKS as well."""
+def test_writers_may_set_every_owner_that_blocks_deletion(provisioner: str) -> None:
+    """The admission plugin OwnerReferencesPermissionEnforcement requires this, on EKS too."""
     claim = builders.claim("a", nodepool_uid="uid", provisioner=provisioner)
     made = {"metadata": {"name": "a", "uid": "uid-a"}}
     its_node = {"metadata": {"name": "n"}, "spec": {"providerID": claim.provider_id}}

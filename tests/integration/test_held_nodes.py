@@ -89,7 +89,7 @@ def test_pods_are_bound_only_after_those_of_the_daemonsets() -> None:
     assert world.violations() == []
     (node,) = world.cluster.nodes.values()
     assert "unschedulable" not in node["spec"]
-    assert len(world.cloud.instances) == 1, "room on a held node is room"
+    assert len(world.cloud.instances) == 1, "free capacity on a held node is used"
 
 
 def test_a_daemonset_that_never_starts_holds_a_node_for_five_minutes() -> None:

@@ -1,4 +1,4 @@
-"""Nodes that EC2 takes at two minutes' notice: the replacement is bought first, no pod is killed without grace."""
+"""Nodes that EC2 reclaims with two minutes' notice: replacements are bought first, and pods get their grace period."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.world import STEP, Boundaries, Killed, Messages, World, pod_manifest
 
 SMALL = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
 LIFE = timedelta(minutes=8)
-"""By then an interruption is over, whatever went wrong."""
+"""By then any interruption is over, despite all faults."""
 
 
 def settled(nodes: int = 2, messages: Messages | None = None, **spec: Any) -> World:
-    """Return a world with so many nodes, each of which runs one pod."""
+    """Return a world with `nodes` nodes, each of which runs one pod."""
     pods = {f"web-{n}": pod_manifest(f"web-{n}", "3", **spec) for n in range(nodes)}
     world = World(pods, nodepool=builders.nodepool_manifest(requirements=SMALL))
     world.settle()
@@ -42,7 +42,7 @@ def claims(world: World) -> list[NodeClaim]:
     return [world.store.claims[name] for name in sorted(world.store.claims)]
 
 
-def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> None:
+def test_the_replacement_is_requested_in_the_run_that_reads_the_warning() -> None:
     world = settled()
     victim = claims(world)[0]
     world.warn(victim.instance_id)
@@ -59,7 +59,7 @@ def test_the_replacement_is_asked_for_in_the_run_that_reads_the_warning() -> Non
     assert (bought.instance_type, bought.zone) != (victim.instance_type, victim.zone)
 
 
-def test_the_pool_that_took_a_node_is_remembered_once_however_often_it_is_told() -> None:
+def test_the_risk_of_a_nodes_pool_is_counted_once_however_often_the_warning_arrives() -> None:
     world = settled()
     victim = claims(world)[0]
     pool = OfferingKey(victim.capacity_type, victim.instance_type, victim.zone)
@@ -70,16 +70,16 @@ def test_the_pool_that_took_a_node_is_remembered_once_however_often_it_is_told()
     assert {key: risk.losses for key, risk in world.store.risks.items()} == {pool: 1 / here}
 
 
-def test_how_long_the_drain_took_is_learned_for_its_nodepool() -> None:
+def test_the_duration_of_a_drain_is_recorded_for_its_nodepool() -> None:
     world = settled(terminationGracePeriodSeconds=0)
     world.warn(claims(world)[0].instance_id)
     world.live(LIFE)
     (known,) = world.store.drain_times.items()
     assert known[0] == "default"
-    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), "what looks and steps take, and no more"
+    assert 0 < known[1].beyond_seconds <= 3 * STEP.total_seconds(), "no more than runs and steps take"
 
 
-def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> None:
+def test_pods_stay_until_the_replacement_is_ready_and_get_their_grace_period() -> None:
     world = settled(terminationGracePeriodSeconds=20)
     victim = claims(world)[0]
     began = world.now
@@ -101,7 +101,7 @@ def test_pods_stay_until_the_replacement_is_ready_and_all_have_their_grace() -> 
 
 
 @pytest.mark.parametrize("grace", [10, 60, 100])
-def test_where_no_replacement_comes_in_time_pods_leave_in_time_all_the_same(grace: int) -> None:
+def test_pods_leave_in_time_even_without_a_replacement(grace: int) -> None:
     world = settled(terminationGracePeriodSeconds=grace)
     world.boots = lambda instance: instance.launched_at < world.now - timedelta(minutes=4)
     world.warn(claims(world)[0].instance_id)
@@ -109,7 +109,7 @@ def test_where_no_replacement_comes_in_time_pods_leave_in_time_all_the_same(grac
     assert world.harm == []
 
 
-def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_grace() -> None:
+def test_a_pod_that_a_budget_protects_is_deleted_just_in_time_for_its_grace_period() -> None:
     world = settled(terminationGracePeriodSeconds=30)
     world.guard(maxUnavailable=0, expected=2)
     began = world.now
@@ -128,7 +128,7 @@ def test_a_pod_that_a_budget_guards_goes_in_the_last_seconds_that_leave_it_its_g
     assert f"ends at {format_time(began + timedelta(minutes=2))}" in told
 
 
-def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> None:
+def test_launches_are_retried_while_ec2_throttles_for_half_a_minute() -> None:
     world = settled()
     until = world.now + timedelta(seconds=30)
 
@@ -152,7 +152,7 @@ def test_ec2_that_throttles_for_half_a_minute_is_asked_until_it_answers() -> Non
 
 
 def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
-    """Let termination run as one process that tells its figures; give them by name."""
+    """Run termination as one process with interruption metrics, and return these by name."""
     figures: dict[str, list[float]] = {}
     own = Termination(
         builders.CLUSTER,
@@ -168,7 +168,7 @@ def noted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float
     return figures
 
 
-def test_an_interruption_that_went_well_tells_how_long_each_step_took_and_nothing_else(
+def test_a_successful_interruption_records_only_the_duration_of_each_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = settled(terminationGracePeriodSeconds=20)
@@ -181,7 +181,7 @@ def test_an_interruption_that_went_well_tells_how_long_each_step_took_and_nothin
     assert 0 <= launched <= STEP.total_seconds() < ready < drained < 120
 
 
-def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
+def test_pods_that_wait_or_are_killed_without_a_replacement_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = settled(terminationGracePeriodSeconds=300)
@@ -193,7 +193,7 @@ def test_pods_that_wait_or_die_because_nothing_came_in_time_are_counted(
     assert 180 <= sum(figures["PodPendingSeconds"]) <= 300
 
 
-def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_longer() -> None:
+def test_a_pool_that_interrupts_again_has_a_longer_back_off() -> None:
     world = settled(1)
 
     def interrupt_and_go_on() -> OfferingKey:
@@ -208,7 +208,7 @@ def test_a_pool_that_interrupts_again_after_it_had_capacity_is_left_alone_for_lo
     assert {pool: world.store.unavailable[pool].failures for pool in (first, second)} == {first: 2, second: 1}
 
 
-def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None:
+def test_several_nodes_interrupted_at_once_are_replaced_in_one_plan() -> None:
     world = settled(4)
     decisions = len(world.store.decisions)
     for claim in claims(world)[:3]:
@@ -222,7 +222,7 @@ def test_several_that_are_interrupted_at_once_are_replaced_by_one_plan() -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_lost_doubled_and_late_messages_change_nothing_in_the_end(seed: int) -> None:
+def test_lost_duplicated_and_late_messages_do_not_change_the_outcome(seed: int) -> None:
     world = settled(3, Messages(lost=0.2, doubled=1.0, delayed=0.5, seed=seed))
     for claim in claims(world)[:2]:
         world.warn(claim.instance_id)
@@ -231,7 +231,7 @@ def test_lost_doubled_and_late_messages_change_nothing_in_the_end(seed: int) -> 
     assert len(world.cloud.instances) == 5
 
 
-def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
+def test_a_lost_warning_is_noticed_within_a_minute() -> None:
     world = settled()
     victim = claims(world)[0]
     world.warn(victim.instance_id)
@@ -244,7 +244,7 @@ def test_a_warning_that_is_lost_is_seen_within_a_minute() -> None:
 
 
 class DeathAt(Boundaries):
-    """Lets a function die once, at a call."""
+    """Kills a function once, at a call."""
 
     def __init__(self, where: str) -> None:
         super().__init__(look=None)
@@ -263,23 +263,25 @@ class DeathAt(Boundaries):
         "after FakeNotices.keep",
         "before FakeNotices.done",
         "after FakeNotices.done",
-        "before FakeStore.end_turn",
-        "after FakeStore.end_turn",
+        "before FakeStore.release_lock",
+        "after FakeStore.release_lock",
     ],
 )
-def test_a_death_around_the_notices_leaves_none_undone_and_replaces_nothing_twice(where: str) -> None:
+def test_after_a_crash_at_a_notice_call_all_notices_are_handled_and_nothing_is_replaced_twice(
+    where: str,
+) -> None:
     world = settled()
     death = DeathAt(where)
     world.boundaries = death
     world.warn(claims(world)[0].instance_id)
     world.live(LIFE)
-    assert not death._where, "it never came there"
+    assert not death._where, "the call was never made"
     assert world.violations() == []
     assert len(world.cloud.instances) == 3
     assert world.notices.pending() == []
 
 
-def test_a_spot_warning_that_is_lost_is_seen_within_a_minute_in_a_cluster_that_no_tick_wakes() -> None:
+def test_a_lost_spot_warning_is_noticed_within_a_minute_without_ticks() -> None:
     world = settled()
     world.concerns = ()
     victim = claims(world)[0]
@@ -289,7 +291,7 @@ def test_a_spot_warning_that_is_lost_is_seen_within_a_minute_in_a_cluster_that_n
     assert world.store.claims[victim.name].cause == "SpotInterrupted"
 
 
-def test_a_warning_whose_first_run_dies_is_acted_on_half_a_minute_later() -> None:
+def test_a_warning_whose_first_run_crashes_is_handled_half_a_minute_later() -> None:
     world = settled()
     world.concerns = ()
     world.boundaries = DeathAt("before FakeNotices.pending")
@@ -299,13 +301,13 @@ def test_a_warning_whose_first_run_dies_is_acted_on_half_a_minute_later() -> Non
     assert world.store.claims[victim.name].is_ending
 
 
-def test_a_crash_before_or_after_any_call_changes_nothing_in_the_end() -> None:
+def test_a_crash_before_or_after_any_call_does_not_change_the_outcome() -> None:
     points, broken = killed_everywhere(sample=40)
     assert points >= 40
     assert broken == {}
 
 
-def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replaced_at_once() -> None:
+def test_an_instance_terminated_without_warning_is_cleaned_up_and_replaced_at_once() -> None:
     world = settled()
     victim = claims(world)[0]
     world.lose(victim.instance_id, "shutting-down")
@@ -320,7 +322,7 @@ def test_an_instance_that_is_terminated_without_warning_is_cleaned_up_and_replac
     assert world.violations() == []
 
 
-def test_an_instance_that_is_interrupted_while_it_ends_for_another_reason_is_still_replaced_once() -> None:
+def test_an_instance_interrupted_during_another_termination_is_replaced_once() -> None:
     world = settled()
     victim = claims(world)[0]
     world.cluster.delete("NodeClaim", victim.name)
@@ -331,7 +333,7 @@ def test_an_instance_that_is_interrupted_while_it_ends_for_another_reason_is_sti
     assert len(world.cloud.instances) == 3
 
 
-def test_a_replacement_that_is_interrupted_while_it_boots_is_replaced_itself() -> None:
+def test_a_replacement_that_is_interrupted_while_it_boots_is_replaced() -> None:
     world = settled()
     victim = claims(world)[0]
     world.warn(victim.instance_id)
@@ -343,7 +345,7 @@ def test_a_replacement_that_is_interrupted_while_it_boots_is_replaced_itself() -
     assert len(world.cloud.instances) == 4
 
 
-def test_notices_of_instances_that_are_not_ours_start_nothing() -> None:
+def test_notices_of_foreign_instances_are_ignored() -> None:
     world = settled()
     world.incoming += [(world.now, builders.spot_warning(f"i-{n:017x}", world.now)) for n in range(30)]
     assert Concern.INTERRUPTION not in world._deliver()
@@ -351,7 +353,7 @@ def test_notices_of_instances_that_are_not_ours_start_nothing() -> None:
 
 
 @pytest.mark.parametrize(("annotation", "replaced"), [("Replace", 1), ("Ignore", 0), (None, 0)])
-def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
+def test_a_rebalance_recommendation_is_followed_only_if_the_nodepool_requests_it(
     annotation: str | None, replaced: int
 ) -> None:
     world = settled()
@@ -370,7 +372,7 @@ def test_a_rebalance_recommendation_is_followed_where_the_nodepool_asks_for_it(
     assert len(world.cloud.instances) == 2 + replaced
 
 
-def test_a_scheduled_change_is_worked_off_within_the_budgets() -> None:
+def test_nodes_with_a_scheduled_change_are_replaced_within_the_budgets() -> None:
     world = settled(4)
     world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "1"}]}
     until = world.now + timedelta(days=5)
@@ -385,7 +387,7 @@ def test_a_scheduled_change_is_worked_off_within_the_budgets() -> None:
     assert len(world.cloud.instances) == 8
 
 
-def test_all_nodes_in_a_capacity_block_are_replaced_before_ec2_begins_to_take_them() -> None:
+def test_all_nodes_in_a_capacity_block_are_replaced_before_ec2_reclaims_them() -> None:
     world = settled(3)
     inside = claims(world)[:2]
     for claim in inside:

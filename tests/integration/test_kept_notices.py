@@ -1,4 +1,4 @@
-"""Notices that wait for interruption: planned together, one run at a time, and deleted when they are done."""
+"""Notices that are kept for interruption: planned together, by one run at a time, and deleted once handled."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Scene:
     world: World
     claims: list[NodeClaim]
     while_planning: list[Callable[[], object]] = field(default_factory=list)
-    """what happens while the next plans are made, one each"""
+    """Actions during the next plans, one for each."""
 
     def warnings(self, first: int, last: int) -> list[str]:
         return [builders.spot_warning(claim.instance_id, self.world.now) for claim in self.claims[first:last]]
 
     def arrive(self, first: int, last: int) -> None:
-        """Let routing keep the warnings of these nodes."""
+        """Have routing keep the warnings of these nodes."""
         for event in self.warnings(first, last):
             self.world.route(event)
 
@@ -63,7 +63,7 @@ def scene(nodes: int = 6) -> Scene:
     return Scene(world, claims)
 
 
-def test_two_hundred_notices_are_two_plans_where_half_of_them_come_during_the_first() -> None:
+def test_two_hundred_notices_are_two_plans_if_half_of_them_arrive_during_the_first() -> None:
     here = scene(250)
     here.arrive(0, 100)
     others: list[Report] = []
@@ -80,25 +80,25 @@ def test_two_hundred_notices_are_two_plans_where_half_of_them_come_during_the_fi
     assert here.world.notices.pending() == []
 
 
-def test_two_hundred_notices_that_are_there_are_one_plan() -> None:
+def test_two_hundred_pending_notices_are_one_plan() -> None:
     here = scene(250)
     here.arrive(0, 200)
     here.run()
     assert (len(here.ending()), here.plans()) == (200, 1)
 
 
-def test_a_run_that_comes_while_another_works_leaves_the_notices_to_it() -> None:
+def test_a_concurrent_run_leaves_the_notices_to_the_first() -> None:
     here = scene()
     until = here.world.now + LOCKED_FOR
     here.world.store.take_lock(Concern.INTERRUPTION, here.world.now, until)
     here.arrive(0, 1)
     report = here.run()
     assert (here.ending(), len(here.world.notices.pending())) == ([], 1)
-    assert here.world.store.release_lock(Concern.INTERRUPTION, until), "the other is told to look again"
+    assert here.world.store.release_lock(Concern.INTERRUPTION, until), "the holder of the lock is notified"
     assert (report.again, report.due) == (False, until)
 
 
-def test_a_run_that_died_in_its_turn_holds_the_notices_up_until_its_function_would_have_timed_out() -> None:
+def test_notices_of_a_run_that_died_are_handled_after_its_lock_expires() -> None:
     here = scene()
     here.world.store.take_lock(Concern.INTERRUPTION, here.world.now, here.world.now + LOCKED_FOR)
     here.arrive(0, 1)
@@ -107,7 +107,7 @@ def test_a_run_that_died_in_its_turn_holds_the_notices_up_until_its_function_wou
     assert len(here.ending()) == 1
 
 
-def test_a_run_that_fails_gives_its_turn_back_so_that_it_can_be_tried_again_at_once() -> None:
+def test_a_run_that_fails_releases_its_lock_so_that_it_can_be_retried_at_once() -> None:
     here = scene()
     here.arrive(0, 1)
 
@@ -125,9 +125,7 @@ def test_a_run_that_fails_gives_its_turn_back_so_that_it_can_be_tried_again_at_o
     assert len(here.ending()) == 1
 
 
-def test_a_look_that_fails_after_another_succeeded_is_made_again_and_what_was_rejected_is_still_told() -> (
-    None
-):
+def test_a_second_pass_that_fails_is_retried_and_rejected_notices_are_still_reported() -> None:
     here = scene()
     here.arrive(0, 1)
     here.world.notices.keep_all("no event")
@@ -146,7 +144,7 @@ def test_a_look_that_fails_after_another_succeeded_is_made_again_and_what_was_re
     assert (report.again, len(report.rejected), len(here.ending())) == (True, 1, 1)
 
 
-def test_a_run_that_is_always_disturbed_ends_and_asks_for_another() -> None:
+def test_a_run_with_ever_new_notices_ends_and_requests_another() -> None:
     here = scene(LOOKS + 1)
     here.arrive(0, 1)
 
@@ -164,7 +162,7 @@ def test_a_run_that_is_always_disturbed_ends_and_asks_for_another() -> None:
     assert len(here.ending()) == LOOKS + 1
 
 
-def test_a_notice_that_cannot_be_read_is_told_of_and_deleted_while_the_others_are_served() -> None:
+def test_an_unreadable_notice_is_reported_and_deleted_and_the_others_are_handled() -> None:
     here = scene()
     here.world.notices.keep_all("no JSON", *here.warnings(0, 1), "{}", *here.warnings(1, 2))
     report = here.run()
@@ -174,7 +172,7 @@ def test_a_notice_that_cannot_be_read_is_told_of_and_deleted_while_the_others_ar
     assert not report.again
 
 
-def test_a_notice_stays_until_what_it_led_to_is_committed() -> None:
+def test_a_notice_is_kept_until_its_result_is_committed() -> None:
     here = scene()
     here.arrive(0, 1)
     kept_while_planning: list[int] = []
@@ -184,7 +182,7 @@ def test_a_notice_stays_until_what_it_led_to_is_committed() -> None:
     assert here.world.notices.pending() == []
 
 
-def test_of_two_notices_the_one_whose_claim_cannot_be_written_stays_and_is_tried_again() -> None:
+def test_only_a_notice_whose_claim_cannot_be_written_is_kept_and_retried() -> None:
     here = scene()
     here.arrive(0, 2)
     refused: list[str] = []
@@ -201,7 +199,7 @@ def test_of_two_notices_the_one_whose_claim_cannot_be_written_stays_and_is_tried
     assert (len(here.ending()), len(here.world.notices.pending())) == (2, 0)
 
 
-def test_ec2_is_asked_only_where_no_notice_is_there() -> None:
+def test_ec2_is_polled_only_if_there_are_no_notices() -> None:
     here = scene()
     victim = here.claims[0].instance_id
     here.world.cloud.told[victim] = Notice(Fate.SPOT, victim, here.world.now + WARNING, "marked")
@@ -214,7 +212,7 @@ def test_ec2_is_asked_only_where_no_notice_is_there() -> None:
     assert (len(here.ending()), len(asked)) == (2, 1)
 
 
-def test_where_ec2_does_not_answer_it_is_asked_again_with_the_next_tick() -> None:
+def test_if_ec2_does_not_respond_it_is_polled_again_at_the_next_tick() -> None:
     here = scene()
 
     def refuse(call: Call) -> None:
@@ -225,7 +223,7 @@ def test_where_ec2_does_not_answer_it_is_asked_again_with_the_next_tick() -> Non
     assert (report.counts["SweepsFailed"], report.again, report.due) == (1, False, here.world.now)
 
 
-def test_a_change_that_budgets_put_off_is_due_shortly_before_its_date_whatever_happens_meanwhile() -> None:
+def test_a_scheduled_change_that_budgets_postpone_is_due_shortly_before_its_date() -> None:
     here = scene()
     here.world.cluster.nodepools["default"]["spec"]["disruption"] = {"budgets": [{"nodes": "0"}]}
     here.world.observe()

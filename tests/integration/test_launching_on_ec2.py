@@ -106,7 +106,7 @@ def test_an_error_inside_a_response_uses_up_the_token_so_the_claim_is_not_retrie
     world.seam.fail_inside(code)
     first, again = cloud.launch([request]), cloud.launch([request])
     spent = Unfulfilled(CLAIM.name, code.removeprefix("Server."), "Failed on demand.")
-    assert first == again == [spent], "EC2 repeats its answer for ever"
+    assert first == again == [spent], "EC2 always repeats its response"
     (anew,) = cloud.launch([planned(claim="default-anew")[0]])
     assert isinstance(anew, Launched)
 
@@ -174,7 +174,7 @@ def test_a_template_that_ec2_rejects_refuses_only_the_launches_that_name_it(
     assert isinstance(outcomes[0], Refused)
     assert outcomes[0].reason == "UserDataSizeLimitExceeded"
     assert isinstance(outcomes[1], Launched)
-    assert isinstance(launched(cloud, bad), Launched), "it is tried anew, and this time EC2 has it"
+    assert isinstance(launched(cloud, bad), Launched), "the retry finds the template in EC2"
 
 
 def test_a_known_template_costs_no_call_until_it_is_found_missing(world: Account, cloud: AwsCloud) -> None:

@@ -39,7 +39,7 @@ def test_the_second_launch_uses_the_capacity_observed_on_the_first_node() -> Non
     world.settle()
     (boot,) = world.store.offered
     shown = world.store.offered[boot].memory_bytes
-    assert shown < guess, "nodes of this world show less than is guessed"
+    assert shown < guess, "nodes of this world have less than estimated"
     assert boot == Boot(first.instance_type, first.image_id)
 
     second = launched_with(world, "web-1")

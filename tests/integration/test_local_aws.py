@@ -134,7 +134,7 @@ def test_spot_prices_are_the_catalogues(aws: LocalAws) -> None:
     assert len(history) == len(offered)
 
 
-def test_resources_have_the_tags_that_a_list_of_all_tags_gives_them(aws: LocalAws) -> None:
+def test_resources_have_the_tags_that_a_list_of_all_tags_returns(aws: LocalAws) -> None:
     subnets = {each["SubnetId"]: each["Tags"] for each in aws.client("ec2").describe_subnets()["Subnets"]}
     listed = aws.client("ec2").describe_tags(Filters=[{"Name": "resource-type", "Values": ["subnet"]}])[
         "Tags"
@@ -221,7 +221,7 @@ def test_a_connection_is_kept_for_the_next_request(aws: LocalAws) -> None:
     assert len(connected - {None}) == 1
 
 
-def test_a_second_one_is_refused_and_leaves_the_first_as_it_was(aws: LocalAws) -> None:
+def test_a_second_local_aws_is_refused_and_does_not_affect_the_first(aws: LocalAws) -> None:
     subnets = aws.client("ec2").describe_subnets()["Subnets"]
     with (
         pytest.raises(RuntimeError, match="another LocalAws runs in this process"),
@@ -253,7 +253,7 @@ def test_the_network_is_found_by_tags_that_a_manifest_names(aws: LocalAws) -> No
     assert [group["GroupId"] for group in groups] == [aws.network.security_group_id]
 
 
-def test_a_table_gives_attribute_values_of_every_type_as_they_were_put(aws: LocalAws) -> None:
+def test_a_table_returns_attribute_values_of_every_type_unchanged(aws: LocalAws) -> None:
     dynamodb = aws.client("dynamodb")
     dynamodb.create_table(
         TableName="values",

@@ -129,18 +129,20 @@ def test_a_node_that_cannot_be_drained_is_explained_and_goes_once_it_can(
         lines = result.stdout.splitlines(keepends=True)
         return "".join(line for line in lines if not line.startswith('{"_aws"'))
 
-    eventually(lambda: explained() == "no node is terminating\n", "what ended before is gone")
+    eventually(lambda: explained() == "no node is terminating\n", "nodes that ended before are gone")
     strict = {"selector": {"matchLabels": {"app": "db"}}, "maxUnavailable": 0}
     metadata = {"name": "strict", "namespace": "default"}
     system.objects.create("poddisruptionbudgets", {"metadata": metadata, "spec": strict})
-    eventually(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "it is foreseen")
+    eventually(lambda: "PodDisruptionBudget default/strict" in explained(doomed), "the obstacle is predicted")
     system.objects.delete("nodes", doomed)
-    eventually(lambda: f"{doomed}: terminating, Terminating" in explained(doomed), "its end has begun")
     eventually(
-        lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for its budget"
+        lambda: f"{doomed}: terminating, Terminating" in explained(doomed), "its termination has started"
+    )
+    eventually(
+        lambda: "guarded by PodDisruptionBudget default/strict" in explained(), "it waits for the budget"
     )
     counted = "(maxUnavailable 0), 0 may go; it never allows any"
-    eventually(lambda: counted in explained(doomed), "its arithmetic is told")
+    eventually(lambda: counted in explained(doomed), "the budget's counts are explained")
     eventually(lambda: "1 node terminating, $" in explained(), "it is counted and priced")
     system.objects.delete("poddisruptionbudgets", "strict", "default")
     eventually(lambda: system.objects.find("nodes", doomed) is None, f"Node {doomed} is gone")

@@ -111,7 +111,7 @@ def test_an_interrupted_node_is_replaced_before_ec2_takes_its_instance(
     began = system.clock.now()
     assert interrupt(name.partition(".")[0], within="90s", kubeconfig=kubeconfig) == 0
     assert f"EC2 reclaims {instance} at " in capsys.readouterr().out
-    eventually(lambda: "SpotInterrupted" in reasons(system, claim), "its end has begun")
+    eventually(lambda: "SpotInterrupted" in reasons(system, claim), "its termination has started")
     now = now_at(str(kubeconfig))
     snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
     (under_way,) = tell(snapshot, now)["interruptions"]
@@ -129,5 +129,5 @@ def test_ec2_takes_an_instance_on_which_pods_are_left(system: ServedCluster, kub
     (name, *_) = nodes(system)
     instance = instance_of(system, name)
     interrupt(name, within="1s", kubeconfig=kubeconfig)
-    eventually(lambda: states(system)[instance] in {"shutting-down", "terminated"}, "EC2 has taken it")
+    eventually(lambda: states(system)[instance] in {"shutting-down", "terminated"}, "EC2 has reclaimed it")
     eventually(lambda: system.report().running == PODS, "all pods run")

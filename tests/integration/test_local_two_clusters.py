@@ -136,10 +136,10 @@ def test_a_node_is_interrupted_in_its_own_cluster_whichever_context_is_current(
         interrupt(name, within="30s", kubeconfig=kubeconfig)
     assert interrupt(victim, within="30s", kubeconfig=kubeconfig) == 0
     assert "of cluster nodesmith-local-2" in capsys.readouterr().out
-    eventually(lambda: victim not in instances(system), "EC2 has taken it")
+    eventually(lambda: victim not in instances(system), "EC2 has reclaimed it")
     left = len(second.objects.list("pods"))
     add_pods(second, "again", PODS)
-    eventually(lambda: running(second) == left + PODS, "new pods run beside those that are left", 120)
+    eventually(lambda: running(second) == left + PODS, "new pods run in addition to the remaining ones", 120)
     assert instances_of(first) == before
 
 
@@ -151,7 +151,7 @@ def test_an_invalid_registration_stops_only_its_own_cluster_and_the_log_says_why
     right = ssm.get_parameter(Name=name)["Parameter"]["Value"]
     ssm.put_parameter(Name=name, Value=right.replace("vpc-", "nonsense-"), Type="String", Overwrite=True)
     why = ("nodesmith-local-2", "vpcId: expected the id of the cluster's VPC, found 'nonsense-")
-    eventually(logged(system, *why), "the log says what is wrong", 60)
+    eventually(logged(system, *why), "the log names the error", 60)
     before = running(second)
     add_pods(first, "meanwhile", PODS)
     add_pods(second, "waiting", PODS)

@@ -114,7 +114,7 @@ def test_a_nodeclaim_that_cannot_be_launched_shows_the_reason_and_does_not_affec
     (told,) = (c for c in world.cluster.nodeclaims["bad"]["status"]["conditions"] if c["type"] == "Launched")
     assert told["message"]
     assert says in told["message"]
-    assert world.runs < 60, "nobody wakes anybody for it"
+    assert world.runs < 60, "it causes no further runs"
 
 
 @pytest.mark.parametrize(

@@ -288,14 +288,12 @@ def test_pods_with_circular_affinity_and_their_followers_are_reported(plan: Comm
         ("y", "x", ZONE),
     ):
         assert told[name] == (
-            f"required pod affinity over {key}: they must be with pods of app In [{leader}], and those wait for these"
-            " in turn: none can be the first"
+            f"required pod affinity over {key}: they must be with pods that match app In [{leader}], which in turn"
+            " wait for these: none can be the first"
         )
     assert ran.unplaced["default/a"]["blocking"] == f"required pod affinity over {HOSTNAME}"
     assert "make the affinity preferred" in ran.unplaced["default/a"]["fix"]
-    assert told["joins"].endswith(
-        "they must be with pods of app In [a], and those wait for others themselves"
-    )
+    assert told["joins"].endswith("they must be with pods that match app In [a], which wait for other pods")
     assert told["lost"] == f"required pod affinity over {HOSTNAME}: no pod anywhere matches app In [nobody]"
 
 

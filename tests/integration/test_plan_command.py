@@ -540,7 +540,7 @@ def test_no_fix_suggests_a_hostname_label_for_new_nodes(run: Run, tmp_path: Path
 
     told = run("-f", file, "-o", "json").unplaced["default/tied"]
 
-    assert told["fix"].startswith("take kubernetes.io/hostname from the pods")
+    assert told["fix"].startswith("remove kubernetes.io/hostname from the pods")
     assert "the label" not in told["fix"]
 
 

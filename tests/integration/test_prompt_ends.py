@@ -98,7 +98,7 @@ def test_a_protected_pod_is_deleted_its_grace_period_before_the_instance_termina
     gone = until(world, lambda: world.terminations)
     assert timedelta(0) <= gone - deadline <= timedelta(seconds=2)
     looks = [call for call in world.hints.sent if call.concern is Concern.TERMINATION]
-    assert len(looks) < 12, "nobody looks where nothing is to be done"
+    assert len(looks) < 12, "there are no runs without work"
 
 
 @pytest.mark.parametrize("before_tick", [8, 31, 57])

@@ -180,10 +180,12 @@ def test_a_quiet_cluster_behaves_exactly_as_with_every_tick(story: Story) -> Non
     assert quiet.trace == busy.trace
     assert quiet.invoked.total() < 0.9 * busy.invoked.total()
     silent = type("Silent", (Forgetful,), {"silent": story.relies_on})
-    assert told(silent, story).trace != busy.trace, f"nothing here depends on when {story.relies_on} is due"
+    assert told(silent, story).trace != busy.trace, (
+        f"the story does not depend on when {story.relies_on} is due"
+    )
 
 
-def test_no_concern_of_fifty_nodes_in_service_is_busy() -> None:
+def test_no_concern_of_a_cluster_with_fifty_nodes_in_service_is_busy() -> None:
     world = QuietWorld(50, 1, consolidateAfter="30s", budgets=[{"nodes": "10%"}])
     world.cluster.nodepools["default"]["spec"]["template"]["spec"]["expireAfter"] = "720h"
     world.settle()

@@ -63,7 +63,7 @@ def old(world: Clinic) -> str:
 
 
 def sick(world: Clinic, kind: str, status: str = "False", since: timedelta = timedelta(hours=1)) -> str:
-    """Give the only node a bad condition, and return its name."""
+    """Set a bad condition on the only node, and return the node's name."""
     (claim,) = world.store.claims.values()
     moment = format_time(world.now - since)
     world.symptoms = {claim.node_name: {"type": kind, "status": status, "lastTransitionTime": moment}}
@@ -138,7 +138,8 @@ def test_in_report_mode_nothing_is_repaired() -> None:
     (event,) = {e for e in world.cluster.events if e.reason == "NodeUnhealthy"}
     assert event.name == node
     assert event.message.startswith(
-        "with nodesmith.dev/node-repair: On its NodePool would replace the node: condition StorageReady is False since"
+        "with nodesmith.dev/node-repair: On its NodePool would replace the node: "
+        "condition StorageReady has been False since"
     )
 
 
@@ -190,7 +191,7 @@ def test_repair_counts_its_actions_and_sends_hints_to_the_next_concerns() -> Non
         "RepairsBlocked": 0,
     }
     assert [message.concern for message in world.hints.waiting] == [Concern.TERMINATION, Concern.PROVISIONING]
-    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its end has begun"
+    assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its termination has started"
 
 
 def test_a_claim_that_another_run_has_changed_is_left_to_that_run() -> None:

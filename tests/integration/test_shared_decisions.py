@@ -45,9 +45,9 @@ def test_all_pods_are_served_in_one_run_that_decides_again_for_those_left_over()
     world = crowded("100m")
     provision(world)
     assert nominated(world) > SHOP
-    assert len(nominated(world) & CROWD) == 34, "the others have room on the nodes that these were bought"
+    assert len(nominated(world) & CROWD) == 34, "the others fit on the nodes bought for these"
     told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
-    assert told["unplaced"] == [], "nobody waits for a turn any more"
+    assert told["unplaced"] == [], "no pod waits for another decision"
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -58,7 +58,7 @@ def test_pods_that_fit_no_node_are_each_tried_and_then_left_to_the_next_run(runs
         provision(world)
         told = json.loads(world.blobs.objects[unplaced_key(CLUSTER)])
         (waiting,) = [group for group in told["unplaced"] if group["reason"].startswith("waits for its turn")]
-        assert set(told["tried"]) == {*CROWD, *SHOP}, "none of them was left out by both decisions"
+        assert set(told["tried"]) == {*CROWD, *SHOP}, "no pod was left out of both decisions"
         seen |= {*CROWD} - set(waiting["pods"])
         assert set(waiting["pods"]) < CROWD
     assert not [m for m in world.hints.waiting if m.concern is Concern.PROVISIONING]

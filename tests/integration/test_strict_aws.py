@@ -85,7 +85,7 @@ def test_documented_filters_are_accepted_and_listed_once() -> None:
     assert {"state", "owner-id", "instance-match-criteria"} <= documented_filters(
         "DescribeCapacityReservations"
     )
-    assert "pending" not in documented_filters("DescribeInstances"), "a value of a filter is no filter"
+    assert "pending" not in documented_filters("DescribeInstances"), "the value of a filter is not a filter"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Clusters of every kind: NodePools, DaemonSets, nodes and pending pods, drawn from what people write."""
+"""Strategies for clusters of every kind: NodePools, DaemonSets, nodes and pending pods as users write them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.builders import (
 TEAM = "example.com/team"
 SIZE, FAMILY = "karpenter.k8s.aws/instance-cpu", "karpenter.k8s.aws/instance-family"
 APPS = ("a", "b")
-# Small pools of types keep the search small and the clashes many.
+# Few instance types keep the search small and conflicts frequent.
 FAMILIES = ("m5", "c6a", "r6g", "t3", "m7g")
 
 
 def few_types() -> Catalog:
-    """Return what is sold of the families that the NodePools here may choose from."""
+    """Return a catalogue of the families that these NodePools may choose from."""
     whole = catalog()
     names = [name for name in whole.facts if name.partition(".")[0] in FAMILIES]
     facts = {name: whole.facts[name] for name in names}
@@ -48,7 +48,7 @@ CATALOG = few_types()
 
 
 def made_from(seen: Snapshot) -> Inputs:
-    """Return what a decision about this cluster is made from."""
+    """Return the inputs of a decision about this cluster."""
     return inputs(snapshot=seen, catalog=CATALOG)
 
 
@@ -147,7 +147,7 @@ def daemonsets(draw: st.DrawFn, name: str) -> Shape:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Snapshot:
-    """Give up to three NodePools, two DaemonSets, three nodes and six shapes of pods."""
+    """Draw up to three NodePools, two DaemonSets, three nodes and six shapes of pods."""
     pools = [draw(nodepools(f"pool-{n}")) for n in range(draw(st.integers(1, 3)))]
     daemons = [draw(daemonsets(f"daemon-{n}")) for n in range(draw(st.integers(0, 2)))]
     nodes = [

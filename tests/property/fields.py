@@ -1,4 +1,4 @@
-"""Values made from the description of a field: structurally right, though they may break its rules."""
+"""Strategies for values of schema fields: structurally valid, but they may break the fields' rules."""
 
 import re
 from datetime import UTC, datetime
@@ -114,7 +114,7 @@ def manifests(kind: Kind) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def rules(field: Field, path: str = "") -> list[tuple[str, Field, Rule]]:
-    """Return every rule under a field with the path and the field that it is about."""
+    """Return every rule below a field, each with its path and field."""
     found: list[tuple[str, Field, Rule]] = []
     match field:
         case Text() | Array() | Map() | Object():
@@ -132,7 +132,7 @@ def rules(field: Field, path: str = "") -> list[tuple[str, Field, Rule]]:
 
 
 def damaged(kind: Kind) -> st.SearchStrategy[Any]:
-    """Return objects that are right but for one place, where anything may stand."""
+    """Return objects that are valid except in one place, which holds an arbitrary value."""
     return st.tuples(manifests(kind), st.randoms(use_true_random=False), JSON).map(
         lambda drawn: _with_damage(drawn[0], drawn[1], drawn[2])
     )

@@ -1,4 +1,4 @@
-"""Sound objects of every age, as hypothesis draws them."""
+"""Strategies for valid objects of every API version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to the API server is answered: it refuses with a Status, it never falls over."""
+"""The API server answers any request, and refuses bad ones with a Status."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def with_part(value: Any, path: tuple[Any, ...], part: Any) -> Any:
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> tuple[str, Any]:
-    """Return an object of some kind with one part replaced by something that may not belong there."""
+    """Draw an object with one part replaced by something that may not belong there."""
     path = draw(st.sampled_from(sorted(OBJECTS)))
     whole = {"metadata": {"name": "x", "labels": {"a": "b"}}, **OBJECTS[path]}
     return path, with_part(whole, draw(st.sampled_from(paths_into(whole))), draw(JUNK))
@@ -127,12 +127,14 @@ def answer(
 
 
 def is_sound(code: int, body: Any) -> bool:
-    """Return whether a reply is a success, or a refusal that says what it is."""
+    """Return whether a reply is a success, or a refusal with an explanation."""
     if code < 300:
         return True
     if isinstance(body, str):
         return (code, body) == (404, "404 page not found\n")
-    expected = code < 500 or "reason" not in body  # apply calls its own troubles a 500, as a real server does
+    expected = (
+        code < 500 or "reason" not in body
+    )  # apply reports its own errors as 500, as a real server does
     return expected and body["kind"] == "Status" and body["code"] == code and bool(body["message"])
 
 
@@ -148,7 +150,7 @@ def test_a_spoiled_object_is_created_or_refused_with_a_reason(case: tuple[str, A
 
 @given(st.sampled_from(sorted(OBJECTS)), spoiled(), PATCHES)
 @settings(max_examples=300)
-def test_a_spoiled_patch_is_taken_or_refused_and_what_it_leaves_is_still_served(
+def test_a_spoiled_patch_is_applied_or_refused_and_the_object_can_still_be_read(
     path: str, case: tuple[str, Any], kind: str
 ) -> None:
     api = Api(Store(lambda: NOW))
@@ -171,14 +173,14 @@ def test_every_path_and_method_is_answered(words: list[str], method: str, body: 
 
 
 @given(JUNK, JUNK)
-def test_a_merge_patch_applied_twice_is_applied_once(value: Any, patch: Any) -> None:
+def test_a_merge_patch_is_idempotent(value: Any, patch: Any) -> None:
     once = merge_patch(value, patch)
 
     assert merge_patch(once, patch) == once
 
 
 @given(JUNK, JUNK)
-def test_a_json_patch_never_changes_what_it_is_given(value: Any, new: Any) -> None:
+def test_a_json_patch_never_modifies_its_input(value: Any, new: Any) -> None:
     before = json.dumps(value)
 
     assert json_patch(value, [{"op": "replace", "path": "", "value": new}]) == new

@@ -1,4 +1,4 @@
-"""Whatever becomes of nodes on which no pod comes to run, they are few; and who has run is never held back."""
+"""Workloads whose pods never run get few nodes, and workloads whose pods ran are never held back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRIALS_IN_AN_HOUR = 5
 
 @dataclass(slots=True)
 class InVain:
-    """Pods of one workload that never run, a node being bought for each of them whenever that may be."""
+    """Pods of one workload that never run; a node is bought for each of them whenever allowed."""
 
     dice: Random
     pods: list[Pod]
@@ -40,7 +40,7 @@ class InVain:
 
     def look(self, now: datetime) -> None:
         self._end(now)
-        if self.dice.random() < 0.05:  # their controller makes them anew
+        if self.dice.random() < 0.05:  # their controller recreates them
             self.pods = [replace(pod, created_at=now) for pod in self.pods]
         expected = {c.nominated[0]: c.name for c in self.claims if c.initialized_at is None}
         fresh = [pod for pod in self.pods if pod.key not in expected]
@@ -57,7 +57,7 @@ class InVain:
             self.claims.append(replace(made, attempts=FrozenMap({WORKLOAD: attempt})))
 
     def _end(self, now: datetime) -> None:
-        """Let nodes become ready, and end, whenever it pleases them."""
+        """Initialize and end nodes at random moments."""
         for index, each in enumerate(self.claims):
             age = now - each.created_at
             if each.initialized_at is None and age > timedelta(seconds=self.dice.randrange(20, 120)):
@@ -115,7 +115,7 @@ def test_the_order_of_claims_does_not_matter(claims: list[NodeClaim], dice: Rand
 
 
 @given(purchases())
-def test_a_pod_that_stays_on_the_newest_node_makes_up_for_all(claims: list[NodeClaim]) -> None:
+def test_a_pod_that_stays_on_the_newest_node_clears_the_history(claims: list[NodeClaim]) -> None:
     at = NOW - timedelta(seconds=59)
     newest = replace(claim("newest", phase=Phase.INITIALIZED), attempts=FrozenMap({WORKLOAD: 9}))
     newest = replace(newest, created_at=at, initialized_at=NOW - timedelta(minutes=1))
@@ -124,16 +124,14 @@ def test_a_pod_that_stays_on_the_newest_node_makes_up_for_all(claims: list[NodeC
 
 
 @given(purchases())
-def test_nobody_waits_for_longer_than_an_hour_from_the_last_purchase(claims: list[NodeClaim]) -> None:
+def test_no_pod_waits_longer_than_an_hour_after_the_last_purchase(claims: list[NodeClaim]) -> None:
     found = history(claims)
     if found.until is not None:
         assert found.until <= max(each.created_at for each in claims) + HOUR
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12), st.integers(0, 9))
-def test_each_pod_is_chosen_or_told_why_not_and_others_are_chosen(
-    made: list[tuple[int, bool]], failed: int
-) -> None:
+def test_each_pod_is_chosen_or_held_back_with_a_reason(made: list[tuple[int, bool]], failed: int) -> None:
     some = [
         replace(pods(shape(app=f"app-{app}"))[0], key=f"default/{number}", node="old" if runs else "")
         for number, (app, runs) in enumerate(made)

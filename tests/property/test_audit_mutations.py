@@ -1,6 +1,6 @@
-"""Faults planted in good plans: the audit finds every one and calls it by its name, and finds nothing else to say.
+"""Faults planted in good plans: the audit finds every one, and finds nothing in the good plans.
 
-The first plan is made by hand and has something of everything; the others are the solver's, on random problems.
+The first plan is written by hand and contains some of everything. The others are the solver's, for random problems.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def small(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def cluster() -> Cluster:
-    """Return a cluster with something of everything, by `kind/name`."""
+    """Return a cluster with some of everything, by `kind/name`."""
     choice = {**wants(TYPE, "Exists"), "minValues": 2}
     both = wants(CAPACITY_TYPE, "In", "spot", "on-demand")
     web = {"labels": {"app": "web"}, "topologySpreadConstraints": spread()}
@@ -82,7 +82,7 @@ def cluster() -> Cluster:
 
 
 def claimed(name: str, zone: str) -> list[dict[str, Any]]:
-    """Return a claim that is bound, and its volume."""
+    """Return a bound claim and its volume."""
     about = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     required = {"nodeSelectorTerms": [{"matchExpressions": [wants(ZONE, "In", zone)]}]}
     spec = {"nodeAffinity": {"required": required}, "csi": {"driver": DRIVER, "volumeHandle": name}}
@@ -93,7 +93,7 @@ def claimed(name: str, zone: str) -> list[dict[str, Any]]:
 
 
 def right() -> Plan:
-    """Return the plan for it, right in every respect: n-a, n-b, n-c, team-1 in this order."""
+    """Return a plan for the cluster that is correct in every respect: n-a, n-b, n-c, team-1 in this order."""
     both = ["m.large", "m.huge"]
     return plan(
         buys("n-a", "1500m", ["web-0", "fond", "mounts", "port-0"], both, daemons=1),
@@ -106,7 +106,7 @@ def right() -> Plan:
 
 
 def moved(of: Plan, name: str, to: int) -> None:
-    """Put a pod on another node, with all sums as they must be then."""
+    """Move a pod to another new node, and update all sums."""
     for number, each in enumerate(of["nodes"]):
         step = (number == to) - (f"default/{name}" in each["pods"])
         each["pods"] = [key for key in each["pods"] if key != f"default/{name}"]
@@ -120,13 +120,13 @@ def moved(of: Plan, name: str, to: int) -> None:
 
 
 def moved_to_old(of: Plan, name: str) -> None:
-    """Put a pod on the node that is there."""
+    """Move a pod to the existing node."""
     moved(of, name, -1)
     of["existing"][0]["pods"].append(f"default/{name}")
 
 
 def asking(manifests: Cluster, of: Plan, name: str, number: int, cpu: int) -> None:
-    """Have a pod ask for more, with the sums as they must be then."""
+    """Increase a pod's request, and update the sums."""
     manifests[f"Pod/{name}"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = f"{cpu}m"
     asked = of["nodes"][number]["requests"]
     asked["cpu"] = f"{int(asked['cpu'].removesuffix('m')) + cpu - 250}m"
@@ -139,7 +139,7 @@ def listed(of: Plan, number: int, *types: str) -> None:
 def reserved(
     manifests: Cluster, of: Plan, number: int, *, free: int = 2, price: float = 0.0, **shown: str
 ) -> None:
-    """Have some of the first nodes run in a capacity reservation of m.large in z-a."""
+    """Let some of the first nodes use a capacity reservation of m.large in z-a."""
     labels = {"type": "default", "interruptible": "false"}
     for each in of["nodes"][:number]:
         each.update(instanceTypes=["m.large"], zone="z-a", capacityType="reserved", priceHourly=price)
@@ -163,25 +163,25 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         Kind.POD_TWICE,
         lambda _, p: p["existing"][0]["pods"].append("default/giant"),
     ),
-    "a pod nobody knows": (Kind.POD_UNKNOWN, lambda _, p: p["nodes"][0]["pods"].append("default/nobody")),
+    "an unknown pod": (Kind.POD_UNKNOWN, lambda _, p: p["nodes"][0]["pods"].append("default/nobody")),
     "a pod that is bound already": (
         Kind.POD_NOT_PENDING,
         lambda _, p: p["existing"][0]["pods"].append("default/there"),
     ),
-    "a node nobody knows": (Kind.NODE_UNKNOWN, lambda _, p: p["existing"][0].update(node="nowhere")),
-    "a node on its way out": (
+    "an unknown node": (Kind.NODE_UNKNOWN, lambda _, p: p["existing"][0].update(node="nowhere")),
+    "a node that is being deleted": (
         Kind.NODE_CLOSED,
         lambda m, _: m["Node/old"]["metadata"].update(deletionTimestamp="2026-11-21T12:00:00Z"),
     ),
     "two nodes of one name": (Kind.NODE_TWICE, lambda _, p: p["nodes"][1].update(name="n-a")),
     "a new node with an old one's name": (Kind.NODE_TWICE, lambda _, p: p["nodes"][1].update(name="old")),
-    "a NodePool nobody knows": (Kind.NODEPOOL, lambda _, p: p["nodes"][0].update(nodePool="other")),
-    "a type nobody knows": (Kind.INSTANCE_TYPE, lambda _, p: listed(p, 0, "m.large", "m.gigantic")),
+    "an unknown NodePool": (Kind.NODEPOOL, lambda _, p: p["nodes"][0].update(nodePool="other")),
+    "an unknown type": (Kind.INSTANCE_TYPE, lambda _, p: listed(p, 0, "m.large", "m.gigantic")),
     "a type that is not on its own list": (
         Kind.INSTANCE_TYPE,
         lambda _, p: listed(p, 0, "m.huge", "g.large"),
     ),
-    "a zone nobody knows": (Kind.OFFERING, lambda _, p: p["nodes"][0].update(zone="z-x")),
+    "an unknown zone": (Kind.OFFERING, lambda _, p: p["nodes"][0].update(zone="z-x")),
     "an offering that is sold out": (Kind.OFFERING, lambda _, p: p["nodes"][1].update(zone="z-c")),
     "a wrong price": (Kind.PRICE, lambda _, p: p["nodes"][0].update(priceHourly=0.19)),
     "the price of another capacity type": (
@@ -195,7 +195,7 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         lambda _, p: p["nodes"][0]["requests"].update(cpu="1"),
     ),
     "no reason": (Kind.REASON, lambda _, p: p["unplaced"][0].update(reason="")),
-    "no words on what would help": (Kind.FORMAT, lambda _, p: p["unplaced"][0].pop("fix")),
+    "no remedy": (Kind.FORMAT, lambda _, p: p["unplaced"][0].pop("fix")),
     "a capacity type that the NodePool excludes": (
         Kind.REQUIREMENTS,
         lambda m, _: m["NodePool/default"]["spec"]["template"]["spec"]["requirements"][1].update(
@@ -204,7 +204,7 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
     ),
     "a type that the NodePool excludes": (Kind.REQUIREMENTS, lambda _, p: listed(p, 3, "m.large", "m.small")),
     "too few types for minValues": (Kind.MIN_VALUES, lambda _, p: listed(p, 0, "m.large")),
-    "a limit overshot by what a node may become": (
+    "a limit that the largest type of a node exceeds": (
         Kind.LIMIT,
         lambda _, p: listed(p, 3, "m.large", "m.huge"),
     ),
@@ -212,11 +212,11 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         Kind.LIMIT,
         lambda m, _: m["NodePool/default"]["spec"]["limits"].update(nodes="2"),
     ),
-    "a limit that nodes there have used up": (
+    "a limit that existing nodes have used up": (
         Kind.LIMIT,
         lambda m, _: m["Node/old"]["metadata"]["labels"].update({"karpenter.sh/nodepool": "team"}),
     ),
-    "a heavier NodePool passed over": (
+    "a NodePool with a higher weight is ignored": (
         Kind.WEIGHT,
         lambda m, _: (
             m["Pod/teamster"]["spec"].pop("nodeSelector"),
@@ -261,15 +261,15 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         lambda m, _: m["Pod/loud"]["spec"]["containers"][0].update(ports=[{"hostPort": 9100}]),
     ),
     "a volume in another zone": (Kind.VOLUME, lambda _, p: moved(p, "mounts-too", 1)),
-    "a claim that is not there": (Kind.VOLUME, lambda m, _: m.pop("PersistentVolumeClaim/c2")),
+    "a claim that does not exist": (Kind.VOLUME, lambda m, _: m.pop("PersistentVolumeClaim/c2")),
     "more volumes than a node attaches": (Kind.ATTACH_LIMIT, lambda _, p: moved(p, "mounts-too", 0)),
     "a skew that is too large": (Kind.SPREAD, lambda _, p: moved(p, "web-1", 0)),
-    "two that avoid their kind, together": (Kind.ANTI_AFFINITY, lambda _, p: moved(p, "shy-0", 2)),
+    "two pods that avoid their kind on one node": (Kind.ANTI_AFFINITY, lambda _, p: moved(p, "shy-0", 2)),
     "a pod with one that avoids it": (
         Kind.ANTI_AFFINITY,
         lambda _, p: moved_to_old(p, "loud"),
     ),
-    "no company where it is required": (
+    "no pod where affinity requires one": (
         Kind.AFFINITY,
         lambda m, _: m["Pod/fond"]["spec"].update(affinity=near("nobody")),
     ),
@@ -277,28 +277,28 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         Kind.UNSETTLED,
         lambda m, _: m["Pod/fond"]["spec"].update(affinity=near("web", TYPE)),
     ),
-    "a node for nobody": (
+    "a node without pods": (
         Kind.NODE_EMPTY,
         lambda _, p: p["nodes"].append(buys("m", "500m", [], ["m.large", "m.huge"], daemons=1)),
     ),
-    "a pod left that would fit": (
+    "an unplaced pod that would fit": (
         Kind.COULD_FIT,
         lambda m, _: m["Pod/giant"]["spec"]["containers"][0]["resources"]["requests"].update(cpu="100m"),
     ),
 }
 
 
-def test_the_plan_that_is_right_is_called_right() -> None:
+def test_the_audit_finds_nothing_in_the_correct_plan() -> None:
     assert kinds(list(cluster().values()), right()) == set()
 
 
-def test_the_right_plan_may_use_a_reservation() -> None:
+def test_the_correct_plan_may_use_a_reservation() -> None:
     manifests, bought = cluster(), right()
     reserved(manifests, bought, 1)
     assert kinds(list(manifests.values()), bought) == set()
 
 
-def test_every_kind_of_violation_is_planted_but_for_what_cannot_be_read() -> None:
+def test_every_kind_of_violation_is_planted_except_unreadable_plans() -> None:
     assert {kind for kind, _ in MUTATIONS.values()} == set(Kind) - {Kind.UNREADABLE}
 
 
@@ -311,19 +311,19 @@ def test_a_fault_in_a_good_plan_is_found(name: str) -> None:
 
 
 def one_node(change: Callable[[dict[str, Any]], object]) -> Callable[[Plan], object]:
-    """Plant a fault in the node in the middle."""
+    """Plant a fault in the middle node."""
     return lambda of: change(of["nodes"][len(of["nodes"]) // 2])
 
 
 PLANTED: dict[str, tuple[Kind, Callable[[Plan], object]]] = {
     "a pod forgotten": (Kind.POD_MISSING, one_node(lambda n: n["pods"].pop())),
     "a pod twice": (Kind.POD_TWICE, one_node(lambda n: n["pods"].append(n["pods"][0]))),
-    "a pod nobody knows": (Kind.POD_UNKNOWN, one_node(lambda n: n["pods"].append("default/nobody"))),
+    "an unknown pod": (Kind.POD_UNKNOWN, one_node(lambda n: n["pods"].append("default/nobody"))),
     "a wrong price": (Kind.PRICE, one_node(lambda n: n.update(priceHourly=n["priceHourly"] + 1))),
-    "a zone nobody knows": (Kind.OFFERING, one_node(lambda n: n.update(zone="nowhere"))),
-    "a NodePool nobody knows": (Kind.NODEPOOL, one_node(lambda n: n.update(nodePool="nobody's"))),
-    "a type nobody knows": (Kind.INSTANCE_TYPE, one_node(lambda n: n["instanceTypes"].append("nothing"))),
-    "requests of too many": (Kind.REQUESTS, one_node(lambda n: n["requests"].update(pods="1000"))),
+    "an unknown zone": (Kind.OFFERING, one_node(lambda n: n.update(zone="nowhere"))),
+    "an unknown NodePool": (Kind.NODEPOOL, one_node(lambda n: n.update(nodePool="nobody's"))),
+    "an unknown type": (Kind.INSTANCE_TYPE, one_node(lambda n: n["instanceTypes"].append("nothing"))),
+    "requests of too many pods": (Kind.REQUESTS, one_node(lambda n: n["requests"].update(pods="1000"))),
     "a name twice": (Kind.NODE_TWICE, lambda p: p["nodes"].append(p["nodes"][0])),
     "a wrong sum": (Kind.SUM, lambda p: p.update(priceHourly=p["priceHourly"] + 1)),
     "a bound above the price": (Kind.BOUND, lambda p: p.update(lowerBoundHourly=p["priceHourly"] + 1)),
@@ -338,7 +338,7 @@ def solved(seed: int) -> tuple[Problem, Plan]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SEEDS), st.sampled_from(sorted(PLANTED)))
-def test_a_fault_in_a_plan_of_the_solver_is_found(seed: int, name: str) -> None:
+def test_a_fault_in_one_of_the_solvers_plans_is_found(seed: int, name: str) -> None:
     problem, bought = solved(seed)
     assume(bought["nodes"])
     kind, mutate = PLANTED[name]

@@ -1,4 +1,4 @@
-"""The audit's search for an order of binding, held against trying every order there is."""
+"""The audit's search for a binding order, compared with trying every order."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ MOST_PODS = 7
 
 
 class Wish(NamedTuple):
-    """What a pod asks: spreads (key, skew, app, minDomains) and affinities (key, app)."""
+    """A pod's constraints: spreads (key, skew, app, minDomains) and affinities (key, app)."""
 
     app: str
     place: int
@@ -23,7 +23,7 @@ class Wish(NamedTuple):
 
 keys, apps = st.sampled_from((ZONE, HOST)), st.sampled_from(APPS)
 spreads = st.tuples(keys, st.integers(1, 2), apps, st.sampled_from((1, 1, 2, 3)))
-preference_mode = st.builds(
+drawn = st.builds(
     Wish,
     apps,
     st.integers(0, 3),
@@ -38,7 +38,7 @@ def domain(at: tuple[str, ...], key: str, place: int) -> str:
 
 
 def may_come(one: Wish, there: list[Wish], at: tuple[str, ...]) -> bool:
-    """Tell, with no thought of speed, whether kube-scheduler lets a pod go to its place while these are there."""
+    """Return by brute force whether kube-scheduler accepts a pod at its place beside the pods in `there`."""
     for key, skew, app, least_domains in one.spreads:
         every = {domain(at, key, place) for place in range(4)}
         counts = {
@@ -56,7 +56,7 @@ def may_come(one: Wish, there: list[Wish], at: tuple[str, ...]) -> bool:
 
 
 def has_order(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]) -> bool:
-    """Try every order."""
+    """Return whether some binding order works, by trying every order."""
 
     @cache
     def reachable(left: frozenset[int]) -> bool:
@@ -88,11 +88,11 @@ def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...])
 
 @settings(max_examples=400, deadline=None)
 @given(
-    st.lists(preference_mode, max_size=3).map(tuple),
-    st.lists(preference_mode, min_size=1, max_size=MOST_PODS).map(tuple),
+    st.lists(drawn, max_size=3).map(tuple),
+    st.lists(drawn, min_size=1, max_size=MOST_PODS).map(tuple),
     zones,
 )
-def test_what_the_audit_lets_pass_can_be_bound_in_some_order_and_all_else_in_none(
+def test_the_audit_accepts_exactly_the_plans_that_can_be_bound_in_some_order(
     bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]
 ) -> None:
     assert audited(bound, new, at) == has_order(bound, new, at)

@@ -56,7 +56,7 @@ def catalogs(draw: st.DrawFn) -> Catalog:
 
 
 @given(catalogs())
-def test_a_catalogue_comes_back_as_it_was_written(catalog: Catalog) -> None:
+def test_a_decoded_catalogue_equals_the_encoded_one(catalog: Catalog) -> None:
     back = decode(encode(catalog))
     assert (back.region, back.ref, back.made_at, back.currency) == (
         catalog.region,
@@ -72,11 +72,11 @@ def test_a_catalogue_comes_back_as_it_was_written(catalog: Catalog) -> None:
 
 
 @given(catalogs())
-def test_equal_catalogues_are_equal_bytes(catalog: Catalog) -> None:
+def test_equal_catalogues_have_equal_bytes(catalog: Catalog) -> None:
     assert encode(catalog) == encode(decode(encode(catalog)))
 
 
 @given(st.integers(0, 10_000))
-def test_a_catalogue_that_was_cut_is_rejected(length: int) -> None:
+def test_a_truncated_catalogue_is_rejected(length: int) -> None:
     with pytest.raises(Rejected, match="catalogue"):
         decode(WHOLE[: length % len(WHOLE)])

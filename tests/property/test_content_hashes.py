@@ -1,4 +1,4 @@
-"""The content hash of an object changes exactly when what is read of it changes."""
+"""The content hash of an object changes exactly when its parsed content changes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ VALUES = st.one_of(
 
 
 def paths(value: Any, before: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Return the path of every field of a manifest, inner ones too."""
+    """Return the path of every field of a manifest, nested fields included."""
     items: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         items = list(value.items())
@@ -81,7 +81,7 @@ def paths(value: Any, before: tuple[str | int, ...] = ()) -> list[tuple[str | in
 
 
 def changed(manifest: Manifest, path: tuple[str | int, ...], value: Any, *, remove: bool) -> Manifest:
-    """Return a copy in which one field is another, or is gone."""
+    """Return a copy with one field replaced or removed."""
     made: Any = copy.deepcopy(manifest)
     at = made
     for key in path[:-1]:
@@ -97,14 +97,14 @@ def changed(manifest: Manifest, path: tuple[str | int, ...], value: Any, *, remo
 
 
 def content(manifest: Manifest, parse: Callable[[Manifest], Parsed[Any]]) -> str:
-    """Return the content hash of a manifest as a snapshot holds it; empty where it cannot be read."""
+    """Return the content hash of a manifest as a snapshot holds it; "" if it cannot be parsed."""
     read = parse(reduce_custom(manifest)).value
     return str(read.content) if read is not None else ""
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_the_hash_changes_exactly_when_what_is_read_changes(data: st.DataObject) -> None:
+def test_the_hash_changes_exactly_when_the_parsed_spec_changes(data: st.DataObject) -> None:
     before, kind, parse = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]
     path = data.draw(
         st.sampled_from([*(p for p in paths(before) if len(p) > 1 and p[0] == "spec"), ("status",)])
@@ -113,7 +113,7 @@ def test_the_hash_changes_exactly_when_what_is_read_changes(data: st.DataObject)
 
     one, other = content(before, parse), content(after, parse)
     if not other:
-        return  # it is refused, and nothing is launched from it
+        return  # it is refused, so nothing is launched from it
     read = [read_manifest(kind, reduce_custom(each)).spec for each in (before, after)]
     same = json.dumps(read[0], sort_keys=True) == json.dumps(read[1], sort_keys=True)
     assert (one == other) is same, path
@@ -124,7 +124,7 @@ def test_the_hash_changes_exactly_when_what_is_read_changes(data: st.DataObject)
     key=st.sampled_from(["uid", "generation", "deletionTimestamp", "nodesmith.dev/launch-timeout"]),
     of=st.sampled_from(sorted(OBJECTS)),
 )
-def test_who_an_object_is_and_what_its_options_say_is_part_of_the_hash(key: str, of: str) -> None:
+def test_the_hash_covers_an_objects_identity_and_option_annotations(key: str, of: str) -> None:
     before, _, parse = OBJECTS[of]
     after = copy.deepcopy(before)
     match key:
@@ -144,7 +144,7 @@ def test_who_an_object_is_and_what_its_options_say_is_part_of_the_hash(key: str,
     key=st.sampled_from(["example.com/a", "karpenter.sh/nodepool-hash", "app.kubernetes.io/name"]),
     of=st.sampled_from(sorted(OBJECTS)),
 )
-def test_marks_of_others_on_an_object_do_not_change_its_hash(part: str, key: str, of: str) -> None:
+def test_foreign_labels_and_annotations_do_not_change_the_hash(part: str, key: str, of: str) -> None:
     before, _, parse = OBJECTS[of]
     after = copy.deepcopy(before)
     after["metadata"].setdefault(part, {})[key] = "changed"

@@ -1,4 +1,4 @@
-"""Converting never raises, changes nothing of v1, and twice is once."""
+"""Conversion never raises, leaves v1 unchanged, and is idempotent."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOSTILE = st.builds(
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(HOSTILE, max_size=4))
-def test_no_object_makes_the_conversion_raise_or_is_changed_by_it(manifests: list[dict[str, Any]]) -> None:
+def test_conversion_never_raises_or_modifies_its_input(manifests: list[dict[str, Any]]) -> None:
     before = deepcopy(manifests)
     found = convert(manifests, workloads=True)
     assert repr(manifests) == repr(before)
@@ -58,7 +58,7 @@ def test_no_object_makes_the_conversion_raise_or_is_changed_by_it(manifests: lis
 
 @settings(max_examples=500, deadline=None)
 @given(todays_objects())
-def test_an_object_of_v1_goes_in_and_out_unchanged(manifest: dict[str, Any]) -> None:
+def test_conversion_leaves_v1_objects_unchanged(manifest: dict[str, Any]) -> None:
     found = convert([deepcopy(manifest)])
     assert [each.manifest for each in found.objects] == [manifest]
     assert found.changes == ()
@@ -66,7 +66,7 @@ def test_an_object_of_v1_goes_in_and_out_unchanged(manifest: dict[str, Any]) -> 
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(old_objects(), max_size=4, unique_by=lambda m: (m["kind"], m["metadata"]["name"])))
-def test_what_is_converted_can_be_read_and_needs_no_further_conversion(
+def test_converted_objects_can_be_parsed_and_need_no_further_conversion(
     manifests: list[dict[str, Any]],
 ) -> None:
     found = convert(manifests)

@@ -1,4 +1,4 @@
-"""Whatever is lying about: what somebody needs is never collected, and what nobody needs does not stay."""
+"""Garbage collection never removes what is needed, and does not leave what is not needed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def nodes() -> st.SearchStrategy[list[Node]]:
 
 @dataclass
 class Rest:
-    """What is left once everything has been carried out, with what termination does to claims that end."""
+    """What remains after everything is carried out, including termination's part for claims that end."""
 
     instances: dict[str, Instance] = field(default_factory=dict)
     claims: dict[str, NodeClaim] = field(default_factory=dict)
@@ -103,7 +103,7 @@ def carried_out(facts: Facts) -> Rest:
 
 
 @given(claims(), instances(), nodes(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(IDS)))
-def test_what_is_needed_stays_and_what_is_not_goes(
+def test_needed_objects_stay_and_others_are_removed(
     known: list[NodeClaim],
     running: list[Instance],
     shown: list[Node],
@@ -137,7 +137,7 @@ def test_what_is_needed_stays_and_what_is_not_goes(
             n.provider_id == instance.provider_id and n.labels.get("karpenter.sh/registered") for n in shown
         )
         doubled = any(claim.name == instance.claim and claim.instance_id for claim in known)
-        assert not (gone and served and instance.claim and not doubled), "pods were on it"
+        assert not (gone and served and instance.claim and not doubled), "pods ran on it"
         waiting = any(claim.name == instance.claim and not claim.instance_id for claim in known)
         assert gone or young or waiting or instance.id in {c.instance_id for c in rest.claims.values()}
     for claim in known:

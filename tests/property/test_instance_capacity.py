@@ -53,7 +53,7 @@ settings = st.builds(
 
 
 @given(facts, configurations, settings)
-def test_what_is_left_for_pods_is_never_negative_nor_more_than_there_is(
+def test_allocatable_is_never_negative_or_above_capacity(
     facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings
 ) -> None:
     room = capacity(facts, configuration, settings)
@@ -73,7 +73,7 @@ def test_capacity_and_overhead_add_up_where_pods_can_run(
 
 
 @given(facts, configurations, st.integers(0, 10))
-def test_reserving_interfaces_never_gives_more_pods(
+def test_reserving_interfaces_never_increases_max_pods(
     facts: InstanceFacts, configuration: NodeConfiguration, reserved_enis: int
 ) -> None:
     without = capacity(facts, configuration, NodeSettings())

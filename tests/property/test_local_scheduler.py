@@ -1,4 +1,4 @@
-"""Whatever the cluster and the pods: no node is overfilled, no rule broken, no pod waits that could be placed."""
+"""The local scheduler overfills no node, breaks no rule, and leaves no pod that could be placed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ workloads = st.lists(
         st.integers(1, 6),  # replicas
         st.booleans(),  # tolerates
         st.sampled_from(["", "a", "b"]),  # zone wanted
-        st.booleans(),  # keeps away from its like, by node
-        st.sampled_from([0, 1, 2]),  # skew over zones, 0 for none
+        st.booleans(),  # avoids pods of its app, by node
+        st.sampled_from([0, 1, 2]),  # maximum skew over zones, 0 for none
     ),
     min_size=1,
     max_size=4,
@@ -55,7 +55,7 @@ def pod_spec(app: str, tolerates: bool, zone: str, lonely: bool, skew: int) -> d
 
 
 class Referee:
-    """Judges places by the rules themselves, pod by pod."""
+    """Checks placements against the rules themselves, pod by pod."""
 
     def __init__(
         self, world: StandIns, zones: dict[str, str], cpus: dict[str, int], tainted: set[str]
@@ -74,7 +74,7 @@ class Referee:
         return sum(self.cpu(name) for name, place in self.places.items() if place == node)
 
     def may_be_on(self, name: str, node: str) -> bool:
-        """Return whether the pod may be on the node, given where all the others are."""
+        """Return whether the pod may run on the node, given where all other pods are."""
         spec = self.pods[name]["spec"]
         others = {other: place for other, place in self.places.items() if other != name and place}
         if (
@@ -90,14 +90,14 @@ class Referee:
         return self.keeps_distance(name, node, others)
 
     def keeps_distance(self, name: str, node: str, others: dict[str, str]) -> bool:
-        """Return whether no required anti-affinity, of this pod or of its neighbours, is against it."""
+        """Return whether no required anti-affinity of this pod or of its neighbours forbids the node."""
         alike = [
             other for other, place in others.items() if place == node and self.app(other) == self.app(name)
         ]
         return not any("affinity" in self.pods[each]["spec"] for each in (name, *alike)) if alike else True
 
     def skew_on(self, name: str, node: str) -> int:
-        """Return the skew that the pod on the node makes, over the zones that its selector allows."""
+        """Return the skew with the pod on the node, over the zones that its selector allows."""
         wanted = self.pods[name]["spec"].get("nodeSelector", {}).get(ZONE)
         zones = {zone for zone in self.zones.values() if wanted in (None, zone)}
         counts = Counter(dict.fromkeys(zones, 0))
@@ -109,7 +109,7 @@ class Referee:
 
 @given(nodes, workloads)
 @settings(max_examples=150)
-def test_places_keep_every_rule_and_no_pod_waits_that_could_be_placed(
+def test_placements_follow_every_rule_and_no_placeable_pod_waits(
     node_list: list[tuple[str, int, bool]], workload_list: list[tuple[str, int, int, bool, str, bool, int]]
 ) -> None:
     world = StandIns()
@@ -132,7 +132,7 @@ def test_places_keep_every_rule_and_no_pod_waits_that_could_be_placed(
     for name, place in referee.places.items():
         spread = referee.pods[name]["spec"].get("topologySpreadConstraints")
         if place:
-            # Spreading binds when a pod is placed, not for ever after: it is judged only for those that wait.
+            # A spread applies when a pod is placed, not afterwards, so it is checked only for pods that wait.
             assert referee.may_be_on(name, place)
         for node in cpus if not place else ():
             fits = referee.may_be_on(name, node)

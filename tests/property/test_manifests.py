@@ -1,4 +1,4 @@
-"""Whatever stands in a manifest, reading it says what is wrong and never raises."""
+"""Parsing any manifest explains what is wrong and never raises."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -62,7 +62,7 @@ def test_a_manifest_damaged_in_one_place_is_either_used_or_explained(
 @KINDS
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_structurally_right_manifest_breaks_rules_only(
+def test_a_structurally_valid_manifest_can_only_break_rules(
     kind: Kind, parse: Parser, data: st.DataObject
 ) -> None:
     parsed = parse(data.draw(manifests(kind)))
@@ -72,7 +72,7 @@ def test_a_structurally_right_manifest_breaks_rules_only(
 
 
 @pytest.mark.parametrize(("field", "rule"), TWINS)
-def test_the_api_server_and_we_apply_a_rule_alike(field: Field, rule: Rule) -> None:
+def test_nodesmith_and_the_api_server_evaluate_a_rule_alike(field: Field, rule: Rule) -> None:
     check, outcomes = rule.check, set()
 
     @settings(max_examples=80)
@@ -83,11 +83,11 @@ def test_the_api_server_and_we_apply_a_rule_alike(field: Field, rule: Rule) -> N
         outcomes.add(check(value))
 
     agree()
-    assert outcomes == {True, False}, "the values tried must tell the rule from none at all"
+    assert outcomes == {True, False}, "the values must include some that hold and some that do not"
 
 
 def cel_holds(expression: str, value: Any) -> bool:
-    """Evaluate as the API server does, for which a rule that fails to evaluate does not hold."""
+    """Evaluate as the API server does, where a rule that fails to evaluate does not hold."""
     try:
         return bool(cel.evaluate(expression, {"self": value}))
     except (RuntimeError, ValueError, TypeError):

@@ -1,6 +1,6 @@
-"""Whatever runs in a cluster: moves keep every rule, lower the price, and come to an end.
+"""In any cluster, moves follow every rule, lower the price, and come to an end.
 
-The same on thousands of problems is a benchmark (`python -m tests.benchmarks disruption`).
+The benchmark does the same for thousands of problems (`python -m tests.benchmarks disruption`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ _MOST_PASSES = 25
 
 
 @settings(max_examples=60)
-@example(seed=5242, drifting=True)  # a spread that held only by pods that were not bound yet
+@example(seed=5242, drifting=True)  # a spread that held only because of pods that were not bound yet
 @given(seed=SEEDS, drifting=st.booleans())
-def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_place(
-    seed: int, drifting: bool
-) -> None:
+def test_no_move_breaks_a_rule_or_leaves_a_pod_without_a_place(seed: int, drifting: bool) -> None:
     cluster = shrunk(seed, drifting=drifting)
     inputs = cluster.inputs()
 
@@ -35,7 +33,7 @@ def test_no_move_breaks_a_budget_a_protection_a_limit_or_leaves_a_pod_without_a_
 
 
 def potential(inputs: Inputs) -> tuple[float, int]:
-    """Return what all nodes cost together, and their number."""
+    """Return the total price of all nodes, and their number."""
     nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
     priced = [price_of(c, nodes[c.provider_id], inputs.catalog) for c in inputs.ledger.claims]
     return round(sum(priced), 6), len(priced)
@@ -43,7 +41,7 @@ def potential(inputs: Inputs) -> tuple[float, int]:
 
 @settings(max_examples=25)
 @given(seed=SEEDS)
-def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_nothing_is_found(
+def test_each_pass_lowers_the_price_or_the_number_of_nodes_until_there_are_no_more_moves(
     seed: int,
 ) -> None:
     cluster = shrunk(seed)
@@ -56,13 +54,13 @@ def test_each_pass_lowers_the_price_or_at_that_price_the_number_of_nodes_until_n
         cluster, before = moved(cluster, found.proposals, inputs, number), potential(inputs)
         inputs = cluster.inputs()
         assert potential(inputs) < before
-    raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
+    raise AssertionError(f"there are still moves after {_MOST_PASSES} passes")
 
 
 @settings(max_examples=15)
-@example(seed=5840)  # pods were moved from those whom others, moved as well, must be near
+@example(seed=5840)  # pods moved away from pods that others, which moved too, must be near
 @given(seed=SEEDS)
-def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too(seed: int) -> None:
+def test_moves_follow_every_rule_and_end_when_zones_are_rebalanced_too(seed: int) -> None:
     cluster = shrunk(seed, rebalancing=True)
     for number in range(_MOST_PASSES):
         inputs = cluster.inputs()
@@ -71,11 +69,11 @@ def test_moves_keep_every_rule_and_come_to_an_end_where_zones_are_rebalanced_too
         if not found.proposals:
             return
         cluster = moved(cluster, found.proposals, inputs, number)
-    raise AssertionError(f"something is still found after {_MOST_PASSES} passes")
+    raise AssertionError(f"there are still moves after {_MOST_PASSES} passes")
 
 
 def told(found: Proposals) -> object:
-    """Return what a pass says, but for the names of claims."""
+    """Return the results of a pass without the names of claims."""
     return [
         (p.reason, p.sources, len(p.replacements), round(p.saving_hourly_usd, 9), sorted(p.destinations))
         for p in found.proposals
@@ -84,7 +82,7 @@ def told(found: Proposals) -> object:
 
 @settings(max_examples=25)
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
-def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -> None:
+def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -> None:
     inputs = shrunk(seed).inputs()
     seen = inputs.snapshot
     nodes, claims = list(seen.nodes), list(inputs.ledger.claims)
@@ -101,7 +99,7 @@ def test_the_order_of_objects_changes_nothing(seed: int, order: random.Random) -
 
 @settings(max_examples=15)
 @given(seed=SEEDS)
-def test_passes_that_run_out_of_steps_come_to_every_node_in_the_end(seed: int) -> None:
+def test_passes_that_run_out_of_steps_still_examine_every_node_eventually(seed: int) -> None:
     inputs = shrunk(seed).inputs()
     names = {claim.name for claim in inputs.ledger.claims}
     looked_at = propose(inputs, steps=1).looked_at

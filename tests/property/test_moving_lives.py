@@ -1,4 +1,4 @@
-"""Whole lives of a small cluster in which moves are made: users, failures and time do what they like with them, too."""
+"""Simulated lives of a small cluster with moves, random user actions, failures and delays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.property.test_lives import Lives, beginning
 from tests.world import Messages
 
 RUNS = int(os.environ.get("NODESMITH_MOVING_LIVES", "60"))
-"""Lives looked at; more by night."""
+"""The number of simulated lives; higher in nightly runs."""
 
 
 class MovingLives(Lives):
-    """One cluster whose NodePool lets go of nodes as soon as it may."""
+    """One cluster whose NodePool consolidates nodes as soon as allowed."""
 
     @beginning(3, 8)
     def begin(self, pods: int, queues: Messages, guarded: bool) -> None:

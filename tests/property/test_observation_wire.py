@@ -1,4 +1,4 @@
-"""Reading what was written gives back every pod, every node and what they ask and offer."""
+"""Decoding an encoded snapshot returns every pod and node with their requests and allocatable resources."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def end(pod: Pod) -> tuple[object, ...]:
-    """Return what the end of a pod is decided by."""
+    """Return the fields that determine the end of a pod."""
     return pod.key, pod.ready, pod.deletion_at, pod.started_at, pod.shape.grace_seconds
 
 
@@ -63,7 +63,7 @@ def end(pod: Pod) -> tuple[object, ...]:
     st.lists(pods(), max_size=12, unique_by=lambda p: p["metadata"]["name"]),
     st.sets(st.integers(0, 20)),
 )
-def test_reading_what_was_written_keeps_every_pod_and_node(
+def test_a_decoded_snapshot_has_every_encoded_pod_and_node(
     moment: datetime, manifests: list[dict[str, Any]], numbers: set[int]
 ) -> None:
     nodes = [node(number, rolled(number)) for number in numbers]

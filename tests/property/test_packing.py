@@ -1,4 +1,4 @@
-"""Whatever is packed: nothing overfills or overspends, nothing that fits is left, and the order of bins is naught."""
+"""For every packing: no node or limit is exceeded, no item that fits is left, and the order of bins does not matter."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def packed(problem: Problem) -> Packing:
     return pack(problem.items, problem.bins, problem.limits)
 
 
-def fits(item: Item, number: int, bin: Bin, times: int = 1) -> bool:  # noqa: A002 (the packer's own word)
+def fits(item: Item, number: int, bin: Bin, times: int = 1) -> bool:  # noqa: A002 (the packer's own term)
     admitted = bool(bin.admits >> number & 1) and all(
         most for group, most in item.caps if group in item.groups
     )
@@ -76,7 +76,7 @@ def held(node: Node, items: tuple[Item, ...], axis: int) -> int:
 
 
 @given(problem=problems())
-def test_no_node_holds_more_than_its_room_its_caps_or_what_it_admits(problem: Problem) -> None:
+def test_every_node_respects_its_capacity_and_admits_its_items(problem: Problem) -> None:
     packing = packed(problem)
 
     for node in packing.nodes:
@@ -89,7 +89,7 @@ def test_no_node_holds_more_than_its_room_its_caps_or_what_it_admits(problem: Pr
 
 
 @given(problem=problems())
-def test_every_item_of_a_node_keeps_the_caps_of_every_other(problem: Problem) -> None:
+def test_every_node_respects_the_caps_of_its_items(problem: Problem) -> None:
     packing = packed(problem)
 
     for node in packing.nodes:
@@ -100,7 +100,7 @@ def test_every_item_of_a_node_keeps_the_caps_of_every_other(problem: Problem) ->
 
 
 @given(problem=problems())
-def test_what_is_packed_and_what_is_left_is_all_there_was(problem: Problem) -> None:
+def test_packed_and_left_items_add_up(problem: Problem) -> None:
     packing = packed(problem)
 
     for number, item in enumerate(problem.items):
@@ -112,7 +112,7 @@ def test_what_is_packed_and_what_is_left_is_all_there_was(problem: Problem) -> N
 
 
 @given(problem=problems())
-def test_no_purse_is_overspent_and_what_is_left_in_it_is_exact(problem: Problem) -> None:
+def test_no_limit_is_exceeded_and_the_remaining_limits_are_exact(problem: Problem) -> None:
     packing = packed(problem)
 
     for limit, amounts in problem.limits.items():
@@ -125,7 +125,7 @@ def test_no_purse_is_overspent_and_what_is_left_in_it_is_exact(problem: Problem)
 
 
 @given(problem=problems(limits=False))
-def test_with_unlimited_purses_everything_that_fits_some_bin_is_packed(problem: Problem) -> None:
+def test_without_limits_every_item_that_fits_some_bin_is_packed(problem: Problem) -> None:
     packing = packed(problem)
 
     for number, item in enumerate(problem.items):
@@ -140,10 +140,8 @@ def test_no_packing_is_cheaper_than_the_bound(problem: Problem) -> None:
 
 
 @given(price=st.floats(0.01, 10), size=vectors(12, 1), nodes=st.integers(1, 5))
-def test_the_bound_is_met_by_nodes_that_are_quite_full(
-    price: float, size: tuple[int, ...], nodes: int
-) -> None:
-    """One kind of pod that fills one kind of node in cpu and memory leaves nothing to gain."""
+def test_the_bound_equals_the_price_of_full_nodes(price: float, size: tuple[int, ...], nodes: int) -> None:
+    """If one kind of pod fills one kind of node in cpu and memory, nothing can be saved."""
     full = tuple(10 * s for s in size)
     item, only = Item(size, 10 * nodes, 10), Bin("only", full, price, 1)
 
@@ -153,7 +151,7 @@ def test_the_bound_is_met_by_nodes_that_are_quite_full(
 
 
 @given(problem=problems(), order=st.randoms(use_true_random=False))
-def test_the_order_of_the_bins_changes_nothing(problem: Problem, order: Random) -> None:
+def test_the_order_of_the_bins_does_not_change_the_packing(problem: Problem, order: Random) -> None:
     shuffled = list(problem.bins)
     order.shuffle(shuffled)
 
@@ -161,7 +159,7 @@ def test_the_order_of_the_bins_changes_nothing(problem: Problem, order: Random) 
 
 
 @given(problem=problems(limits=False))
-def test_a_bin_is_left_out_only_where_another_is_as_good(problem: Problem) -> None:
+def test_a_bin_is_dropped_only_if_another_is_as_good(problem: Problem) -> None:
     kept = undominated(problem.bins)
 
     assert set(kept) <= set(problem.bins)
@@ -176,7 +174,7 @@ def test_a_bin_is_left_out_only_where_another_is_as_good(problem: Problem) -> No
 
 @settings(max_examples=20)
 @given(counts=st.lists(st.integers(1, 10_000), min_size=1, max_size=3))
-def test_the_work_does_not_grow_with_the_number_of_like_pods(counts: list[int]) -> None:
+def test_the_work_does_not_grow_with_the_number_of_equal_items(counts: list[int]) -> None:
     items = tuple(Item((n + 1, 2, 1), count, count) for n, count in enumerate(counts))
     bins = tuple(Bin(f"b{n}", (4 * 2**n, 16 * 2**n, 30), 0.1 * 2**n, 2 ** len(items) - 1) for n in range(4))
 

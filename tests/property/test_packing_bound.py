@@ -1,4 +1,4 @@
-"""The lower bound against plans that waste nothing: nodes drawn first, and what they hold cut to measure."""
+"""The lower bound against plans without waste: nodes are drawn first, and items are cut to fill them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from nodesmith.decisions.packing import Bin, Item, lower_bound
 
 AXES = 3
-Filling = list[tuple[Item, int]]
+Pattern = list[tuple[Item, int]]
 
 
 @st.composite
-def cut(draw: st.DrawFn, capacity: Sequence[int], group: int) -> Filling:
-    """Cut a room into items that fill it, some of which keep others of their group away."""
+def cut(draw: st.DrawFn, capacity: Sequence[int], group: int) -> Pattern:
+    """Cut a capacity into items that fill it, some of which repel others of their group."""
     left = list(capacity)
-    pattern: Filling = []
+    pattern: Pattern = []
     for _ in range(draw(st.integers(0, 8))):
         size = tuple(draw(st.integers(0, have)) for have in left)
         count = draw(st.integers(1, 3))
@@ -27,8 +27,8 @@ def cut(draw: st.DrawFn, capacity: Sequence[int], group: int) -> Filling:
     if any(left):
         pattern.append((Item(tuple(left), 1, 1), 1))
     if draw(st.booleans()):
-        company = sum(count for _, count in pattern)
-        caps = draw(st.integers(company, company + 2))
+        together = sum(count for _, count in pattern)
+        caps = draw(st.integers(together, together + 2))
         pattern = [
             (Item(i.size, i.count, i.per_node, (group,), ((group, caps),)), count) for i, count in pattern
         ]
@@ -69,8 +69,10 @@ def test_no_bound_is_above_the_price_of_a_plan(plan: tuple[list[Item], list[Bin]
 
 @settings(max_examples=100, deadline=None)
 @given(plan=plans(), repeats=st.integers(8, 12))
-def test_nor_where_there_are_very_many_kinds(plan: tuple[list[Item], list[Bin], float], repeats: int) -> None:
-    """The same plan several times over: items counted apart are kinds apart."""
+def test_no_bound_is_above_the_price_of_a_plan_for_very_many_kinds(
+    plan: tuple[list[Item], list[Bin], float], repeats: int
+) -> None:
+    """The same plan several times: items that are listed separately are separate kinds."""
     items, bins, price = plan
     several = [item for item in items for _ in range(repeats)]
     admits = [

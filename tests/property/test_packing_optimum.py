@@ -1,4 +1,4 @@
-"""Against every way there is: small problems are packed at the lowest price, and no bound is above it."""
+"""Against exhaustive search: small problems are packed at the lowest price, and no bound is above it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Counts = tuple[int, ...]
 
 @st.composite
 def small_problems(draw: st.DrawFn) -> tuple[list[Item], list[Bin]]:
-    """Up to eight things and six bins, one of which holds any thing alone."""
+    """Return up to eight items of up to four kinds and six bins, one of which holds any single item."""
     sizes = st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9))
     items: list[Item] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -65,7 +65,7 @@ def fits(items: list[Item], counts: Counts, one: Bin) -> bool:
 
 
 def optimum(items: list[Item], bins: list[Bin]) -> float:
-    """Try everything: the plainest recursion, on purpose nothing like what is tested."""
+    """Return the lowest price by exhaustive recursion, deliberately unlike the code under test."""
 
     @cache
     def of_one(counts: Counts) -> float:
@@ -94,7 +94,7 @@ def price_of(packing: Packing) -> float:
 
 @settings(max_examples=150, deadline=None)
 @given(problem=small_problems())
-def test_a_small_problem_is_packed_at_the_lowest_price_there_is_and_the_bound_says_so(
+def test_a_small_problem_is_packed_optimally_and_the_bound_is_valid(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
@@ -106,7 +106,7 @@ def test_a_small_problem_is_packed_at_the_lowest_price_there_is_and_the_bound_sa
 
 @settings(max_examples=300, deadline=None)
 @given(problem=small_problems())
-def test_no_bound_of_prices_for_resources_is_above_the_lowest_price(
+def test_no_lower_bound_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
@@ -116,7 +116,7 @@ def test_no_bound_of_prices_for_resources_is_above_the_lowest_price(
 
 @settings(max_examples=100, deadline=None)
 @given(problem=small_problems())
-def test_room_that_no_sum_of_sizes_reaches_changes_no_price(problem: tuple[list[Item], list[Bin]]) -> None:
+def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
     used = usable(items, bins)
 
@@ -126,7 +126,7 @@ def test_room_that_no_sum_of_sizes_reaches_changes_no_price(problem: tuple[list[
 
 @settings(max_examples=60, deadline=None)
 @given(problem=small_problems())
-def test_no_bound_of_linear_programming_is_above_the_lowest_price(
+def test_no_bound_of_column_generation_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
@@ -145,7 +145,7 @@ def test_no_bound_of_linear_programming_is_above_the_lowest_price(
 
 @settings(max_examples=60, deadline=None)
 @given(problem=small_problems())
-def test_the_quick_plan_is_never_cheaper_than_the_lowest_price(
+def test_the_quick_plan_is_never_cheaper_than_the_optimum(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
@@ -158,7 +158,7 @@ def test_the_quick_plan_is_never_cheaper_than_the_lowest_price(
 
 @settings(max_examples=100, deadline=None)
 @given(problem=small_problems())
-def test_of_all_fillings_the_cheapest_cover_costs_what_the_cheapest_plan_does(
+def test_the_cheapest_cover_over_all_patterns_costs_as_much_as_the_optimum(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
@@ -174,6 +174,6 @@ def test_of_all_fillings_the_cheapest_cover_costs_what_the_cheapest_plan_does(
     assert abs(sum(known.price[place] * n for place, n in cover.items()) - optimum(items, bins)) < 1e-6
 
 
-def test_what_no_filling_holds_has_no_cover() -> None:
+def test_items_that_no_pattern_holds_have_no_cover() -> None:
     assert cheapest_cover([2, 1], [(1, 0)], [1.0]) is None
     assert cheapest_cover([3, 0], [(2, 0)], [1.0]) == {0: 2}

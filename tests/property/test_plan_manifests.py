@@ -1,4 +1,4 @@
-"""Whatever files hold, there is a plan or a reason, and one bad object never takes another with it."""
+"""Any set of manifests gets a plan or a reason, and a bad object never affects another one."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def paths(value: Any, here: Path = ()) -> Iterator[Path]:
-    """Yield the way to everything inside an object; what makes it an object at all stays."""
+    """Yield the path of everything inside an object, except for what makes it an object at all."""
     inside: list[tuple[str | int, Any]] = list(value.items()) if isinstance(value, dict) else []
     inside += list(enumerate(value)) if isinstance(value, list) else []
     for step, inner in inside:
@@ -197,7 +197,7 @@ def planned(*manifests: Manifest) -> dict[str, Any]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(place=st.sampled_from(PLACES), junk=st.sampled_from(JUNK))
-def test_nonsense_in_one_field_of_one_object_never_ends_the_plan(place: tuple[int, Path], junk: Any) -> None:
+def test_an_invalid_value_in_one_field_never_prevents_a_plan(place: tuple[int, Path], junk: Any) -> None:
     index, path = place
     objects = [broken(m, path, junk) if at == index else m for at, m in enumerate(EVERYTHING)]
     offer = thing("v1", "Pod", "good", spec={"containers": [{"name": "c", "image": "x"}]})

@@ -1,4 +1,4 @@
-"""Whatever is bought, and however its offerings are cut afterwards: its price is that of the cheapest of them."""
+"""A planned node's price is that of its cheapest offering, even after its offerings are reduced."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _RISKS = {
     for o in offerings
     if o.capacity_type == "spot" and name.startswith(("c6a.", "t3."))
 }
-"""Cheap spot has interrupted us: the offering that a node is chosen by is not always the cheapest that it may be."""
+"""Cheap spot offerings with interruptions, so that a node is not always chosen for its cheapest offering."""
 
 
 def is_priced_by_its_cheapest_offering(node: PlannedNode) -> bool:
-    """Hold the price, and what is said of it, against what EC2 is asked for."""
+    """Return whether the price, and its status as an estimate, match the offerings in the request to EC2."""
     prices = [o.price_hourly_usd for o in node.request.overrides]
     sold = {
         (name, o.zone): o
@@ -47,7 +47,7 @@ def is_priced_by_its_cheapest_offering(node: PlannedNode) -> bool:
 
 
 def nodes_of(seen: Snapshot, *, risky: bool) -> list[tuple[PlannedNode, Template]]:
-    """Decide, and give the nodes to buy with the templates that they are bought of."""
+    """Return the nodes that a decision buys, with their templates."""
     inputs = made_from(seen)
     if risky:
         inputs = replace(inputs, ledger=replace(inputs.ledger, risks=_RISKS))
@@ -58,7 +58,7 @@ def nodes_of(seen: Snapshot, *, risky: bool) -> list[tuple[PlannedNode, Template
 
 @settings(max_examples=40)
 @given(seen=clusters(), risky=st.booleans())
-def test_what_is_bought_is_priced_by_its_cheapest_offering(seen: Snapshot, risky: bool) -> None:
+def test_a_planned_node_has_the_price_of_its_cheapest_offering(seen: Snapshot, risky: bool) -> None:
     for node, template in nodes_of(seen, risky=risky):
         assert is_priced_by_its_cheapest_offering(node)
         assert is_priced_by_its_cheapest_offering(another(node, template, (), "next", cluster_info()))
@@ -66,7 +66,9 @@ def test_what_is_bought_is_priced_by_its_cheapest_offering(seen: Snapshot, risky
 
 @settings(max_examples=40)
 @given(seen=clusters(), risky=st.booleans(), data=st.data())
-def test_and_so_is_what_is_left_of_it_after_a_cut(seen: Snapshot, risky: bool, data: st.DataObject) -> None:
+def test_a_node_with_fewer_offerings_has_the_price_of_its_cheapest_offering(
+    seen: Snapshot, risky: bool, data: st.DataObject
+) -> None:
     bought = nodes_of(seen, risky=risky)
     assume(bought)
     node, template = data.draw(st.sampled_from(bought))
@@ -89,7 +91,7 @@ def test_and_so_is_what_is_left_of_it_after_a_cut(seen: Snapshot, risky: bool, d
 
 @settings(max_examples=10)
 @given(seen=clusters(), price=st.floats(0, 100))
-def test_a_claim_that_says_another_price_is_corrected(seen: Snapshot, price: float) -> None:
+def test_a_claims_wrong_price_is_corrected(seen: Snapshot, price: float) -> None:
     for node, _ in nodes_of(seen, risky=False):
         claim = replace(node.claim, price_hourly_usd=price)
 

@@ -1,7 +1,7 @@
-"""Plans for problems that mix every kind of constraint: audited, held against brute force, made twice.
+"""Plans for problems that mix every kind of constraint: audited, compared with brute force, and reproduced.
 
-The goals themselves, on thousands of problems, are benchmarks (`python -m tests.benchmarks packing`); here every change
-is held to what has been reached.
+The goals themselves, on thousands of problems, are benchmarks (`python -m tests.benchmarks packing`). These tests
+protect what has been reached.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ONCE_WRONG = (
     1622, 1723, 1795, 1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2602, 2612,
     2800, 2824, 2829,
 )  # fmt: skip
-"""Problems whose plans left pods, were dearer than need be, or claimed a bound too high: each by another mistake."""
+"""Problems whose plans once left pods, cost too much, or claimed too high a bound, each for another reason."""
 _RISKY = 30
 _MANY_TIMES = (0, 7, 14, 18, 19, 24, 40)
-"""Problems of some tens of pods that are bought for many times: minValues, limits, pods that find no place."""
+"""Problems of some tens of pods that need many purchases: minValues, limits, pods that find no place."""
 _TRIED_ONCE = ((14, 1.82), (18, 3.39), (30, 1.40))
-"""Problems whose tries did not suffice while most of them were spent on the same, and what their plans cost since."""
+"""Problems that once ran out of tries by repeating them, and what their plans have cost since."""
 _MOST_STEPS = 2_000_000
-"""of packing in one decision; it does more than a million of them a second"""
+"""Steps of packing in one decision, which does more than a million a second."""
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ _MOST_STEPS = 2_000_000
     [(SMALL, _AUDITED), (LARGE, _AUDITED), (RARE, _AUDITED // 4)],
     ids=["small", "large", "rare"],
 )
-def test_the_audit_has_nothing_against_plans(mix: Mix, count: int) -> None:
+def test_the_audit_finds_no_violations_in_plans(mix: Mix, count: int) -> None:
     violations = {seed: [str(v) for v in found(seed, mix)] for seed in range(count)}
 
     assert {seed: said for seed, said in violations.items() if said} == {}
@@ -48,34 +48,34 @@ def test_the_audit_has_nothing_against_plans(mix: Mix, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def small() -> list[Judged]:
-    """Small problems that brute force has an answer to: one whose every pod can be placed."""
+    """Return small problems that brute force can solve, that is, whose every pod can be placed."""
     tried = [judged(seed) for seed in (*range(_JUDGED), *_ONCE_WRONG)]
     known = [one for one in tried if one is not None and one.best is not None]
     assert len(known) >= _JUDGED // 2 + len(_ONCE_WRONG) // 2
     return known
 
 
-def test_where_all_pods_can_be_placed_they_are(small: list[Judged]) -> None:
+def test_all_pods_are_placed_if_possible(small: list[Judged]) -> None:
     assert {one.seed: one.unplaced for one in small if one.is_missed} == {}
 
 
-def test_small_plans_are_the_cheapest_there_are(small: list[Judged]) -> None:
+def test_small_plans_are_optimal(small: list[Judged]) -> None:
     dearer = {one.seed: one.ratio for one in small if one.is_comparable and one.ratio > 1}
 
     assert dearer == {}
 
 
-def test_no_plan_is_cheaper_than_the_cheapest(small: list[Judged]) -> None:
-    """Else the plan breaks a rule, or brute force knows one too many."""
+def test_no_plan_is_cheaper_than_the_optimum(small: list[Judged]) -> None:
+    """A cheaper plan breaks a rule, or brute force applies one too many."""
     assert [one.seed for one in small if one.is_comparable and one.is_impossible] == []
 
 
-def test_no_bound_is_above_the_price_of_the_cheapest(small: list[Judged]) -> None:
+def test_no_bound_is_above_the_optimum(small: list[Judged]) -> None:
     assert [one.seed for one in small if one.is_overbound] == []
 
 
-def test_no_bound_is_above_it_where_interruptions_make_the_cheapest_look_dear(small: list[Judged]) -> None:
-    """The nodes are chosen by price and risk, the bound is one on the price."""
+def test_no_bound_is_above_the_optimum_when_interruption_risks_change_the_choice(small: list[Judged]) -> None:
+    """Nodes are chosen by price and risk, but the bound is on the price."""
     risky = [rejudged(one, with_risks) for one in small[:_RISKY]]
 
     assert [one.seed for one in risky if one.is_overbound] == []
@@ -83,22 +83,22 @@ def test_no_bound_is_above_it_where_interruptions_make_the_cheapest_look_dear(sm
 
 
 @pytest.mark.parametrize("seed", _MANY_TIMES)
-def test_what_is_bought_for_many_times_takes_few_steps(seed: int) -> None:
+def test_problems_with_many_purchases_take_few_steps(seed: int) -> None:
     problem = draw(seed, LARGE)
 
     assert planned(problem.manifests, problem.catalog).plan["steps"] <= _MOST_STEPS
 
 
 @pytest.mark.parametrize(("seed", "price"), _TRIED_ONCE)
-def test_no_try_is_spent_on_what_was_tried_before(seed: int, price: float) -> None:
-    """Wishes that were read anew for each attempt made the same places look like others."""
+def test_no_try_is_spent_on_a_repeated_placement(seed: int, price: float) -> None:
+    """Preferences that were read again for each attempt made equal placements look different."""
     problem = draw(seed, Mix(most_pods=30, most_shapes=6))
 
     assert planned(problem.manifests, problem.catalog).price_hourly_usd <= price
 
 
 @pytest.mark.parametrize("mix", ["small", "large"])
-def test_plans_are_the_same_bytes_whatever_the_hash_seed_and_whichever_the_python(mix: str) -> None:
+def test_plans_are_byte_identical_for_every_hash_seed_and_python(mix: str) -> None:
     def made(python: Path, seed: str) -> str:
         run = subprocess.run(
             [python, "-m", "tests.problems.judging", mix, "0", "25"],

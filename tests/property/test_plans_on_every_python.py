@@ -1,4 +1,4 @@
-"""Plans are the same on every version of Python: since 3.12 the built-in sum of floats compensates for rounding."""
+"""Plans are the same on every version of Python; since 3.12, the built-in sum of floats compensates for rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.problems.drawing import LARGE, draw
 from tests.problems.planning import planned
 
 
-def test_no_floats_are_summed_but_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_are_only_summed_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     builtin, found = sum, set[str]()
 
     def watched(values: Iterable[Any], /, start: Any = 0) -> Any:

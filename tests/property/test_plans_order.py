@@ -1,4 +1,4 @@
-"""Plans for problems that mix every kind of constraint hold in whatever order kube-scheduler binds."""
+"""Plans for problems that mix every kind of constraint hold in any order in which kube-scheduler binds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.problems.planning import planned
 
 _MIX = Mix(most_pods=12, most_shapes=5)
 _MISSED = (52, 107)
-"""plans that the real kube-scheduler once took apart"""
+"""Plans that the real kube-scheduler once did not follow."""
 
 
 @pytest.mark.parametrize("seed", [*range(16), *_MISSED])
-def test_spreads_hold_for_whoever_comes_last_and_somebody_can_always_come_next(seed: int) -> None:
+def test_spreads_hold_whichever_pod_is_last_and_some_pod_can_always_be_next(seed: int) -> None:
     problem = draw(seed, _MIX)
     plan = planned(problem.manifests, problem.catalog).plan
 

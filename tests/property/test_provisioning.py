@@ -1,4 +1,4 @@
-"""Whatever a cluster asks for: every node that is planned holds its pods whichever of its offerings it becomes."""
+"""Every planned node holds its pods whichever of its offerings it becomes, for any cluster."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_limits_hold(seen: Snapshot) -> None:
 
 
 def places(plan: Plan, seen: Snapshot) -> list[tuple[str, str, list[Pod]]]:
-    """Return name, zone (empty where open) and pods of every node that there will be."""
+    """Return name, zone (empty if open) and pods of every existing and planned node."""
     by_key = of(seen)
     there = []
     for node in seen.nodes:
@@ -141,7 +141,7 @@ def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
             conflicts = PodConflicts([pod.shape, *others])
             assert not any(conflicts.conflict(pod.shape, other) for other in others)
             for spread in (s for s in pod.shape.spreads if s.hard and s.topology_key == HOSTNAME):
-                # On a node that is there, pods of other shapes may come after those that spread.
+                # On an existing node, pods of other shapes may come after those that spread.
                 rivals = [p for p in mine if name in new or p.shape is pod.shape]
                 selected = [p for p in rivals if spread.selector and spread.selector.matches(p.shape.labels)]
                 assert pod not in selected or len(selected) <= spread.max_skew
@@ -150,9 +150,9 @@ def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
 @settings(max_examples=40)
 @given(seen=clusters())
 def test_a_hard_spread_over_zones_can_be_kept(seen: Snapshot) -> None:
-    """Pods that spread over zones have one, and no zone that they may be in has more than the skew above the fewest.
+    """Pods with a spread have a zone, and no zone that they may use exceeds the fewest by more than the skew.
 
-    Looked at for spreads whose pods are counted by nobody else's rules: one hard spread, selected by one shape only.
+    This checks spreads whose pods no other rule counts: one hard spread, selected by one shape only.
     """
     plan = decide(made_from(seen))
     shapes = {pod.shape for pod in seen.pods}
@@ -218,7 +218,7 @@ def test_the_order_in_which_objects_are_listed_changes_nothing(seen: Snapshot, o
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_a_nonsensical_nodepool_is_explained_and_stops_no_other(data: st.DataObject) -> None:
+def test_a_nonsensical_nodepool_is_explained_and_does_not_stop_others(data: st.DataObject) -> None:
     nonsense = data.draw(
         damaged(NODE_POOL) | JSON | JSON.map(lambda v: {"metadata": {"name": "x"}, "spec": v})
     )
@@ -249,7 +249,7 @@ def test_a_nonsensical_nodepool_is_explained_and_stops_no_other(data: st.DataObj
         ),
     )
 )
-def test_a_nonsensical_pod_is_explained_and_stops_no_other(spec: dict[str, Any]) -> None:
+def test_a_nonsensical_pod_is_explained_and_does_not_stop_others(spec: dict[str, Any]) -> None:
     nonsense = shape(app="odd", **spec)
 
     plan = decide(made_from(snapshot(pods=pods(nonsense) + pods(shape()))))

@@ -14,7 +14,7 @@ from nodesmith.model.karpenter.nodespec import read_requirements, write_requirem
 
 WORDS = ("a", "b", "c")
 NUMBERS = tuple(str(number) for number in range(-2, 8))
-# Every value that can tell two of the requirements below apart, and one that none of them names.
+# Every value that distinguishes two of the requirements below, and one that none of them names.
 UNIVERSE = (*WORDS, *NUMBERS, "elsewhere", "100", "-100", "")
 BOUNDS = (Operator.GT, Operator.LT, Operator.GTE, Operator.LTE)
 MIN_VALUES = st.none() | st.integers(1, 5)
@@ -36,7 +36,7 @@ def bounds(key: str) -> st.SearchStrategy[Requirement]:
 
 
 def requirements_on(key: str) -> st.SearchStrategy[Requirement]:
-    """Plain ones and what intersections make of them: bounds with exclusions, crossed bounds, nothing at all."""
+    """Draw plain requirements and intersections: bounds with exclusions, crossed bounds, empty requirements."""
     plain = sets(key) | bounds(key)
     return plain | st.tuples(plain, plain).map(lambda pair: pair[0].intersection(pair[1]))
 
@@ -69,7 +69,7 @@ def test_intersection_associates(a: Requirement, b: Requirement, c: Requirement)
 
 
 @given(REQUIREMENT)
-def test_intersection_with_itself_changes_nothing_that_can_be_told(a: Requirement) -> None:
+def test_intersection_with_itself_changes_nothing_observable(a: Requirement) -> None:
     assert allowed(a.intersection(a)) == allowed(a)
     assert a.intersection(a).min_values == a.min_values
 
@@ -93,7 +93,7 @@ def test_exists_is_the_neutral_element(a: Requirement) -> None:
 
 
 @given(REQUIREMENT, REQUIREMENT)
-def test_the_greater_demand_for_flexibility_wins(a: Requirement, b: Requirement) -> None:
+def test_the_higher_min_values_wins(a: Requirement, b: Requirement) -> None:
     demands = [n for n in (a.min_values, b.min_values) if n is not None]
     assert a.intersection(b).min_values == max(demands, default=None)
 
@@ -113,8 +113,8 @@ def test_a_node_satisfies_a_union_of_present_labels_exactly_when_it_satisfies_bo
 
 
 @given(REQUIREMENTS, REQUIREMENTS)
-def test_a_conflict_is_found_exactly_where_an_intersection_is_empty(a: Requirements, b: Requirements) -> None:
-    """Keys that only `b` names are covered by the next test, so both are given the keys of either."""
+def test_a_conflict_is_found_exactly_if_an_intersection_is_empty(a: Requirements, b: Requirements) -> None:
+    """Keys that only `b` names are covered by the next test, so both sets define the keys of either."""
     keys = frozenset(a) | frozenset(b)
     clashing = {
         key
@@ -126,7 +126,7 @@ def test_a_conflict_is_found_exactly_where_an_intersection_is_empty(a: Requireme
 
 
 @given(REQUIREMENTS)
-def test_an_undefined_key_conflicts_unless_its_absence_is_fine(b: Requirements) -> None:
+def test_an_undefined_key_conflicts_unless_its_absence_is_tolerated(b: Requirements) -> None:
     demanding = {key for key in b if not b[key].tolerates_absence}
     conflict = NO_REQUIREMENTS.conflict(b, undefined=frozenset())
     assert (conflict.wanted.key if conflict else None) == min(demanding, default=None)
@@ -147,7 +147,7 @@ def test_a_node_is_refused_by_the_first_requirement_that_its_labels_break(
 
 
 @given(REQUIREMENTS)
-def test_what_is_written_is_read_back_the_same(needed: Requirements) -> None:
+def test_written_requirements_are_read_back_unchanged(needed: Requirements) -> None:
     assert read_requirements(write_requirements(needed)) == needed
 
 

@@ -1,4 +1,4 @@
-"""Shares of zones obey kube-scheduler, whatever the pods, zones and constraints; existing nodes never overflow."""
+"""Shares of zones obey kube-scheduler for any pods, zones and constraints; existing nodes never overflow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shared(
 def kube_scheduler_admits(
     there: dict[str, int], zone: str, skew: int, least: int, *, selects_itself: bool = True
 ) -> bool:
-    """Say it in the words of its documentation: the skew after placing, over all domains it can see."""
+    """Check as its documentation states: the skew after placing, over all domains it can see."""
     fewest = min(there.values(), default=0) if len(there) >= least else 0
     return there[zone] + selects_itself - fewest <= skew
 
@@ -62,7 +62,7 @@ def kube_scheduler_admits(
     skew=st.integers(1, 4),
     least=st.integers(1, 5),
 )
-def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
+def test_every_pod_is_admitted_in_turn_and_none_is_left_needlessly(
     count: int,
     found: dict[str, int],
     launchable: Sequence[str],
@@ -92,7 +92,7 @@ def test_every_pod_is_admitted_in_its_turn_and_none_is_held_back_needlessly(
 
 
 @given(count=st.integers(1, 20), found=counts, launchable=zones.filter(bool))
-def test_counts_that_only_give_an_order_hold_nobody_back_and_end_as_even_as_they_can(
+def test_counts_that_only_give_an_order_exclude_no_pod_and_end_as_even_as_possible(
     count: int, found: dict[str, int], launchable: list[str]
 ) -> None:
     shares = shared(count, None, found, launchable, dict.fromkeys(launchable))
@@ -104,7 +104,7 @@ def test_counts_that_only_give_an_order_hold_nobody_back_and_end_as_even_as_they
 
 @settings(max_examples=40)
 @given(seen=clusters())
-def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> None:
+def test_assigned_pods_fit_their_nodes_and_no_pod_is_lost(seen: Snapshot) -> None:
     pending = [pod for pod in seen.pods if not pod.node]
     there = existing_nodes(seen, ())
     before = {existing.name: existing.free for existing in there}
@@ -127,7 +127,7 @@ def test_assigned_pods_fit_their_rooms_and_nobody_is_lost(seen: Snapshot) -> Non
 
 @settings(max_examples=40)
 @given(seen=clusters(), of=shapes())
-def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Shape) -> None:
+def test_a_node_takes_as_many_pods_as_its_capacity_says_and_no_more(seen: Snapshot, of: Shape) -> None:
     there = existing_nodes(seen, ())
     available = AvailableCapacity(
         there, PodConflicts([of, *(s for r in there for s in (*r.hosted, *r.expected))])
@@ -141,7 +141,7 @@ def test_a_room_takes_as_many_as_it_says_and_then_no_more(seen: Snapshot, of: Sh
 
 
 @given(count=st.integers(1, 50))
-def test_pods_of_one_shape_are_one_demand_a_zone(count: int) -> None:
+def test_pods_of_one_shape_become_one_demand_per_zone(count: int) -> None:
     of, _ = spreading(1, 1)
 
     result = assign(pods(of, count), (), Zones(ZONES))

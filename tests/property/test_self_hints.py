@@ -1,4 +1,4 @@
-"""Hints to oneself: whatever happens, chains of them do not branch."""
+"""Chains of a function's hints to itself never branch."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tests import builders
 from tests.fakes.hints import FakeHints
 
 PROCESSES = 2
-"""Lambda runs two at the least."""
+"""Lambda runs at least two processes."""
 WAITS = (1, 2, 5, 10)
-preference_mode = st.lists(
+schedules = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, PROCESSES - 1), st.sampled_from(WAITS)), max_size=200
 )
 
 
-@given(preference_mode)
+@given(schedules)
 def test_no_more_hints_are_pending_than_there_are_waits_in_each_process(
-    preferred: list[tuple[int, int, int]],
+    scheduled: list[tuple[int, int, int]],
 ) -> None:
     now = builders.NOW
     hints = FakeHints(clock=lambda: now)
     processes = [SelfHints() for _ in range(PROCESSES)]
-    for passed, process, wait in preferred:
+    for passed, process, wait in scheduled:
         now += timedelta(seconds=passed)
         hints.receive(Concern.TERMINATION)
         processes[process].send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)
@@ -35,9 +35,7 @@ def test_no_more_hints_are_pending_than_there_are_waits_in_each_process(
 
 
 @given(st.integers(1, 100), st.sampled_from(WAITS), st.integers(1, 5))
-def test_a_look_that_wishes_the_same_again_has_one_hint_pending_however_often_it_is_woken(
-    looks: int, wait: int, copies: int
-) -> None:
+def test_repeated_runs_with_the_same_wait_have_one_hint_pending(looks: int, wait: int, copies: int) -> None:
     now = builders.NOW
     hints, mine = FakeHints(clock=lambda: now), SelfHints()
     for _ in range(looks):
@@ -48,11 +46,11 @@ def test_a_look_that_wishes_the_same_again_has_one_hint_pending_however_often_it
         assert len(hints.receive(Concern.TERMINATION)) == 1
 
 
-@given(preference_mode)
-def test_whoever_wishes_to_be_woken_is_woken_by_then(preferred: list[tuple[int, int, int]]) -> None:
+@given(schedules)
+def test_a_requested_hint_is_always_pending_in_time(scheduled: list[tuple[int, int, int]]) -> None:
     now = builders.NOW
     hints, mine = FakeHints(clock=lambda: now), SelfHints()
-    for passed, _, wait in preferred:
+    for passed, _, wait in scheduled:
         now += timedelta(seconds=passed)
         hints.receive(Concern.TERMINATION)
         mine.send(hints, Concern.TERMINATION, Hint("shop"), timedelta(seconds=wait), now)

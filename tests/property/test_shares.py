@@ -1,4 +1,4 @@
-"""Whatever waits, a decision keeps to its steps, serves namespaces evenly, and leaves no pod out for ever."""
+"""A decision stays within its steps, serves namespaces evenly, and never leaves a pod out forever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING = st.lists(LOT, min_size=1, max_size=30)
 
 
 def waiting_pods(batches: Sequence[tuple[str, int, int, int]]) -> list[Pod]:
-    """Return pods by namespace, priority, rules and replicas of each shape."""
+    """Return pods of batches with a namespace, priority, number of rules and number of replicas."""
     shapes: list[tuple[Shape, int]] = [
         (replace(BASES[namespace], priority=priority, affinities=(RULE,) * rules), replicas)
         for namespace, priority, rules, replicas in batches
@@ -45,10 +45,10 @@ def test_a_decision_takes_no_more_than_its_steps_and_one_shape(
 
 
 @given(WAITING)
-def test_a_namespace_waits_only_where_no_other_of_its_priority_has_more(
+def test_a_namespace_waits_only_if_no_other_of_its_priority_has_a_larger_share(
     batches: list[tuple[str, int, int, int]],
 ) -> None:
-    """Max-min fairness, for pods of one priority: who is left out has at most one shape less than anybody."""
+    """Max-min fairness for pods of one priority: a waiting namespace has at most one shape less than any other."""
     pods = waiting_pods([(namespace, 0, rules, replicas) for namespace, _, rules, replicas in batches])
     shares = shared_out(pods)
     spent: Counter[str] = Counter()
@@ -60,16 +60,16 @@ def test_a_namespace_waits_only_where_no_other_of_its_priority_has_more(
 
 
 @given(WAITING)
-def test_every_pod_is_decided_about_within_as_many_decisions_as_there_are_shapes(
+def test_every_pod_is_considered_within_as_many_decisions_as_there_are_shapes(
     batches: list[tuple[str, int, int, int]],
 ) -> None:
-    """None of them gets a node, which is the worst that can happen to those behind them."""
+    """No pod gets a node, which is the worst case for the pods behind them."""
     pods, seen = waiting_pods(batches), set[str]()
     tried: tuple[str, ...] = ()
     for _ in batches:
         shares = shared_out(pods, tried)
         assert shared_out(pods[::-1], tried).chosen == list(shares.chosen)[::-1], (
-            "whatever order they come in"
+            "the order of pods must not matter"
         )
         chosen = {pod.key for pod in shares.chosen}
         assert chosen

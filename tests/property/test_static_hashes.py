@@ -66,9 +66,7 @@ def test_requirements_limits_weight_and_disruption_of_a_nodepool_do_not_matter(
 
 
 @given(manifest=CLASSES, terms=st.sampled_from([[{"tags": {"a": "b"}}], [{"id": "sg-1"}]]))
-def test_what_selectors_say_does_not_matter_for_a_nodeclass(
-    manifest: Manifest, terms: list[Manifest]
-) -> None:
+def test_selectors_of_a_nodeclass_do_not_matter(manifest: Manifest, terms: list[Manifest]) -> None:
     changed = with_spec(
         manifest,
         securityGroupSelectorTerms=terms,
@@ -80,7 +78,7 @@ def test_what_selectors_say_does_not_matter_for_a_nodeclass(
 
 
 @given(manifest=CLASSES)
-def test_the_family_of_the_image_matters_and_not_how_it_is_said(manifest: Manifest) -> None:
+def test_the_image_family_matters_but_not_whether_an_alias_sets_it(manifest: Manifest) -> None:
     said, alias = (
         with_spec(manifest, amiSelectorTerms=[{"id": "ami-1"}], amiFamily="AL2023"),
         with_spec(manifest, amiSelectorTerms=[{"alias": "al2023@v20260101"}]),
@@ -97,7 +95,9 @@ def test_labels_and_annotations_of_nodes_matter(manifest: Manifest, key: str) ->
 
 
 @given(manifest=CLASSES)
-def test_an_empty_list_is_not_an_absent_one_and_two_equal_items_are_as_none(manifest: Manifest) -> None:
+def test_an_empty_list_differs_from_an_absent_one_and_equals_one_with_two_equal_items(
+    manifest: Manifest,
+) -> None:
     device = {"deviceName": "/dev/xvdz", "ebs": {"volumeSize": "1Gi"}}
     absent = with_spec(manifest)
     absent["spec"].pop("blockDeviceMappings", None)

@@ -1,4 +1,4 @@
-"""Whatever marks and records say, nobody waits for long."""
+"""With any marks and records, no concern waits for long."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_concern_that_is_due_or_fails_is_woken_in_its_interval(
 
 
 @given(CLUSTERS, STARTS, st.booleans(), st.data())
-def test_while_a_cluster_changes_each_concern_but_observation_is_woken_in_its_interval(
+def test_while_a_cluster_changes_each_concern_except_observation_is_woken_in_its_interval(
     cluster: str, start: datetime, in_ledger: bool, data: st.DataObject
 ) -> None:
     times = [start + minute * MINUTE for minute in range(SPAN)]
@@ -78,7 +78,7 @@ def test_while_a_cluster_changes_each_concern_but_observation_is_woken_in_its_in
 
 
 @given(CLUSTERS, STARTS, st.data())
-def test_while_the_forwarder_is_away_everybody_is_woken_in_their_interval(
+def test_while_the_forwarder_is_down_every_concern_is_woken_in_its_interval(
     cluster: str, start: datetime, data: st.DataObject
 ) -> None:
     last = data.draw(st.none() | st.just(Heartbeat(start - STALE, start - STALE)))
@@ -90,7 +90,7 @@ def test_while_the_forwarder_is_away_everybody_is_woken_in_their_interval(
 
 
 def _longest_gap(woken: Sequence[Sequence[Concern]], concern: Concern) -> int:
-    """Return the minutes that a concern waits at the most, from the beginning and until the end too."""
+    """Return the longest wait of a concern in minutes, including the start and the end."""
     found = [minute for minute, concerns in enumerate(woken) if concern in concerns]
     edges = [-1, *found, len(woken)]
     return max(after - before for before, after in pairwise(edges))

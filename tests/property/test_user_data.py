@@ -1,4 +1,4 @@
-"""Whatever a claim carries, the node reads back what was meant."""
+"""A node reads the intended settings from user data, whatever a claim contains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCRIPTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_siz
 
 
 @given(labels=LABELS, taints=st.lists(TAINTS, max_size=4), startup=st.lists(TAINTS, max_size=4))
-def test_labels_and_taints_are_read_back_as_they_were_meant(
+def test_labels_and_taints_are_read_back_as_intended(
     labels: dict[str, str], taints: list[Taint], startup: list[Taint]
 ) -> None:
     claim = replace(CLAIM, labels=labels, taints=tuple(taints), startup_taints=tuple(startup))
@@ -42,13 +42,13 @@ def test_labels_and_taints_are_read_back_as_they_were_meant(
 
 
 @given(script=SCRIPTS)
-def test_a_script_of_the_users_never_hides_what_the_node_needs(script: str) -> None:
+def test_a_users_script_never_hides_the_nodes_settings(script: str) -> None:
     started = parse_user_data(user_data(CLAIM, "spot", 29, replace(NODECLASS, user_data=script), CLUSTER))
     assert (started.cluster, started.kubelet["maxPods"]) == ("express", 29)
 
 
 @given(offered=st.permutations(OPTIONS))
-def test_a_plan_does_not_depend_on_the_order_of_what_is_offered(
+def test_a_launch_plan_does_not_depend_on_the_order_of_offerings(
     offered: list[tuple[InstanceType, Offering]],
 ) -> None:
     usual = launch_plan(CLAIM, OPTIONS, NODECLASS, status(), CLUSTER)

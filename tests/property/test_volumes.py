@@ -1,4 +1,4 @@
-"""kube-scheduler's part, played apart from our code, takes just the nodes that our reading of volumes takes."""
+"""A stand-in for kube-scheduler, independent of nodesmith, accepts the same nodes as nodesmith's reading of volumes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ volumes = st.one_of(
 
 
 def objects(kinds: list[tuple[str, Any]]) -> tuple[list[Manifest], list[Manifest]]:
-    """Return the claims v0, v1 … of these kinds, and the volumes they are bound to."""
+    """Return the claims v0, v1 … of these kinds, and the volumes that they are bound to."""
     claims, there = [], []
     for number, (kind, about) in enumerate(kinds):
         if kind == "bound":
@@ -63,7 +63,7 @@ def objects(kinds: list[tuple[str, Any]]) -> tuple[list[Manifest], list[Manifest
 
 @given(kinds=st.lists(volumes, min_size=1, max_size=3), selected=st.sampled_from([*ZONES, ""]))
 @settings(max_examples=200)
-def test_a_node_takes_a_pod_if_and_only_if_the_scheduler_does(
+def test_nodesmith_and_the_scheduler_accept_a_pod_on_the_same_nodes(
     kinds: list[tuple[str, Any]], selected: str
 ) -> None:
     claims, there = objects(kinds)
@@ -106,7 +106,7 @@ texts = st.lists(st.lists(expressions, min_size=1, max_size=2), min_size=1, max_
 
 
 @given(some=texts, others=texts)
-def test_terms_join_and_meet_as_sets_of_nodes_do(some: list[Any], others: list[Any]) -> None:
+def test_terms_combine_like_sets_of_nodes(some: list[Any], others: list[Any]) -> None:
     def text(terms: list[Any]) -> str:
         mirror = Mirror(VOLUMES)
         required = {"required": {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}}

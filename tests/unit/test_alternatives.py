@@ -1,4 +1,4 @@
-"""Deciding several times: what is bought for, and what is not bought for again."""
+"""Repeated decisions: which assignments are bought for, and which are not bought for again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEB = shape()
 
 
 def bought_for(count: int, *, zones: int) -> list[tuple[str, bool]]:
-    """Decide for pods that may go to any of some zones; give the zones bought for, and whether quickly."""
+    """Decide for pods that may go to any of some zones; return the zones bought for, and whether quickly."""
     found: list[tuple[str, bool]] = []
 
     def assign(choices: Choices, _: UnavailableDomains) -> Assignment:
@@ -31,17 +31,17 @@ def bought_for(count: int, *, zones: int) -> list[tuple[str, bool]]:
     return found
 
 
-def test_an_assignment_that_comes_up_again_is_not_bought_for_again() -> None:
+def test_a_repeated_assignment_is_not_bought_for_again() -> None:
     assert bought_for(10, zones=1) == [(ZONES[0], False)]
 
 
-def test_another_one_is_bought_for() -> None:
+def test_a_new_assignment_is_bought_for() -> None:
     assert bought_for(10, zones=2) == [(ZONES[0], False), (ZONES[1], False)]
 
 
-def test_of_more_pods_others_are_bought_for_quickly_and_held_against_the_first_bought_so() -> None:
+def test_with_more_pods_alternatives_are_bought_quickly_and_compared_with_a_quick_first_purchase() -> None:
     assert bought_for(20, zones=2) == [(ZONES[0], False), (ZONES[0], True), (ZONES[1], True)]
 
 
-def test_of_more_pods_nothing_is_bought_quickly_where_there_is_nothing_to_hold_it_against() -> None:
+def test_with_more_pods_nothing_is_bought_quickly_if_there_is_nothing_to_compare() -> None:
     assert bought_for(20, zones=1) == [(ZONES[0], False)]

@@ -1,4 +1,4 @@
-"""How long nothing is bought for pods that did not come to run on the nodes that were bought for them."""
+"""How long nothing is bought for pods that did not run on the nodes that were bought for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEB = shape()
 (WAITING,) = pods(WEB)
 WORKLOAD = Workloads().of(WAITING)
 FULL = shape("4", app="filler")
-"""whose pod leaves no room on a node"""
+"""A DaemonSet whose pod leaves no room on a node."""
 
 
 def bought(
@@ -35,7 +35,7 @@ def bought(
     ready: timedelta | None = 40 * MINUTE / 60,
     **fields: Any,
 ) -> NodeClaim:
-    """Return a claim of so long ago whose node was initialized so long after; None where it is still on its way."""
+    """Return a claim of the given age whose node was initialized some time later; None if it is still starting."""
     at = NOW - ago
     phase = Phase.LAUNCHED if ready is None else Phase.INITIALIZED
     known: dict[str, Any] = {
@@ -48,7 +48,7 @@ def bought(
 
 
 def ended(made: NodeClaim, cause: str = "Empty") -> NodeClaim:
-    """Return a claim whose end has begun a moment ago."""
+    """Return a claim whose termination has begun a moment ago."""
     at = NOW - timedelta(seconds=5)
     return replace(made, phase=Phase.TERMINATING, terminating_at=at, cause=cause)
 
@@ -65,7 +65,7 @@ def seen(claims: Sequence[NodeClaim], *on: Pod) -> Any:
 def history(
     *claims: NodeClaim, on: Sequence[Pod] = (), since: timedelta = 10 * MINUTE, **known: Any
 ) -> AttemptHistory:
-    """Return how the workload fares whose pod has waited for so long."""
+    """Return the attempt history of the workload whose pod has waited for the given time."""
     pod = replace(WAITING, created_at=NOW - since)
     expecting = known.pop("expecting", ())
     held = ledger(claims=claims, **known)
@@ -84,11 +84,11 @@ def test_the_waits_double_from_two_minutes_to_an_hour() -> None:
     assert wait_after(10**6) == LONGEST_WAIT
 
 
-def test_nothing_is_known_of_pods_for_which_nothing_was_bought() -> None:
+def test_pods_without_an_earlier_purchase_have_no_history() -> None:
     assert history(bought(MINUTE, attempts=FrozenMap({"another-one": 9}))) == AttemptHistory()
 
 
-def test_a_node_that_nobody_came_to_though_pods_waited_is_a_failed_attempt() -> None:
+def test_a_node_without_pods_is_a_failed_attempt_if_pods_waited() -> None:
     made = history(bought(5 * MINUTE))
     assert (made.failed, made.waits(NOW)) == (1, False)
 
@@ -99,50 +99,50 @@ def test_after_the_second_nothing_is_bought_until_its_back_off_is_over() -> None
     assert (old.failed, old.waits(NOW), old.is_on_trial) == (2, False, True)
 
 
-def test_the_longest_back_off_of_several_holds() -> None:
+def test_the_longest_of_several_back_offs_counts() -> None:
     assert history(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 3 * MINUTE
 
 
 @pytest.mark.parametrize("ready", [None, MINUTE / 2])
-def test_a_node_that_pods_may_yet_come_to_is_no_failed_attempt(ready: timedelta | None) -> None:
+def test_a_node_that_may_still_get_pods_is_not_a_failed_attempt(ready: timedelta | None) -> None:
     made = bought(MINUTE, ready=ready)
     assert history(made, expecting=[(made.name, hosted(made, node=""))]).failed == 0
 
 
-def test_a_pod_that_is_on_the_node_for_less_than_a_minute_decides_nothing() -> None:
+def test_a_pod_that_has_been_on_the_node_for_less_than_a_minute_decides_nothing() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
     found = history(failed, made, on=[hosted(made)])
     assert (found.failed, found.trial, found.waits(NOW)) == (2, made.name, True)
 
 
-def test_a_pod_that_has_stayed_for_a_minute_makes_up_for_all_attempts_before() -> None:
+def test_a_pod_that_has_stayed_for_a_minute_clears_all_earlier_attempts() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(3 * MINUTE, 3)
     assert history(failed, made, on=[hosted(made)]) == AttemptHistory()
 
 
-def test_a_pod_that_is_leaving_or_of_somebody_else_has_not_stayed() -> None:
+def test_a_pod_that_is_terminating_or_of_another_workload_has_not_stayed() -> None:
     made = bought(4 * MINUTE, 3)
     other = replace(pods(shape(app="other"))[0], node=f"node-{made.name}")
     assert history(made, on=[hosted(made, deleting=True), other]).failed == 3
 
 
-def test_a_pod_of_the_same_controller_has_stayed_though_it_asks_for_something_else() -> None:
+def test_a_pod_of_the_same_controller_with_other_constraints_has_stayed() -> None:
     made = bought(4 * MINUTE, 3)
     resized = replace(hosted(made), shape=shape("2"))
     assert history(made, on=[resized]) == AttemptHistory()
 
 
-def test_attempts_after_the_last_one_that_went_well_count_again() -> None:
+def test_attempts_after_the_last_successful_one_count_again() -> None:
     good, bad = bought(9 * MINUTE, 4, name="default-a"), bought(5 * MINUTE, 1)
     assert history(good, bad, on=[hosted(good)]).failed == 1
 
 
-def test_an_attempt_of_the_same_decision_as_one_that_went_well_does_not_count() -> None:
+def test_an_attempt_of_the_same_decision_as_a_successful_one_does_not_count() -> None:
     good, bad = bought(5 * MINUTE, 2, name="default-a"), bought(5 * MINUTE, 2)
     assert history(good, bad, on=[hosted(good)]).failed == 0
 
 
-def test_pods_that_were_made_long_after_the_node_need_it_for_something_else() -> None:
+def test_pods_that_were_created_long_after_the_node_do_not_make_it_a_failure() -> None:
     made = bought(10 * MINUTE)
     assert history(made, since=8 * MINUTE).failed == 0
     assert history(made, since=8 * MINUTE + timedelta(seconds=30)).failed == 1
@@ -155,7 +155,7 @@ def test_pods_that_replace_others_during_a_back_off_go_on_waiting() -> None:
 
 
 @pytest.mark.parametrize("cause", ["Empty", "Deleted", "Underutilized", "InstanceTerminated"])
-def test_a_node_that_was_ended_before_anybody_came_is_a_failed_attempt(cause: str) -> None:
+def test_a_node_that_was_terminated_before_any_pod_came_is_a_failed_attempt(cause: str) -> None:
     made = ended(bought(2 * MINUTE), cause)
     gone = departure_of(made)
     assert gone is not None
@@ -165,18 +165,18 @@ def test_a_node_that_was_ended_before_anybody_came_is_a_failed_attempt(cause: st
 
 
 @pytest.mark.parametrize("cause", sorted(set(Fate) - {Fate.TERMINATED, Fate.STOPPED}))
-def test_what_ec2_has_taken_counts_for_nothing(cause: str) -> None:
+def test_instances_that_ec2_took_back_do_not_count(cause: str) -> None:
     made = ended(bought(2 * MINUTE), cause)
     gone = departure_of(made)
     assert gone is not None
     assert history(made) == history(departures=(gone,)) == AttemptHistory()
 
 
-def test_what_never_became_a_node_counts_for_nothing() -> None:
+def test_claims_that_never_became_nodes_do_not_count() -> None:
     assert history(replace(bought(MINUTE, ready=None), phase=Phase.GIVEN_UP)) == AttemptHistory()
 
 
-def test_what_was_bought_hours_ago_counts_for_nothing() -> None:
+def test_purchases_of_hours_ago_do_not_count() -> None:
     assert history(bought(timedelta(hours=3, seconds=1), 9), since=timedelta(days=1)) == AttemptHistory()
 
 
@@ -188,7 +188,7 @@ def test_a_departure_is_kept_for_longer_than_the_longest_back_off_after_a_repeat
     assert second.kept_until - second.at > LONGEST_WAIT + MINUTE
 
 
-def test_a_repeated_attempt_is_told_when_pods_have_stayed_and_once() -> None:
+def test_a_repeated_attempt_is_marked_once_when_pods_have_stayed() -> None:
     made = bought(3 * MINUTE, 2)
     held, there = ledger(claims=(made,)), seen([made], hosted(made))
     assert stayed(held, there, NOW, Workloads()) == {made.name: (WORKLOAD,)}
@@ -200,11 +200,11 @@ def test_a_repeated_attempt_is_told_when_pods_have_stayed_and_once() -> None:
     "made",
     [bought(3 * MINUTE, 1), bought(MINUTE, 2), bought(MINUTE, 2, ready=None), ended(bought(3 * MINUTE, 2))],
 )
-def test_other_claims_are_told_nothing(made: NodeClaim) -> None:
+def test_other_claims_are_not_marked(made: NodeClaim) -> None:
     assert stayed(ledger(claims=(made,)), seen([made], hosted(made)), NOW, Workloads()) == {}
 
 
-def test_whose_pods_have_stayed_and_left_is_not_held_back() -> None:
+def test_a_workload_whose_pods_have_stayed_and_left_does_not_wait() -> None:
     made = replace(bought(20 * MINUTE, 6), served=(WORKLOAD,))
     gone = departure_of(ended(made))
     assert gone is not None
@@ -229,7 +229,7 @@ def test_the_second_follows_at_once() -> None:
     assert again.claim.attempts == {WORKLOAD: 2}
 
 
-def test_a_third_waits_and_says_so() -> None:
+def test_the_third_waits_and_shows_the_reason() -> None:
     plan = decided([bought(MINUTE, 2)], pods(WEB, 3))
     assert not plan.nodes
     (group,) = plan.unplaced
@@ -251,7 +251,7 @@ def test_after_the_back_off_one_node_is_bought_for_the_oldest_pod() -> None:
     assert group.reason.endswith("; it is tried with one pod first")
 
 
-def test_while_that_node_is_on_its_way_the_others_wait_for_what_comes_of_it() -> None:
+def test_until_the_outcome_for_that_node_is_known_the_other_pods_wait() -> None:
     waiting = pods(WEB, 3)
     trial = bought(MINUTE, 3, ready=None, nominated=(waiting[0].key,))
     plan = decided([trial], waiting)
@@ -266,13 +266,13 @@ def test_pods_of_other_workloads_are_bought_for_meanwhile() -> None:
     assert [node.claim.nominated for node in plan.nodes] == [(other.key,)]
 
 
-def test_pods_that_ask_for_something_else_are_bought_for_at_once() -> None:
+def test_pods_with_other_constraints_are_bought_for_at_once() -> None:
     (changed,) = pods(shape("2"))
     (found,) = decided([bought(MINUTE, 5)], [changed]).nodes
     assert list(found.claim.attempts.values()) == [1]
 
 
-def test_a_pod_whose_node_is_going_is_bought_for_in_any_case_and_is_no_attempt() -> None:
+def test_a_pod_whose_node_is_ending_is_bought_for_in_any_case_and_is_not_an_attempt() -> None:
     running = replace(WAITING, key="default/web-9999", node="node-old", unschedulable=False)
     old = node("node-old", labels=READY, deleting=True)
     there = snapshot(pods=[running], nodes=(old,))
@@ -288,12 +288,12 @@ def test_a_second_wave_is_the_first_attempt_too_while_the_first_is_on_its_way() 
     assert found.claim.attempts == {WORKLOAD: 1}
 
 
-def test_a_back_off_tells_when_it_ends() -> None:
+def test_a_back_off_reports_when_it_ends() -> None:
     assert decided([bought(MINUTE, 2)], [WAITING]).due == NOW + MINUTE
     assert decided([bought(MINUTE, 1)], [WAITING]).due is None
 
 
-def test_a_trial_on_whose_node_a_pod_is_tells_when_that_will_have_stayed() -> None:
+def test_a_trial_with_a_pod_on_its_node_reports_when_the_pod_will_have_stayed() -> None:
     failed, made = bought(5 * MINUTE, 2, name="default-a"), bought(MINUTE, 3)
     assert history(failed, made, on=[hosted(made)]).due == NOW - MINUTE + 40 * MINUTE / 60 + MINUTE
     on_its_way = bought(MINUTE / 2, 3, ready=None)

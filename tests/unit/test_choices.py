@@ -1,4 +1,4 @@
-"""Choices: made the usual way unless a script says otherwise, and all of them told."""
+"""Choices take the usual option unless a script says otherwise, and all of them are recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nodesmith.decisions.scheduling.choices import Choices
 NAMES = [f"thing-{n}" for n in range(4)]
 
 
-def test_without_a_script_things_stay_in_their_order_and_all_are_had() -> None:
+def test_without_a_script_things_stay_in_order_and_all_are_taken() -> None:
     choices = Choices()
 
     assert choices.first(("domain", "web"), NAMES) == NAMES
@@ -23,25 +23,25 @@ def test_a_script_puts_one_thing_first_and_leaves_the_others_in_order() -> None:
     ]
 
 
-def test_a_script_touches_no_other_choice() -> None:
+def test_a_script_does_not_affect_other_choices() -> None:
     assert Choices({("domain", "web"): 2}).first(("domain", "db"), NAMES) == NAMES
 
 
-def test_of_several_pods_a_room_may_get_all_none_all_but_one_or_one() -> None:
+def test_a_node_may_get_all_pods_none_all_but_one_or_one() -> None:
     name = "room", "web", "node-1"
 
     assert [Choices({name: option}).some(name, 5) for option in range(4)] == [5, 0, 4, 1]
     assert [Choices({name: option}).some(name, 2) for option in range(3)] == [2, 0, 1]
 
 
-def test_an_option_that_is_no_longer_there_is_not_taken() -> None:
+def test_an_option_that_no_longer_exists_is_not_taken() -> None:
     name = "room", "web", "node-1"
 
     assert Choices({name: 3}).some(name, 1) == 1
     assert Choices({("domain", "web"): 3}).first(("domain", "web"), NAMES[:2]) == NAMES[:2]
 
 
-def test_what_leaves_no_choice_is_not_told_as_one() -> None:
+def test_a_single_option_is_not_recorded_as_a_choice() -> None:
     choices = Choices()
 
     choices.first(("domain", "web"), NAMES[:1])

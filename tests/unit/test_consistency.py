@@ -1,4 +1,4 @@
-"""Nodes that are less than what was bought, and troubles that are told as Events."""
+"""Nodes with fewer resources than what was bought, and problems that are published as Events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def condition(claim: NodeClaim) -> tuple[str, str] | None:
     return found.get("ConsistentStateFound")
 
 
-def test_a_node_that_shows_nine_tenths_of_what_was_asked_for_is_consistent() -> None:
+def test_a_node_that_shows_nine_tenths_of_what_was_requested_is_consistent() -> None:
     enough = replace(NODE, capacity=parse_resources({"cpu": "3600m", "memory": "15Gi", "pods": "58"}))
     initialized = step(REGISTERED, enough)
     assert isinstance(initialized, Initialize)
@@ -48,30 +48,30 @@ def test_a_node_that_shows_nine_tenths_of_what_was_asked_for_is_consistent() -> 
     assert condition(initialized.claim) == ("True", "ConsistentStateFound")
 
 
-def test_memory_that_a_node_lacks_counts_for_the_limits_though_nobody_requested_any() -> None:
+def test_memory_that_a_node_lacks_counts_for_the_limits_even_if_none_was_requested() -> None:
     small = replace(NODE, capacity=parse_resources({"cpu": "4", "memory": "1Gi", "pods": "58"}))
     initialized = step(REGISTERED, small)
     assert isinstance(initialized, Initialize)
     assert initialized.claim.capacity.memory_bytes == REGISTERED.capacity.memory_bytes
 
 
-def test_one_that_shows_less_is_initialized_and_says_so() -> None:
+def test_a_node_that_shows_less_is_initialized_and_marked_inconsistent() -> None:
     initialized = step(REGISTERED, SMALLER)
     assert isinstance(initialized, Initialize)
     assert initialized.claim.inconsistency == LACKS
     assert condition(initialized.claim) == ("False", "ConsistencyCheckFailed")
     assert step(initialized.claim, SMALLER) is None, "once is enough"
-    assert initialized.claim.capacity.cpu_milli == 4000, "what was expected is not forgotten"
+    assert initialized.claim.capacity.cpu_milli == 4000, "the expected amount is kept"
 
 
-def test_one_that_comes_to_lack_something_later_says_so_then() -> None:
+def test_a_node_that_lacks_something_later_is_marked_inconsistent_then() -> None:
     lacking = step(DONE, SMALLER)
     assert isinstance(lacking, Wait)
     assert lacking.claim.inconsistency == LACKS
     assert trouble(DONE, lacking, SMALLER) == ("FailedConsistencyCheck", LACKS)
 
 
-def test_one_that_has_it_again_is_consistent_again() -> None:
+def test_a_node_that_has_everything_again_is_consistent_again() -> None:
     again = step(replace(DONE, inconsistency=LACKS), NODE)
     assert isinstance(again, Wait)
     assert again.claim.inconsistency == ""
@@ -80,7 +80,7 @@ def test_one_that_has_it_again_is_consistent_again() -> None:
     assert step(again.claim, NODE) is None
 
 
-def test_what_was_not_asked_for_may_be_missing() -> None:
+def test_resources_that_were_not_requested_may_be_missing() -> None:
     assert step(replace(DONE, requests=parse_resources({"memory": "1Gi"})), SMALLER) is None
 
 
@@ -91,20 +91,20 @@ def test_a_claim_without_the_label_of_its_nodeclass_gets_it() -> None:
     assert next_steps([DONE], seen, {}, [], NOW) == [Show(DONE)]
 
 
-def test_a_node_that_came_without_the_taint_is_warned_of() -> None:
+def test_a_node_that_joined_without_the_taint_causes_a_warning() -> None:
     launched = replace(REGISTERED, phase=Phase.LAUNCHED, node_name="")
     register = Register(REGISTERED)
     new = replace(NODE, labels={})
     assert trouble(launched, register, new) == (
         "UnregisteredTaintMissing",
-        "Node node-1 came without the taint karpenter.sh/unregistered:NoExecute",
+        "Node node-1 joined without the taint karpenter.sh/unregistered:NoExecute",
     )
     assert trouble(launched, register, replace(new, taints=(UNREGISTERED,))) is None
     opened = replace(NODE, labels={"karpenter.sh/registered": "true"})
-    assert trouble(launched, register, opened) is None, "it was ourselves, a moment ago"
+    assert trouble(launched, register, opened) is None, "nodesmith removed it a moment ago"
 
 
-def test_what_ends_a_claim_is_told_once_with_karpenters_reason() -> None:
+def test_the_end_of_a_claim_is_published_once_with_karpenters_reason() -> None:
     late = replace(REGISTERED, phase=Phase.LAUNCHED).given_up("RegistrationTimeout", "too late", NOW)
     assert trouble(REGISTERED, GiveUp(late), None) == ("RegistrationTimeout", "too late")
     assert trouble(late, Forget(late), None) is None
@@ -112,7 +112,7 @@ def test_what_ends_a_claim_is_told_once_with_karpenters_reason() -> None:
     assert trouble(empty, Forget(empty), None) == ("InsufficientCapacityError", "none")
 
 
-def test_two_nodes_of_one_instance_are_warned_of_and_a_usual_start_is_not() -> None:
+def test_two_nodes_of_one_instance_cause_a_warning_and_a_normal_start_does_not() -> None:
     two = replace(REGISTERED, reason="MultipleNodesFound", message="Nodes a, b")
     assert trouble(REGISTERED, Wait(two), None) == ("MultipleNodesFound", "Nodes a, b")
     assert trouble(two, Wait(replace(two, message="Nodes a, c")), None) is None

@@ -1,4 +1,4 @@
-"""NodeClaims show `Consolidatable` when their pods have been quiet for the NodePool's consolidateAfter."""
+"""NodeClaims show `Consolidatable` once they have had no pod events for the NodePool's consolidateAfter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def found(
     return consolidatable([ours], seen(ours, pod_event=pod_event, status=status), pools(after), NOW)
 
 
-def test_a_node_without_pod_events_is_consolidatable_from_its_initialization_on() -> None:
+def test_a_node_without_pod_events_is_consolidatable_from_its_initialization() -> None:
     (condition,) = found().due.values()
     assert (condition.type, condition.status) == ("Consolidatable", "True")
     assert condition.since == READY + timedelta(seconds=30)
@@ -69,17 +69,17 @@ def test_a_node_is_consolidatable_to_the_second_after_its_last_pod_event() -> No
     assert [condition.status for condition in found(in_time).due.values()] == ["True"]
 
 
-def test_what_is_shown_already_is_not_written_again() -> None:
+def test_a_condition_that_is_shown_already_is_not_written_again() -> None:
     assert found(status="True").due == {}
     assert found(NOW).due == {}
 
 
-def test_a_pod_event_takes_it_back() -> None:
+def test_a_pod_event_removes_the_condition() -> None:
     (condition,) = found(NOW, status="True").due.values()
     assert (condition.status, condition.since) == ("False", NOW)
 
 
-def test_what_holds_no_longer_is_taken_off_the_object() -> None:
+def test_a_condition_that_no_longer_holds_is_removed_from_the_object() -> None:
     for status in ("True", "False", "Unknown"):
         ours = ready()
         cluster = FakeCluster(nodeclaims={ours.name: shown(ours.name, status)})
@@ -87,7 +87,7 @@ def test_what_holds_no_longer_is_taken_off_the_object() -> None:
         assert cluster.nodeclaims[ours.name]["status"]["conditions"] == []
 
 
-def test_never_means_never() -> None:
+def test_a_node_is_never_consolidatable_with_consolidate_after_never() -> None:
     assert found(after="Never") == Consolidatable({}, None)
     (condition,) = found(after="Never", status="True").due.values()
     assert condition.status == "False"
@@ -100,24 +100,24 @@ def test_nodes_of_a_static_nodepool_are_never_consolidatable() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.REGISTERED, Phase.TERMINATING])
-def test_only_initialized_nodes_that_stay_are_looked_at(phase: Phase) -> None:
+def test_only_initialized_nodes_that_stay_are_evaluated(phase: Phase) -> None:
     assert found(phase=phase) == Consolidatable({}, None)
 
 
-def test_without_a_readable_nodepool_everything_stays_as_it_is() -> None:
+def test_without_a_valid_nodepool_everything_stays_as_it_is() -> None:
     ours = ready()
     assert consolidatable([ours], seen(ours, status="True"), {}, NOW) == Consolidatable({}, None)
 
 
 @pytest.mark.parametrize("conditions", ["nonsense", [7], None])
-def test_nonsense_in_a_status_is_no_condition(conditions: object) -> None:
+def test_an_invalid_status_counts_as_no_condition(conditions: object) -> None:
     ours = ready()
     odd = {"metadata": {"name": ours.name}, "status": {"conditions": conditions}}
     one = snapshot(nodes=(node(provider_id=ours.provider_id),), nodeclaims=(odd,))
     assert list(consolidatable([ours], one, pools(), NOW).due) == [ours.name]
 
 
-def test_a_run_writes_some_and_the_oldest_changes_first() -> None:
+def test_a_run_writes_a_limited_number_and_the_oldest_changes_first() -> None:
     claims = [
         replace(ready(f"c{number:03d}"), initialized_at=READY - timedelta(seconds=number))
         for number in range(MOST_AT_ONCE + 20)
@@ -141,7 +141,7 @@ def written(
         )
 
 
-def test_however_often_it_looks_a_minute_has_so_many_writes_and_then_come_the_others() -> None:
+def test_the_writes_in_a_minute_are_limited_however_often_lifecycle_looks() -> None:
     claims = [ready(f"c{number:03d}") for number in range(MOST_A_MINUTE + 7)]
     cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
     pace, waits = Pace(), []
@@ -160,7 +160,7 @@ def test_however_often_it_looks_a_minute_has_so_many_writes_and_then_come_the_ot
     assert still_shown() == 0
 
 
-def test_the_object_shows_it() -> None:
+def test_the_object_shows_the_condition() -> None:
     ours = ready()
     cluster = FakeCluster(nodeclaims={ours.name: shown(ours.name)})
     assert written(cluster, [ours], seen(ours)) is None
@@ -169,18 +169,18 @@ def test_the_object_shows_it() -> None:
 
 
 @pytest.mark.parametrize(("quiet", "wait"), [(29, SOONEST), (10, timedelta(seconds=20))])
-def test_it_is_looked_at_again_when_the_next_one_is_due(quiet: int, wait: timedelta) -> None:
+def test_the_next_run_is_when_the_next_condition_is_due(quiet: int, wait: timedelta) -> None:
     ours = ready()
     event = NOW - timedelta(seconds=quiet)
     assert written(FakeCluster(), [ours], seen(ours, pod_event=event)) == wait
 
 
-def test_what_the_next_tick_finds_needs_no_look_of_its_own() -> None:
+def test_a_change_that_the_next_tick_finds_needs_no_extra_look() -> None:
     ours = ready()
     assert written(FakeCluster(), [ours], seen(ours, pod_event=NOW), after="1m") is None
 
 
-def test_one_that_cannot_be_written_does_not_keep_the_others() -> None:
+def test_a_claim_that_cannot_be_written_does_not_delay_others() -> None:
     claims = [ready("a"), ready("b")]
     cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
 

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 DIFFERENCES, PAGE = (ROOT / "docs/differences.md").read_text().split("## Options and feature gates")
 ROWS = [line for line in DIFFERENCES.splitlines() if line.startswith("| ") and not line.startswith("| |")]
 MOST = 28
-"""Whoever adds one makes another unnecessary."""
+"""A new one has to make another unnecessary."""
 OPTIONS = """
 AMI_REFRESH_INTERVAL AWS_FEATURE_GATES BATCH_IDLE_DURATION BATCH_MAX_DURATION CLUSTER_CA_BUNDLE CLUSTER_ENDPOINT
 CLUSTER_NAME CPU_REQUESTS DISABLE_CLUSTER_STATE_OBSERVABILITY DISABLE_CONTROLLER_WARMUP DISABLE_DRY_RUN

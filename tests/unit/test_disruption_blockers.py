@@ -1,4 +1,4 @@
-"""Why nodes stay: one rule each, and the object that it stands on."""
+"""Why nodes stay: one rule each, and the object that the rule belongs to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def guard(name: str = "guard", *, allowed: int = 0, app: str = "web", **fields: 
 
 
 def blocked(one: Worker, of: Shape = SMALL, count: int = 1, **about: Any) -> tuple[str, str]:
-    """Return rule and object of what keeps a node with such pods; empty where it may go."""
+    """Return rule and object of the blocker of a node with such pods; empty strings if it may be disrupted."""
     fields = about.pop("pod", {})
     found = propose(fleet([one], running(of, {one.node.name: count}, **fields), **about))
     blocker = found.blocked.get(one.claim.name)
@@ -63,9 +63,7 @@ def test_a_node_with_a_small_pod_on_it_may_be_replaced() -> None:
         ({"budgets": [{"nodes": "100%"}, {"nodes": "0", "reasons": ["Underutilized"]}]}, "Budget"),
     ],
 )
-def test_a_nodepool_keeps_its_nodes_by_what_it_says_of_disruption(
-    disruption: dict[str, Any], rule: str
-) -> None:
+def test_a_nodepools_disruption_settings_keep_its_nodes(disruption: dict[str, Any], rule: str) -> None:
     assert blocked(worker("a"), pools=[pool(**disruption)]) == (rule, "NodePool/default")
 
 
@@ -77,7 +75,7 @@ def test_a_node_whose_nodepool_is_gone_stays() -> None:
     assert blocked(worker("a", pool="old")) == ("NodePool", "NodePool/old")
 
 
-def test_a_node_that_ends_or_is_tainted_by_somebody_else_is_no_candidate() -> None:
+def test_a_node_that_terminates_or_is_tainted_already_is_no_candidate() -> None:
     ending = worker("a", claim={"phase": Phase.TERMINATING})
     assert blocked(ending) == ("Ending", "NodeClaim/claim-a")
     assert blocked(worker("a", taints=(DISRUPTED,))) == ("Ending", "NodeClaim/claim-a")
@@ -87,18 +85,18 @@ def test_a_node_that_is_not_initialized_stays() -> None:
     assert blocked(worker("a", claim={"phase": Phase.REGISTERED})) == ("NotInitialized", "NodeClaim/claim-a")
 
 
-def test_a_node_that_asks_for_it_itself_stays_but_only_in_the_one_word_for_it() -> None:
+def test_a_node_with_do_not_disrupt_stays_only_if_the_value_is_true() -> None:
     assert blocked(worker("a", annotations={DO_NOT_DISRUPT: "true"})) == ("DoNotDisrupt", "Node/a")
     assert blocked(worker("a", annotations={DO_NOT_DISRUPT: "1h"})) == ("", "")
 
 
-def test_any_pod_may_ask_for_it_a_daemonsets_too() -> None:
+def test_do_not_disrupt_applies_to_every_pod_including_daemonset_pods() -> None:
     assert blocked(worker("a"), protected("true")) == ("DoNotDisrupt", "Pod/default/on-a-0000")
     agent = protected("true", daemon())
     assert blocked(worker("a"), agent) == ("DoNotDisrupt", "Pod/kube-system/on-a-0000")
 
 
-def test_a_duration_protects_a_pod_from_its_start_and_one_that_has_not_started() -> None:
+def test_a_duration_protects_a_pod_from_its_start_and_before_it() -> None:
     started = {"started_at": NOW - timedelta(minutes=30)}
     assert blocked(worker("a"), protected("1h"), pod=started)[0] == "DoNotDisrupt"
     assert blocked(worker("a"), protected("10m"), pod=started) == ("", "")
@@ -106,7 +104,7 @@ def test_a_duration_protects_a_pod_from_its_start_and_one_that_has_not_started()
     assert blocked(worker("a"), protected("soon"), pod=started) == ("", "")
 
 
-def test_a_budget_of_its_pods_that_allows_nothing_keeps_a_node() -> None:
+def test_a_poddisruptionbudget_that_allows_no_eviction_keeps_a_node() -> None:
     assert blocked(worker("a"), budgets=(guard(),)) == (
         "PodDisruptionBudget",
         "PodDisruptionBudget/default/guard",
@@ -114,24 +112,24 @@ def test_a_budget_of_its_pods_that_allows_nothing_keeps_a_node() -> None:
     assert blocked(worker("a"), budgets=(guard(allowed=1),)) == ("", "")
 
 
-def test_two_budgets_over_one_pod_always_keep_it() -> None:
+def test_two_poddisruptionbudgets_for_one_pod_always_keep_its_node() -> None:
     both = (guard("one", allowed=1), guard("two", allowed=1))
     assert blocked(worker("a"), budgets=both)[0] == "MultiplePodDisruptionBudgets"
 
 
-def test_a_budget_that_lets_unready_pods_go_keeps_none() -> None:
+def test_a_poddisruptionbudget_that_allows_evicting_unready_pods_keeps_no_node() -> None:
     lenient = guard(always_allow_unhealthy=True, current_healthy=1)
     assert blocked(worker("a"), budgets=(lenient,), pod={"ready": False}) == ("", "")
 
 
-def test_no_more_nodes_go_at_once_than_their_pods_budget_lets_pods_go() -> None:
+def test_a_poddisruptionbudget_limits_how_many_nodes_are_removed_at_once() -> None:
     workers = [worker(name) for name in "abc"]
     inputs = fleet(workers, running(SMALL, dict.fromkeys("abc", 1)), budgets=(guard(allowed=2),))
     found = propose(inputs)
     assert sum(len(p.sources) for p in found.proposals) == 2
 
 
-def test_what_a_pods_budget_keeps_beside_others_says_so_and_does_not_blame_the_nodepool() -> None:
+def test_a_node_kept_by_a_shared_poddisruptionbudget_names_it_and_not_the_nodepool() -> None:
     workers = [worker(name) for name in "abc"]
     spread = running(SMALL, dict.fromkeys("abc", 1))
     found = propose(fleet(workers, spread, budgets=(guard(allowed=1),)))
@@ -140,7 +138,7 @@ def test_what_a_pods_budget_keeps_beside_others_says_so_and_does_not_blame_the_n
     assert kept == {("PodDisruptionBudget", "PodDisruptionBudget/default/guard")}
 
 
-def test_of_several_budgets_one_that_never_allows_an_eviction_is_named_first() -> None:
+def test_a_poddisruptionbudget_that_never_allows_an_eviction_is_named_first() -> None:
     never = guard("never", app="zebra", max_unavailable="0")
     runs = [*running(SMALL, {"a": 1}), *running(shape("500m", "1Gi", app="zebra"), {"a": 1})]
     found = propose(fleet([worker("a")], runs, budgets=(guard(), never)))
@@ -148,7 +146,7 @@ def test_of_several_budgets_one_that_never_allows_an_eviction_is_named_first() -
 
 
 @pytest.mark.parametrize("budgets", [(guard(),), (guard("one", allowed=1), guard("two", allowed=1))])
-def test_a_drifted_node_whose_end_has_a_deadline_is_renewed_whatever_budgets_its_pods_have(
+def test_a_drifted_node_with_a_termination_grace_period_is_replaced_despite_poddisruptionbudgets(
     budgets: tuple[PodDisruptionBudget, ...],
 ) -> None:
     drifted = {"image_id": "ami-old", "drift": "AMIDrift", "drifted_at": NOW}
@@ -163,16 +161,16 @@ def test_a_drifted_node_whose_end_has_a_deadline_is_renewed_whatever_budgets_its
     [
         (
             {"nodesmith.dev/max-disruptions-per-hour": "ten"},
-            "metadata.annotations[nodesmith.dev/max-disruptions-per-hour] of NodePool default cannot be read",
+            "metadata.annotations[nodesmith.dev/max-disruptions-per-hour] of NodePool default is invalid",
         ),
         (
             {"nodesmith.dev/max-disruptions-per-hour": "1"},
-            "lets 1 of its nodes go in an hour, and so many have",
+            "has used up its maximum of disruptions in an hour (1)",
         ),
         ({}, "the disruption budgets of NodePool default allow no more"),
     ],
 )
-def test_whose_limit_keeps_a_node_is_said(annotations: dict[str, str], told: str) -> None:
+def test_the_message_names_the_limit_that_keeps_a_node(annotations: dict[str, str], told: str) -> None:
     limited = pool(budgets=[{"nodes": "100%" if annotations else "0"}])
     limited["metadata"]["annotations"] = annotations
     gone = worker("z").claim.terminating("Deleted", "", NOW - timedelta(minutes=50))
@@ -182,7 +180,7 @@ def test_whose_limit_keeps_a_node_is_said(annotations: dict[str, str], told: str
     assert told in found.blocked["claim-a"].message
 
 
-def test_a_node_that_pods_are_on_their_way_to_stays() -> None:
+def test_a_node_that_pods_are_nominated_for_stays() -> None:
     bought = worker(
         "a", claim={"nominated": ("default/web-0000",), "initialized_at": NOW, "phase_since": NOW}
     )
@@ -190,7 +188,7 @@ def test_a_node_that_pods_are_on_their_way_to_stays() -> None:
     assert found.blocked["claim-a"].rule == "Nominated"
 
 
-def test_an_empty_node_stays_that_pods_of_a_node_that_ends_are_on_their_way_to() -> None:
+def test_an_empty_node_stays_if_pods_of_a_terminating_node_are_nominated_for_it() -> None:
     old = worker("old")
     moved, *others = running(SMALL, {"old": 1, "a": 1, "b": 1})
     fresh = {"nominated": (moved.key,), "initialized_at": NOW, "phase_since": NOW}
@@ -201,13 +199,13 @@ def test_an_empty_node_stays_that_pods_of_a_node_that_ends_are_on_their_way_to()
     assert found.blocked["claim-new"].rule == "Nominated"
 
 
-def test_an_empty_node_that_has_room_for_a_pod_that_waits_stays() -> None:
+def test_an_empty_node_with_capacity_for_a_pending_pod_stays() -> None:
     found = propose(fleet([worker("a"), worker("b")], pods(shape("3", "1Gi"), 1)))
     assert sorted(b.rule for b in found.blocked.values()) == ["Nominated"]
     assert len(found.proposals) == 1
 
 
-def test_a_node_without_the_labels_that_say_what_it_costs_stays_unless_it_is_empty() -> None:
+def test_a_node_without_the_labels_for_its_price_stays_unless_it_is_empty() -> None:
     unknown = worker("a", labels={INSTANCE_TYPE: ""})
     assert blocked(unknown) == ("Labels", "Node/a")
     assert propose(fleet([unknown])).proposals

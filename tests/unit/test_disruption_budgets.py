@@ -1,4 +1,4 @@
-"""How many of a NodePool's nodes may go now."""
+"""How many of a NodePool's nodes may be disrupted now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_percentage_is_rounded_up_and_a_count_is_a_count(nodes: str, of: int, 
     assert allowed([Budget(nodes)], "Expired", of, 0, MONDAY) == expected
 
 
-def test_the_least_of_the_budgets_that_name_the_reason_counts() -> None:
+def test_the_lowest_budget_that_names_the_reason_counts() -> None:
     budgets = [
         Budget("5"),
         Budget("1", reasons=("Drifted",)),
@@ -61,12 +61,12 @@ def test_the_least_of_the_budgets_that_name_the_reason_counts() -> None:
     assert allowed(budgets, "Expired", 100, 0, MONDAY) == 5
 
 
-def test_nodes_that_are_disrupted_already_are_taken_off_and_never_below_nothing() -> None:
+def test_nodes_that_are_disrupted_already_are_subtracted_down_to_zero() -> None:
     assert allowed([Budget("2")], "Expired", 100, 1, MONDAY) == 1
     assert allowed([Budget("2")], "Expired", 100, 5, MONDAY) == 0
 
 
-def test_where_no_budget_speaks_all_may_go() -> None:
+def test_without_an_applicable_budget_all_may_go() -> None:
     assert allowed([], "Expired", 100, 50, MONDAY) is None
     sleeping = Budget("0", schedule="0 0 1 1 *", duration_seconds=HOUR)
     assert allowed([sleeping], "Expired", 100, 0, MONDAY) is None
@@ -89,13 +89,13 @@ def test_where_no_budget_speaks_all_may_go() -> None:
         ("0 0 29 2 *", 24 * 365, False),
     ],
 )
-def test_a_budget_holds_for_its_duration_from_each_moment_of_its_schedule_on(
+def test_a_budget_is_active_for_its_duration_after_each_moment_of_its_schedule(
     schedule: str, hours: float, active: bool
 ) -> None:
     assert is_active(Budget("0", schedule=schedule, duration_seconds=int(hours * HOUR)), MONDAY) is active
 
 
-def test_a_schedule_that_cannot_be_read_holds_always_and_allows_nothing() -> None:
+def test_a_schedule_that_cannot_be_parsed_is_always_active_and_allows_nothing() -> None:
     unread = Budget("5", schedule="at noon", duration_seconds=60)
     assert is_active(unread, MONDAY)
     assert allowed([unread], "Drifted", 100, 0, MONDAY) == 0
@@ -114,7 +114,7 @@ BERLIN = "Europe/Berlin"
         (datetime(2026, 7, 20, 9, 30, tzinfo=UTC), False, True),
     ],
 )
-def test_a_schedule_goes_by_the_clock_of_its_time_zone(now: datetime, in_berlin: bool, in_utc: bool) -> None:
+def test_a_schedule_uses_the_clock_of_its_time_zone(now: datetime, in_berlin: bool, in_utc: bool) -> None:
     nine = Budget("0", schedule="0 9 * * mon-fri", duration_seconds=2 * HOUR)
     assert is_active(replace(nine, timezone=BERLIN), now) is in_berlin
     assert is_active(nine, now) is in_utc
@@ -129,13 +129,13 @@ def test_a_schedule_goes_by_the_clock_of_its_time_zone(now: datetime, in_berlin:
         ("0 0 * * *", datetime(2026, 11, 22, 23, 30, tzinfo=UTC), datetime(2026, 11, 22, 23, tzinfo=UTC)),
     ],
     ids=[
-        "the hour left out",
-        "the hour shown twice",
+        "the skipped hour",
+        "the repeated hour",
         "within the second of them",
-        "a day begun there already",
+        "a day that has already begun there",
     ],
 )
-def test_what_a_clock_leaves_out_comes_later_and_what_it_shows_twice_comes_once(
+def test_a_time_that_daylight_saving_skips_comes_later_and_one_that_it_repeats_comes_once(
     schedule: str, until: datetime, hit: datetime
 ) -> None:
     after = until - timedelta(days=1)
@@ -168,11 +168,11 @@ def left(
     return remaining(found.value, "Drifted", ledger, going, snapshot, NOW)
 
 
-def test_as_many_may_go_as_the_budgets_say_where_no_rate_is_given() -> None:
+def test_without_a_rate_as_many_may_go_as_the_budgets_allow() -> None:
     assert left(nodepool({}, budgets=ALL), Ledger(claims=CLAIMS)) == 10
 
 
-def test_no_more_may_go_in_an_hour_than_the_nodepool_says_and_what_is_forgotten_counts() -> None:
+def test_the_rate_per_hour_counts_forgotten_claims_as_well() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "5"}, budgets=ALL)
     ends = [NOW - timedelta(minutes=m) for m in (10, 59, 61)]
     ending = tuple(c.terminating("Drifted", "", at) for c, at in zip(CLAIMS, ends, strict=False))
@@ -185,19 +185,19 @@ def test_no_more_may_go_in_an_hour_than_the_nodepool_says_and_what_is_forgotten_
     assert left(pool, replace(ledger, departures=others)) == 3
 
 
-def test_an_end_that_is_written_down_before_its_claim_is_forgotten_counts_once() -> None:
+def test_a_departure_that_is_recorded_before_its_claim_is_forgotten_counts_once() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "2"}, budgets=ALL)
     ending = CLAIMS[0].terminating("Drifted", "", NOW)
     ledger = Ledger(claims=(ending, *CLAIMS[1:]), departures=(Departure(ending.name, "default", NOW),))
     assert left(pool, ledger) == 1
 
 
-def test_the_rate_holds_where_no_budget_speaks() -> None:
+def test_the_rate_applies_without_an_applicable_budget() -> None:
     pool = nodepool({"nodesmith.dev/max-disruptions-per-hour": "4"}, budgets=[])
     assert left(pool, Ledger(claims=CLAIMS)) == 4
 
 
-def test_while_disruption_is_paused_no_budget_lets_any_go() -> None:
+def test_no_node_may_be_disrupted_while_disruption_is_paused() -> None:
     assert left(nodepool({}, budgets=[]), Ledger(claims=CLAIMS, paused=Pause(NOW, "a release"))) == 0
 
 
@@ -211,7 +211,7 @@ def test_while_disruption_is_paused_no_budget_lets_any_go() -> None:
         ({}, {"budgets": [{"schedule": "0 25 * * *", "duration": "1h"}]}, "the hour '25' must be a number"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_holds_the_nodepool_though_it_goes_on_to_buy(
+def test_an_invalid_limit_is_reported_and_stops_disruption_but_not_purchases(
     annotations: Mapping[str, str], disruption: Mapping[str, Any], told: str
 ) -> None:
     found = nodepool(annotations, **disruption)
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_told_and_holds_the_nodepool_though_it_goes_on_to
         ),
     ],
 )
-def test_what_can_hardly_be_meant_is_told_and_holds_as_it_is_written(
+def test_an_implausible_limit_is_reported_and_applies_as_written(
     disruption: Mapping[str, Any], told: str
 ) -> None:
     found = nodepool({}, **disruption)
@@ -243,7 +243,7 @@ def test_what_can_hardly_be_meant_is_told_and_holds_as_it_is_written(
     assert found.value.disruption.fault == ""
 
 
-def test_budgets_that_name_reasons_or_times_beside_one_that_allows_none_are_told_too() -> None:
+def test_budgets_that_allow_none_for_some_reasons_or_times_cause_no_problem() -> None:
     budgets = [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "0", "schedule": "@daily", "duration": "8h"}]
     assert nodepool({}, budgets=[*budgets, {"nodes": "20%"}]).problems == ()
 
@@ -270,7 +270,7 @@ def test_a_ledger_keeps_its_pause_and_its_departures() -> None:
     st.integers(0, 3 * 365 * 24 * 60),
     st.integers(1, 3 * 24 * 60),
 )
-def test_the_last_moment_is_the_one_that_trying_every_minute_finds(
+def test_the_computed_end_equals_the_one_found_by_trying_every_minute(
     schedule: str, before: int, minutes: int
 ) -> None:
     until, cron = MONDAY - timedelta(minutes=before, seconds=30), parse_cron(schedule)
@@ -295,20 +295,22 @@ GONE = replace(
 
 
 @pytest.mark.parametrize("instance_gone_at", [None, NOW])
-def test_a_node_ends_until_its_node_is_gone_whoever_holds_that(instance_gone_at: datetime | None) -> None:
+def test_a_node_counts_as_terminating_until_its_node_object_is_gone(
+    instance_gone_at: datetime | None,
+) -> None:
     ended = replace(GONE, instance_gone_at=instance_gone_at)
     assert left(TWO, Ledger(claims=(ended, *CLAIMS[1:]))) == 1
     assert left(TWO, Ledger(claims=CLAIMS[1:])) == 2
 
 
-def test_a_share_is_none_of_instances_that_are_being_terminated() -> None:
-    """Of nine nodes half are five, and two of them end."""
+def test_a_percentage_ignores_instances_that_are_being_terminated() -> None:
+    """Half of nine nodes are five, and two of the nine are ending."""
     ended = replace(GONE, name="default-a"), replace(GONE, name="default-b")
     half = nodepool({}, budgets=[{"nodes": "50%"}])
     assert left(half, Ledger(claims=(*ended, *CLAIMS[1:]))) == 3
 
 
-def test_nodes_count_as_disrupted_from_when_they_are_tainted_or_deleted_whoever_did_it() -> None:
+def test_nodes_count_as_disrupted_once_they_are_tainted_or_deleted_by_anyone() -> None:
     nodes = list(SNAPSHOT.nodes)
     nodes[0] = replace(nodes[0], taints=(DISRUPTED,))
     nodes[1] = replace(nodes[1], deleting=True)
@@ -318,7 +320,7 @@ def test_nodes_count_as_disrupted_from_when_they_are_tainted_or_deleted_whoever_
     assert left(all_but_three, Ledger(claims=CLAIMS), snapshot=shown) == 7
 
 
-def test_nodes_that_have_never_joined_are_nobodys_loss() -> None:
+def test_nodes_that_have_never_joined_do_not_count_as_disrupted() -> None:
     young = replace(CLAIMS[0], phase=Phase.LAUNCHED, provider_id="aws:///a/i-new", initialized_at=None)
     ending = young.terminating("Deleted", "", NOW)
     assert left(TWO, Ledger(claims=(young, *CLAIMS[1:]))) == 2
@@ -327,8 +329,8 @@ def test_nodes_that_have_never_joined_are_nobodys_loss() -> None:
     assert left(TWO, Ledger(claims=(joined, *CLAIMS[1:]))) == 1
 
 
-def test_a_share_is_one_of_the_nodes_that_there_are_however_many_of_them_are_being_replaced() -> None:
-    """Of nine nodes 11 % are one, and not two, while a tenth stands ready in the stead of one of them."""
+def test_a_percentage_counts_a_node_and_its_replacement_once() -> None:
+    """Of nine nodes, 11 % are one, and not two, even while a tenth node is ready to replace one of them."""
     pool = nodepool({}, budgets=[{"nodes": "11%"}])
     *others, new = CLAIMS
     move = Move("m", Reason.DRIFTED, (others[0].name,), Stage.REPLACING, NOW, NOW, replacements=(new.name,))

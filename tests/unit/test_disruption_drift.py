@@ -1,4 +1,4 @@
-"""Nodes that have drifted are renewed: one a move, the empty first, within budgets, whatever it saves."""
+"""Drifted nodes are replaced: one per move, empty ones first, within budgets, whatever that saves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def renewals(found: Proposals) -> list[tuple[str, ...]]:
 
 
 def reserved(**budget: Any) -> dict[str, Any]:
-    """Return a NodePool whose nodes are not consolidated, so that drift is all there is."""
+    """Return a NodePool whose nodes are not consolidated, so that only drift causes moves."""
     return pool(budgets=[{"nodes": "0", "reasons": ["Underutilized", "Empty"]}, {"nodes": "100%", **budget}])
 
 
@@ -43,7 +43,7 @@ def test_a_drifted_node_is_replaced_even_where_that_costs_more() -> None:
     assert "AMIDrift" in one.why
 
 
-def test_empty_ones_come_first_then_those_that_drifted_first() -> None:
+def test_empty_drifted_nodes_come_first_then_the_oldest_drift() -> None:
     late = {"drifted_at": NOW - timedelta(minutes=5)}
     workers = [
         drifted("a", **late),
@@ -55,7 +55,7 @@ def test_empty_ones_come_first_then_those_that_drifted_first() -> None:
     assert renewals(found) == [("claim-c",), ("claim-b",), ("claim-a",)]
 
 
-def test_budgets_say_how_many_at_once() -> None:
+def test_budgets_limit_how_many_drifted_nodes_are_replaced_at_once() -> None:
     workers = [drifted(name) for name in "abcd"]
     runs = running(FULL, dict.fromkeys("abcd", 1))
     found = propose(fleet(workers, runs, pools=[reserved(nodes="50%", reasons=["Drifted"])]))
@@ -63,14 +63,14 @@ def test_budgets_say_how_many_at_once() -> None:
     assert {b.rule for b in found.blocked.values()} == {"Budget"}
 
 
-def test_a_pod_that_must_not_be_disrupted_keeps_a_drifted_node_unless_its_end_has_a_deadline() -> None:
+def test_do_not_disrupt_keeps_a_drifted_node_unless_it_has_a_termination_grace_period() -> None:
     kept = replace(FULL, annotations=FrozenMap({DO_NOT_DISRUPT: "true"}))
     assert not renewals(propose(fleet([drifted("a")], running(kept, {"a": 1}))))
     ending = drifted("a", termination_grace_period="1h")
     assert renewals(propose(fleet([ending], running(kept, {"a": 1})))) == [("claim-a",)]
 
 
-def test_drift_that_leaves_a_pod_without_a_node_blocks_that_node_and_no_other() -> None:
+def test_a_drifted_node_whose_pod_has_no_other_place_blocks_no_other_node() -> None:
     odd = shape("1", "1Gi", app="odd", nodeSelector={"example.com/rack": "7"})
     workers = [drifted("a"), drifted("b")]
     found = propose(fleet(workers, [*running(odd, {"a": 1}), *running(FULL, {"b": 1})], pools=[reserved()]))
@@ -78,7 +78,7 @@ def test_drift_that_leaves_a_pod_without_a_node_blocks_that_node_and_no_other() 
     assert found.blocked["claim-a"].rule == "Unreplaceable"
 
 
-def test_a_nodepool_whose_replacements_are_not_to_be_had_waits_and_no_other_does() -> None:
+def test_only_the_nodepool_whose_replacements_are_unavailable_backs_off() -> None:
     pools = [reserved(), reserved()]
     pools[1]["metadata"]["name"] = "other"
     workers = [drifted("a"), worker("b", pool="other", claim=OLD), worker("c")]
@@ -90,7 +90,7 @@ def test_a_nodepool_whose_replacements_are_not_to_be_had_waits_and_no_other_does
         "BackingOff",
         "NodePool/default",
     )
-    assert "1 move of its NodePool for Drifted could not be (no capacity): tried again" in (
+    assert "1 move of its NodePool for Drifted failed (no capacity): the next attempt" in (
         found.blocked["claim-a"].message
     )
     over = replace(
@@ -99,21 +99,21 @@ def test_a_nodepool_whose_replacements_are_not_to_be_had_waits_and_no_other_does
     assert ("claim-a",) in renewals(propose(over))
 
 
-def test_what_fails_for_drift_keeps_no_node_from_being_let_go_of_or_consolidated() -> None:
+def test_a_back_off_for_drift_does_not_affect_emptiness_or_consolidation() -> None:
     inputs = fleet([worker("a"), worker("b")], running(shape("1", "1Gi"), {"a": 1}))
     failed = {MoveKind("default", "Drifted"): Backoff(NOW + timedelta(minutes=3), 1, "no capacity")}
     found = propose(replace(inputs, ledger=replace(inputs.ledger, move_backoffs=failed)))
     assert {p.reason for p in found.proposals} == {Reason.EMPTY, Reason.UNDERUTILIZED}
 
 
-def test_drifted_nodes_take_no_pods_of_others() -> None:
+def test_drifted_nodes_take_no_pods_of_other_drifted_nodes() -> None:
     workers = [drifted("a"), drifted("b")]
     found = propose(fleet(workers, running(shape("1", "1Gi"), {"a": 1, "b": 1}), pools=[reserved()]))
     bought = {node.claim.name for p in found.proposals for node in p.replacements}
     assert {place for p in found.proposals for place in p.destinations.values()} <= bought
 
 
-def test_nodes_of_a_static_nodepool_are_replaced_one_by_one_as_far_as_its_limit_allows() -> None:
+def test_static_nodes_are_replaced_one_by_one_within_the_limit() -> None:
     requirements = [expression("karpenter.k8s.aws/instance-family", "In", "m5")]
     static = pool(replicas=3, requirements=requirements, limits={"nodes": "5"})
     found = propose(fleet([drifted(name) for name in "abc"], running(FULL, {"a": 1}), pools=[static]))
@@ -122,18 +122,18 @@ def test_nodes_of_a_static_nodepool_are_replaced_one_by_one_as_far_as_its_limit_
     assert len(set(names)) == 2
 
 
-def test_nodes_of_a_static_nodepool_are_not_replaced_while_it_has_too_many() -> None:
+def test_static_nodes_are_not_replaced_while_there_are_too_many() -> None:
     static = pool(replicas=2, requirements=[expression("karpenter.k8s.aws/instance-family", "In", "m5")])
     workers = [drifted(name) for name in "abc"]
     found = propose(fleet(workers, running(FULL, {"a": 1}), pools=[static]))
     assert found.proposals == ()
     assert {b.rule for b in found.blocked.values()} == {"Unreplaceable"}
-    assert "has 3 nodes and replicas is 2" in found.blocked["claim-a"].message
+    assert "has 3 nodes, but replicas is 2" in found.blocked["claim-a"].message
     ending = Worker(workers[2].node, workers[2].claim.terminating("ScaledDown", "", NOW))
     assert len(renewals(propose(fleet([*workers[:2], ending], running(FULL, {"a": 1}), pools=[static])))) == 2
 
 
-def test_a_second_look_turns_back_where_the_node_is_as_it_would_be_bought() -> None:
+def test_validation_rejects_a_node_that_has_not_drifted_any_more() -> None:
     begun = Move("m1", Reason.DRIFTED, ("claim-a",), Stage.PROPOSED, NOW, NOW)
     closed = changed(drifted("a"), taints=(DISRUPTED,))
     assert isinstance(
@@ -141,4 +141,4 @@ def test_a_second_look_turns_back_where_the_node_is_as_it_would_be_bought() -> N
     )
     mended = changed(worker("a", claim={"image_id": "ami-amd64"}), taints=(DISRUPTED,))
     again = look_again([begun], fleet([mended], running(FULL, {"a": 1}), moves=[begun]))["m1"]
-    assert again == "claim-a: it is what would be bought today"
+    assert again == "claim-a: it has not drifted any more"

@@ -1,4 +1,4 @@
-"""When time alone lets a move go on, or a search for moves come to something else."""
+"""When time alone lets a move continue, or lets a search find something else."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def with_ledger(inputs: Inputs, **fields: Any) -> Inputs:
     return replace(inputs, ledger=replace(inputs.ledger, **fields))
 
 
-def test_a_cluster_in_which_nothing_is_due_has_no_such_moment() -> None:
+def test_there_is_no_next_change_if_nothing_is_due() -> None:
     assert next_change(fleet([QUIET], running(builders.shape(), {"a": 2}))) is None
 
 
-def test_consolidate_after_ends_at_the_node_that_is_quiet_first() -> None:
+def test_the_next_change_is_the_first_end_of_consolidate_after() -> None:
     workers = [last_pod_event(20 * SECOND), last_pod_event(10 * SECOND, "b"), worker("c")]
     assert next_change(fleet(workers, pools=[pool(after="30s")])) == NOW + 10 * SECOND
 
 
 @pytest.mark.parametrize("of", [pool(after="Never"), pool(after="30s", replicas=1)])
-def test_a_node_that_is_never_consolidated_becomes_quiet_for_nobody(of: dict[str, Any]) -> None:
+def test_a_node_that_is_never_consolidated_has_no_next_change(of: dict[str, Any]) -> None:
     assert next_change(fleet([last_pod_event(20 * SECOND)], pools=[of])) is None
 
 
-def test_a_pods_protection_ends() -> None:
+def test_the_end_of_a_pods_protection_is_a_change() -> None:
     assert next_change(fleet([QUIET], protected("5m"))) == NOW + 4 * MINUTE
 
 
-def test_a_protection_that_is_over_lasts_for_ever_or_leaves_ends_at_no_moment() -> None:
+def test_a_protection_that_is_over_or_unlimited_or_of_a_deleted_pod_is_no_change() -> None:
     pods = [*protected("1m"), *protected("true"), *protected("5m", deleting=True)]
     assert next_change(fleet([QUIET], pods)) is None
 
@@ -70,9 +70,9 @@ def test_a_protection_that_is_over_lasts_for_ever_or_leaves_ends_at_no_moment() 
         ("0 9-12 * * *", "90m", 90 * MINUTE),
         ("* * * * *", "2m", None),
     ],
-    ids=["it holds", "it has just ended", "it is still to begin", "one follows the other", "it never ends"],
+    ids=["active", "just ended", "not begun yet", "one follows the other", "never ends"],
 )
-def test_a_budgets_window_ends_when_none_of_its_schedule_holds_any_more(
+def test_a_budgets_window_ends_when_no_scheduled_duration_is_active(
     schedule: str, duration: str, ends: timedelta | None
 ) -> None:
     budgets = [{"nodes": "0", "schedule": schedule, "duration": duration}]
@@ -83,7 +83,7 @@ def departures(*minutes_ago: int) -> tuple[Departure, ...]:
     return tuple(Departure(f"gone-{ago}", "default", NOW - ago * MINUTE) for ago in minutes_ago)
 
 
-def test_a_rate_that_is_used_up_allows_another_an_hour_after_the_oldest_that_counts() -> None:
+def test_a_used_up_rate_allows_another_disruption_an_hour_after_the_oldest_one_counted() -> None:
     limited = pool()
     limited["metadata"]["annotations"] = {MOST_AN_HOUR: "2"}
     inputs = fleet([QUIET], pools=[limited])
@@ -100,7 +100,7 @@ def test_a_rate_that_is_used_up_allows_another_an_hour_after_the_oldest_that_cou
         ("move_backoffs", MoveKind("default", "Drifted")),
     ],
 )
-def test_a_back_off_ends(kind: str, key: object) -> None:
+def test_the_end_of_a_back_off_is_a_change(kind: str, key: object) -> None:
     until: datetime = NOW + 2 * MINUTE
     assert next_change(with_ledger(fleet([QUIET]), **{kind: {key: Backoff(until, 1)}})) == until
 
@@ -114,7 +114,7 @@ def test_a_back_off_ends(kind: str, key: object) -> None:
         (Stage.ENDING, None),
     ],
 )
-def test_a_move_does_not_wait_for_ever(stage: Stage, wait: timedelta | None) -> None:
+def test_every_stage_with_a_deadline_has_a_next_change(stage: Stage, wait: timedelta | None) -> None:
     began = NOW - MINUTE
     move = Move("m", Reason.UNDERUTILIZED, (QUIET.claim.name,), stage, began, began)
     assert next_change(fleet([QUIET], moves=[move])) == (wait and began + wait)

@@ -1,4 +1,4 @@
-"""Which moves are found, and which are not."""
+"""Which moves the search finds, and which it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def move(*sources: str, reason: Reason = Reason.UNDERUTILIZED, stage: Stage = St
     return Move("m1", reason, sources, stage, NOW, NOW)
 
 
-def test_an_empty_node_goes_and_nothing_is_bought_for_it() -> None:
+def test_an_empty_node_is_removed_without_a_replacement() -> None:
     found = propose(fleet(four(), running(shape("3900m", "15Gi"), {"a": 1, "b": 1, "c": 1})))
     empty = [p for p in found.proposals if p.reason is Reason.EMPTY]
     assert [p.sources for p in empty] == [("claim-d",)]
@@ -44,16 +44,16 @@ def test_an_empty_node_goes_and_nothing_is_bought_for_it() -> None:
     ("owner", "reason", "placed"),
     [("ReplicaSet/web", Reason.EMPTY, 0), ("StatefulSet/db", Reason.UNDERUTILIZED, 1)],
 )
-def test_a_pod_that_is_being_deleted_needs_a_place_only_where_it_comes_back_after_that(
+def test_a_pod_being_deleted_needs_a_place_only_if_it_returns(
     owner: str, reason: Reason, placed: int
 ) -> None:
-    """A ReplicaSet has made another one already; a StatefulSet makes the same one again once it is gone."""
+    """A ReplicaSet has created another pod already; a StatefulSet recreates the same one once it is gone."""
     leaving = running(shape("500m", "1Gi", owner=owner), {"a": 1}, deleting=True)
     (one,) = propose(fleet([worker("a")], leaving)).proposals
     assert (one.reason, len(one.destinations)) == (reason, placed)
 
 
-def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> None:
+def test_half_empty_nodes_become_fewer_and_every_pod_has_a_place() -> None:
     pods = running(SMALL, dict.fromkeys(FOUR, 2))
     found = propose(fleet(four(), pods))
     (one,) = found.proposals
@@ -65,26 +65,26 @@ def test_nodes_that_are_half_empty_become_fewer_and_every_pod_has_a_place() -> N
 
 
 def thirds(*sizes: str) -> Inputs:
-    """Return nodes of 8 vCPUs with four, three and three pods of one; seven would fit, and such sizes may be bought."""
+    """Return three nodes of 8 vCPUs with 4, 3 and 3 pods of 1 vCPU; a node holds seven, and `sizes` may be bought."""
     workers = [worker(name, "c6a.2xlarge", cpu="7900m", memory="14Gi") for name in "abc"]
     wanted = [("node.kubernetes.io/instance-type", sizes), ("karpenter.sh/capacity-type", ("on-demand",))]
     only = pool(requirements=[expression(key, "In", *values) for key, values in wanted])
     return fleet(workers, running(shape("1", "1Gi"), {"a": 4, "b": 3, "c": 3}), pools=[only])
 
 
-def test_where_one_size_is_sold_no_node_is_replaced_by_its_like() -> None:
+def test_a_node_is_not_replaced_by_an_equal_one() -> None:
     (one,) = propose(thirds("c6a.2xlarge")).proposals
     assert (len(one.sources), one.replacements, one.harm) == (1, (), 3)
 
 
-def test_what_would_only_be_bought_again_stays_and_the_others_save_as_much() -> None:
+def test_a_node_that_would_be_bought_again_stays_and_the_move_saves_as_much() -> None:
     (one,) = propose(thirds("c6a.2xlarge", "c6a.xlarge")).proposals
     assert (set(one.sources), len(one.replacements), one.harm) == ({"claim-b", "claim-c"}, 1, 6)
     assert one.saving_hourly_usd == pytest.approx(1.5 * 0.306)
 
 
 def of_one_size(*workers: str, **fields: Any) -> Inputs:
-    """Return full nodes of a NodePool that may buy more of the same only."""
+    """Return full nodes of a NodePool that may buy only more of the same."""
     wanted = {"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": "on-demand"}
     only = pool(requirements=[expression(key, "In", value) for key, value in wanted.items()], **fields)
     return fleet(
@@ -94,27 +94,27 @@ def of_one_size(*workers: str, **fields: Any) -> Inputs:
     )
 
 
-def test_a_node_says_that_nothing_cheaper_would_do_for_its_pods() -> None:
+def test_a_node_reports_that_nothing_cheaper_holds_its_pods() -> None:
     found = propose(of_one_size("a", "b"))
     assert not found.proposals
     assert found.needed.keys() == {"claim-a", "claim-b"}
     assert all("cheaper" in why for why in found.needed.values())
 
 
-def test_a_node_whose_pod_has_no_other_place_names_the_pod() -> None:
+def test_a_node_names_its_pod_that_has_no_other_place() -> None:
     found = propose(of_one_size("a", limits={"cpu": "4"}))
     assert "pod default/" in found.needed["claim-a"]
     assert "would have no node" in found.needed["claim-a"]
 
 
-def test_a_node_that_goes_is_not_said_to_be_needed() -> None:
+def test_a_node_that_is_removed_is_not_reported_as_needed() -> None:
     found = propose(fleet(four(), running(SMALL, dict.fromkeys(FOUR, 2))))
     ends = {name for one in found.proposals for name in one.sources}
     assert ends
     assert not ends & found.needed.keys()
 
 
-def test_a_node_whose_pods_fit_into_free_room_goes_without_a_replacement() -> None:
+def test_a_node_whose_pods_fit_on_existing_nodes_needs_no_replacement() -> None:
     kept = {"karpenter.sh/do-not-disrupt": "true"}
     workers = [worker("big", "m5.8xlarge", cpu="32", memory="128Gi", annotations=kept), worker("small")]
     pods = running(shape("700m", "2Gi"), {"big": 32, "small": 3})
@@ -125,14 +125,14 @@ def test_a_node_whose_pods_fit_into_free_room_goes_without_a_replacement() -> No
     assert set(one.destinations.values()) == {"big"}
 
 
-def test_budgets_are_kept_whatever_might_be_saved() -> None:
+def test_budgets_apply_whatever_the_saving() -> None:
     pods = running(SMALL, dict.fromkeys(FOUR, 1))
     found = propose(fleet(four(), pods, pools=[pool(budgets=[{"nodes": "2"}])]))
     assert sum(len(p.sources) for p in found.proposals) == 2
     assert {b.rule for b in found.blocked.values()} <= {"Budget", "Nominated"}
 
 
-def test_sources_of_a_move_under_way_count_for_the_budget_and_are_no_candidates() -> None:
+def test_sources_of_a_move_in_progress_count_for_the_budget_and_are_no_candidates() -> None:
     pods = running(SMALL, dict.fromkeys(FOUR, 1))
     inputs = fleet(four(), pods, pools=[pool(budgets=[{"nodes": "2"}])], moves=[move("claim-a")])
     found = propose(inputs)
@@ -141,8 +141,8 @@ def test_sources_of_a_move_under_way_count_for_the_budget_and_are_no_candidates(
     assert "a" not in found.proposals[0].destinations.values()
 
 
-def test_what_a_move_has_bought_is_no_node_that_goes() -> None:
-    """Two an hour may go: the source of the move under way is one, its replacement is none."""
+def test_a_replacement_does_not_count_as_a_disruption() -> None:
+    """Two nodes an hour may be disrupted: the source of the move in progress is one, its replacement is none."""
     slow = pool()
     slow["metadata"]["annotations"] = {MOST_AN_HOUR: "2"}
     under_way = replace(move("claim-a", stage=Stage.REPLACING), replacements=("claim-r",))
@@ -152,7 +152,7 @@ def test_what_a_move_has_bought_is_no_node_that_goes() -> None:
     assert [len(p.sources) for p in propose(inputs).proposals] == [1]
 
 
-def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:
+def test_a_pod_with_do_not_disrupt_keeps_its_node() -> None:
     inputs = fleet([worker("a")], running(shape(), {"a": 1}))
     kept = inputs.snapshot.pods[0]
     kept.shape.annotations["karpenter.sh/do-not-disrupt"] = "true"  # type: ignore[index]
@@ -162,13 +162,13 @@ def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:
     assert found.blocked["claim-a"].object == f"Pod/{kept.key}"
 
 
-def test_a_fleet_that_is_well_packed_is_left_alone() -> None:
+def test_a_well_packed_fleet_stays() -> None:
     workers = [worker(name, "c6a.xlarge", cpu="4", memory="8Gi", capacity_type="spot") for name in FOUR]
     found = propose(fleet(workers, running(shape("3500m", "5Gi"), dict.fromkeys(FOUR, 1))))
     assert not found.proposals
 
 
-def test_pods_that_cannot_be_placed_anywhere_else_stay() -> None:
+def test_pods_without_another_place_stay() -> None:
     alone = shape("100m", "64Mi", affinity=anti_affinity())
     pinned = pool(
         requirements=[{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["nowhere"]}]
@@ -177,7 +177,7 @@ def test_pods_that_cannot_be_placed_anywhere_else_stay() -> None:
     assert not found.proposals
 
 
-def test_a_second_look_gives_the_same_move_though_its_sources_are_closed() -> None:
+def test_validation_returns_the_same_move_although_its_sources_are_tainted() -> None:
     pods = running(SMALL, dict.fromkeys(FOUR, 1))
     first = propose(fleet(four(), pods)).proposals[0]
     tainted = [changed(w, taints=(DISRUPTED,)) if w.claim.name in first.sources else w for w in four()]
@@ -188,15 +188,15 @@ def test_a_second_look_gives_the_same_move_though_its_sources_are_closed() -> No
     assert len(again.replacements) == len(first.replacements)
 
 
-def test_a_second_look_turns_back_where_a_pod_has_come_to_an_empty_node() -> None:
+def test_validation_rejects_an_empty_node_that_has_received_a_pod() -> None:
     begun = move("claim-a", reason=Reason.EMPTY)
     tainted = changed(worker("a"), taints=(DISRUPTED,))
     again = look_again([begun], fleet([tainted], running(SMALL, {"a": 1}), moves=[begun]))[begun.id]
     assert isinstance(again, str)
-    assert "has come" in again
+    assert "now runs on it" in again
 
 
-def test_moves_looked_at_together_do_not_take_the_same_room_twice_nor_each_others_nodes() -> None:
+def test_moves_validated_together_use_no_capacity_twice_and_no_node_of_each_other() -> None:
     kept = worker("z", annotations={"karpenter.sh/do-not-disrupt": "true"})
     sources = [changed(worker(name), taints=(DISRUPTED,)) for name in "abc"]
     pods = running(shape("1500m", "1Gi"), {"a": 1, "b": 1, "c": 1, "z": 1})
@@ -209,7 +209,7 @@ def test_moves_looked_at_together_do_not_take_the_same_room_twice_nor_each_other
     assert [dict(each.destinations) for each in stand] == [{pods[0].key: "z"}]
 
 
-def test_of_empty_nodes_those_drop_out_that_pods_have_come_to() -> None:
+def test_an_empty_node_that_has_received_a_pod_drops_out_of_its_move() -> None:
     begun = move("claim-a", "claim-b", reason=Reason.EMPTY)
     tainted = [changed(worker(name), taints=(DISRUPTED,)) for name in "ab"]
     found = look_again([begun], fleet(tainted, running(SMALL, {"a": 1}), moves=[begun]))[begun.id]
@@ -217,7 +217,7 @@ def test_of_empty_nodes_those_drop_out_that_pods_have_come_to() -> None:
     assert found.sources == ("claim-b",)
 
 
-def test_sources_may_end_unless_a_pod_has_come_that_must_not_be_disrupted() -> None:
+def test_sources_may_end_unless_they_received_a_pod_with_do_not_disrupt() -> None:
     begun = move("claim-a", stage=Stage.REPLACING)
     tainted = changed(worker("a"), taints=(DISRUPTED,))
     inputs = fleet([tainted], running(shape(), {"a": 1}), moves=[begun])
@@ -226,14 +226,14 @@ def test_sources_may_end_unless_a_pod_has_come_that_must_not_be_disrupted() -> N
     assert "do-not-disrupt" in may_end(begun, inputs)
 
 
-def test_of_a_large_fleet_plans_may_be_dearer_by_the_least_saving_until_they_are_looked_at_again() -> None:
+def test_plans_for_a_large_fleet_may_be_dearer_by_the_least_saving_until_validation() -> None:
     few, many = (fleet([worker(f"n{n:02d}") for n in range(number)]) for number in (FEW, FEW + 1))
     assert Pass(few, DEFAULT_STEPS).good_enough == GOOD_ENOUGH
     assert Pass(many, DEFAULT_STEPS).good_enough == 1 + LEAST_SAVING
     assert Pass(many, DEFAULT_STEPS, again=["claim-n00"]).good_enough == GOOD_ENOUGH
 
 
-def test_consolidate_after_is_waited_for() -> None:
+def test_consolidation_waits_for_consolidate_after() -> None:
     waiting = worker("a", last_pod_event_at=NOW - timedelta(seconds=20))
     found = propose(fleet([waiting], pools=[pool(after="30s")]))
     assert not found.proposals

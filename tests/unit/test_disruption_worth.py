@@ -1,4 +1,4 @@
-"""What is worth it: money against harm, spot against spot, and what a policy makes of both."""
+"""Which moves are worth it: saving against harm, spot for spot, and the effect of each policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAMILY = "karpenter.k8s.aws/instance-family"
 
 
 def only(*families: str, capacity_type: str = "on-demand", **fields: Any) -> dict[str, Any]:
-    """Return a NodePool that buys of few families."""
+    """Return a NodePool that buys only these instance families."""
     asked = [expression(FAMILY, "In", *families), expression(CAPACITY_TYPE, "In", capacity_type)]
     return pool(requirements=asked, **fields)
 
@@ -45,7 +45,7 @@ def large(name: str = "a", **fields: Any) -> Worker:
         ("", 2**31 - 1, 10.0),
     ],
 )
-def test_an_eviction_costs_by_priority_and_deletion_cost_within_bounds(
+def test_the_eviction_cost_depends_on_priority_and_deletion_cost_within_bounds(
     deletion_cost: str, priority: int, expected: float
 ) -> None:
     annotations = FrozenMap({DELETION_COST: deletion_cost} if deletion_cost else {})
@@ -54,7 +54,7 @@ def test_an_eviction_costs_by_priority_and_deletion_cost_within_bounds(
     )
 
 
-def test_a_replacement_saves_money_whichever_of_its_offerings_is_picked() -> None:
+def test_a_replacement_saves_money_whichever_offering_ec2_picks() -> None:
     found = propose(fleet([large()], running(shape("1", "2Gi"), {"a": 1}), pools=[only("m5", "c5", "r5")]))
     (one,) = found.proposals
     (bought,) = one.replacements
@@ -63,30 +63,30 @@ def test_a_replacement_saves_money_whichever_of_its_offerings_is_picked() -> Non
     assert bought.claim.requirements["node.kubernetes.io/instance-type"].values == types
 
 
-def test_minvalues_are_kept_or_nothing_is_bought() -> None:
+def test_nothing_is_bought_that_violates_minvalues() -> None:
     flexible = [
         expression(FAMILY, "In", "m5", "c5", minValues=2),
         expression(CAPACITY_TYPE, "In", "on-demand"),
     ]
-    cheap = worker("a", "m5.large", cpu="2", memory="8Gi")  # m5 and c5 are not both cheaper than this one
+    cheap = worker("a", "m5.large", cpu="2", memory="8Gi")  # m5 and c5 are not both cheaper than this node
     assert not propose(
         fleet([cheap], running(shape("1500m", "6Gi"), {"a": 1}), pools=[pool(requirements=flexible)])
     ).proposals
 
 
 def crowded(last: timedelta, **fields: Any) -> Proposals:
-    """Look at a node whose forty small pods would do with one that is a sixteenth cheaper."""
+    """Search in a cluster with one node of forty small pods that would fit on a slightly cheaper one."""
     one = large(last_pod_event_at=NOW - last, claim={"initialized_at": NOW - timedelta(days=3)})
     return propose(
         fleet([one], running(shape("180m", "100Mi"), {"a": 40}), pools=[only("c5", "m5", **fields)])
     )
 
 
-def test_many_pods_are_not_restarted_for_a_little_money_while_nobody_knows_whether_it_lasts() -> None:
+def test_many_pods_are_not_restarted_for_a_small_saving_that_may_not_last() -> None:
     assert not crowded(timedelta(minutes=1)).proposals
 
 
-def test_they_are_once_all_has_been_quiet_for_long() -> None:
+def test_many_pods_are_restarted_for_a_small_saving_after_a_quiet_day() -> None:
     (one,) = crowded(timedelta(days=1)).proposals
     assert one.harm == pytest.approx(40)
     assert one.saving_hourly_usd == pytest.approx(0.384 - 0.34)
@@ -95,17 +95,15 @@ def test_they_are_once_all_has_been_quiet_for_long() -> None:
 @pytest.mark.parametrize(
     ("owner", "hours", "moves"), [("Job", 0.1, 1), ("Job", 20, 0), ("ReplicaSet", 20, 1)]
 )
-def test_jobs_are_left_to_finish_the_longer_they_have_run_the_more(
-    owner: str, hours: float, moves: int
-) -> None:
-    """Four of eight cpus for twenty hours are worth more than what half the price saves in a few."""
+def test_jobs_that_have_run_for_long_are_left_to_finish(owner: str, hours: float, moves: int) -> None:
+    """Twenty hours of four out of eight cpus are worth more than half the price saves in a few hours."""
     work = running(shape("3500m", "6Gi", owner=f"{owner}/import"), {"a": 1})
     begun = [replace(pod, created_at=NOW - timedelta(hours=hours)) for pod in work]
     found = propose(fleet([large(last_pod_event_at=NOW - timedelta(hours=4))], begun, pools=[only("m5")]))
     assert len(found.proposals) == moves
 
 
-def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> None:
+def test_balanced_requires_a_saving_of_half_the_share_that_a_move_disrupts() -> None:
     assert not crowded(timedelta(days=1), policy="Balanced").proposals
     found = propose(
         fleet(
@@ -117,8 +115,8 @@ def test_balanced_moves_only_what_saves_half_the_share_that_it_disrupts() -> Non
     assert [p.sources for p in found.proposals] == [("claim-b",)]
 
 
-def test_balanced_counts_the_nodes_that_may_not_be_disrupted_too() -> None:
-    """Half the price for half the pods is worth it; a tenth for a third, once dear nodes that stay count, is not."""
+def test_balanced_also_counts_nodes_that_may_not_be_disrupted() -> None:
+    """Half the price for half the pods is worth it; a tenth for a third, with two expensive nodes that stay, is not."""
     dear = [
         worker(name, "m5.8xlarge", cpu="32", memory="128Gi", annotations={DO_NOT_DISRUPT: "true"})
         for name in "yz"
@@ -129,8 +127,8 @@ def test_balanced_counts_the_nodes_that_may_not_be_disrupted_too() -> None:
     assert not propose(fleet([large(), large("b"), *dear], runs, pools=pools)).proposals
 
 
-def test_what_another_nodepool_saves_pays_for_no_pods_of_a_balanced_one() -> None:
-    """A dear node of few pods goes together with a cheap one of many: as a whole it would be worth it."""
+def test_savings_of_another_nodepool_do_not_pay_for_evictions_in_a_balanced_one() -> None:
+    """An expensive node with few pods and a cheap one with many: as one move they would be worth it."""
     workers = [
         worker("cheap", pool="careful"),
         worker("kept", "m5.8xlarge", cpu="32", memory="128Gi", pool="careful"),
@@ -154,7 +152,7 @@ def spot(
     return propose(fleet([one], running(shape("1", "2Gi"), {"a": 1}), pools=[manifest]))
 
 
-def test_spot_is_changed_for_spot_only_where_enough_types_are_cheaper() -> None:
+def test_spot_replaces_spot_only_if_enough_types_are_cheaper() -> None:
     since = NOW - timedelta(days=1)
     about: dict[str, Any] = {"last_pod_event_at": since, "claim": {"initialized_at": since}}
     smallest = worker("a", "m5.large", cpu="2", memory="8Gi", capacity_type="spot", **about)
@@ -164,7 +162,7 @@ def test_spot_is_changed_for_spot_only_where_enough_types_are_cheaper() -> None:
     assert len({o.instance_type for o in one.replacements[0].request.overrides}) == 15
 
 
-def test_a_smaller_size_of_its_own_family_may_always_stand_in_for_a_spot_node() -> None:
+def test_a_smaller_size_of_the_same_family_may_always_replace_a_spot_node() -> None:
     (one,) = spot(("m5", "c5")).proposals
     offered = {o.instance_type for node in one.replacements for o in node.request.overrides}
     assert offered == {"m5.large", "m5.xlarge"}
@@ -173,8 +171,8 @@ def test_a_smaller_size_of_its_own_family_may_always_stand_in_for_a_spot_node() 
     assert not propose(fleet([full], running(shape("7", "9Gi"), {"a": 1}), pools=[either])).proposals
 
 
-def test_a_replacement_is_priced_by_what_is_left_of_its_offerings() -> None:
-    """The cheapest of all, c5.large, is not left: it is no smaller size of the node's family."""
+def test_a_replacement_is_priced_by_its_remaining_offerings() -> None:
+    """The cheapest offering, c5.large, is cut: it is not a smaller size of the node's family."""
     (one,) = spot(("m5", "c5")).proposals
     (bought,) = one.replacements
     cheapest = min(bought.request.overrides, key=lambda o: o.price_hourly_usd)
@@ -187,12 +185,12 @@ def test_a_replacement_is_priced_by_what_is_left_of_its_offerings() -> None:
     assert bought.claim.allocatable == kinds()["m5.large"].allocatable
 
 
-def test_a_nodepool_may_say_that_spot_is_never_changed_for_spot() -> None:
+def test_a_nodepool_may_forbid_spot_to_spot_replacement() -> None:
     families = ("m5", "c5", "r5", "m5a", "c5a", "r5a", "m6i", "c6i", "r6i", "m6a", "c6a")
     assert not spot(families, {SPOT_TYPES: "Never"}).proposals
 
 
-def test_a_dear_fallback_is_left_once_what_was_preferred_is_there_again() -> None:
+def test_an_expensive_fallback_is_replaced_once_spot_is_available_again() -> None:
     either = pool(
         requirements=[expression(CAPACITY_TYPE, "In", "spot", "on-demand"), expression(FAMILY, "In", "m5")]
     )
@@ -200,7 +198,7 @@ def test_a_dear_fallback_is_left_once_what_was_preferred_is_there_again() -> Non
     assert one.replacements[0].request.capacity_type == "spot"
 
 
-def test_a_dear_nodepool_is_left_once_the_one_of_more_weight_can_buy_again() -> None:
+def test_a_fallback_nodepool_is_left_once_the_one_of_more_weight_can_buy_again() -> None:
     preferred = only("m5", weight=10)
     fallback = only("c5", "r5")
     fallback["metadata"]["name"] = "fallback"
@@ -211,8 +209,8 @@ def test_a_dear_nodepool_is_left_once_the_one_of_more_weight_can_buy_again() -> 
     assert one.saving_hourly_usd > 0
 
 
-def test_one_large_node_is_split_where_small_ones_cost_less() -> None:
-    """Four pods want 3.5 cpus each: c5.4xlarge holds them as well, and so do four c5.xlarge at the same price."""
+def test_a_large_node_is_split_if_small_ones_cost_less() -> None:
+    """Four pods need 3.5 cpus each: one c5.4xlarge holds them, and so do four c5.xlarge at the same price."""
     odd = worker("a", "m5.8xlarge", cpu="32", memory="128Gi")
     small = only("c5", "m5")
     small["spec"]["template"]["spec"]["requirements"] += [
@@ -223,8 +221,8 @@ def test_one_large_node_is_split_where_small_ones_cost_less() -> None:
     assert one.saving_hourly_usd > 0.5
 
 
-def test_a_node_of_negative_deletion_costs_is_moved_for_nothing_but_not_taken_for_empty() -> None:
-    """Karpenter takes such a node for empty, and lets its pods look for a place themselves."""
+def test_pods_with_negative_deletion_costs_do_no_harm_but_their_node_is_not_empty() -> None:
+    """Karpenter treats such a node as empty and leaves its pods to find a place themselves."""
     unwanted = replace(shape("1", "2Gi"), annotations=FrozenMap({DELETION_COST: "-2147483647"}))
     (one,) = propose(fleet([large()], running(unwanted, {"a": 3}), pools=[only("m5")])).proposals
     assert (one.reason, one.harm) == (Reason.UNDERUTILIZED, 0.0)
@@ -235,10 +233,10 @@ def test_a_node_of_negative_deletion_costs_is_moved_for_nothing_but_not_taken_fo
     ("labels", "told"),
     [
         ({INSTANCE_TYPE: "x99.huge"}, "its instance type 'x99.huge' is not in the catalogue"),
-        ({ZONE: "us-east-1z"}, "the catalogue has no price of m5.2xlarge (on-demand) in us-east-1z"),
+        ({ZONE: "us-east-1z"}, "the catalogue has no price for m5.2xlarge (on-demand) in us-east-1z"),
     ],
 )
-def test_a_node_whose_price_nobody_knows_stays_unless_it_is_empty_and_keeps_no_other(
+def test_a_node_of_unknown_price_stays_unless_it_is_empty_and_affects_no_other(
     labels: Mapping[str, str], told: str
 ) -> None:
     odd, plain = large(labels=labels), large("b")
@@ -250,7 +248,7 @@ def test_a_node_whose_price_nobody_knows_stays_unless_it_is_empty_and_keeps_no_o
     assert {"claim-a"} <= {name for p in propose(fleet([odd])).proposals for name in p.sources}
 
 
-def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them() -> None:
+def test_pending_pods_block_no_move_and_keep_the_capacity_that_they_fit_into() -> None:
     workers = [worker("a"), worker("b", annotations={"karpenter.sh/do-not-disrupt": "true"})]
     running_pods = running(shape("1", "1Gi"), {"a": 1, "b": 2})
     unschedulable = pods(shape("900", "1Gi", app="huge"), 1)
@@ -261,8 +259,8 @@ def test_pods_that_wait_anyway_never_block_and_keep_what_room_there_is_for_them(
     assert all("b" not in p.destinations.values() for p in found.proposals)
 
 
-def test_what_must_be_spread_moves_only_once_pods_that_are_counted_for_it_are_bound() -> None:
-    """Zone 1 may spare a pod when another has come there, but kube-scheduler may put that one elsewhere, or later."""
+def test_pods_with_a_required_spread_move_only_after_the_counted_pods_are_bound() -> None:
+    """Zone 1 can spare a pod once another one runs there, but kube-scheduler may bind that one elsewhere, or later."""
     kept = {"karpenter.sh/do-not-disrupt": "true"}
     zones = builders.ZONES
     workers = [
@@ -281,7 +279,7 @@ def test_what_must_be_spread_moves_only_once_pods_that_are_counted_for_it_are_bo
     assert [set(p.destinations.values()) for p in bound.proposals] == [{"b"}]
 
 
-def test_a_node_whose_own_pods_have_just_come_takes_none_of_another() -> None:
+def test_a_node_with_recent_pod_events_takes_no_displaced_pods() -> None:
     kept = {"karpenter.sh/do-not-disrupt": "true"}
     quiet = [worker("a"), worker("b", annotations=kept)]
     busy = [worker("a"), worker("b", annotations=kept, last_pod_event_at=NOW - timedelta(seconds=5))]

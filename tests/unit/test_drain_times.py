@@ -1,4 +1,4 @@
-"""How long drains take is learned, reckoned with where time is short, and forgotten by and by."""
+"""Drain times are learned, taken into account when time is short, and forgotten gradually."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def pods(count: int) -> list[Pod]:
     return builders.pods(builders.shape(terminationGracePeriodSeconds=GRACE), count, node="node-1")
 
 
-def test_what_is_known_halves_with_every_half_life_until_it_comes_to_less_than_a_second() -> None:
+def test_a_drain_time_halves_with_every_half_life_until_it_is_less_than_a_second() -> None:
     assert KNOWN.left(NOW + HALF_LIFE) == seconds(20)
     assert KNOWN.left(NOW - HALF_LIFE) == seconds(40)
     assert KNOWN.left(KNOWN.forgotten_at) == pytest.approx(seconds(1), abs=seconds(0.01))
 
 
-def test_only_what_took_longer_than_was_reckoned_with_is_a_lesson_and_half_a_notice_the_most() -> None:
+def test_only_drains_that_took_longer_than_expected_are_learned_and_at_most_half_a_notice() -> None:
     assert learned(None, seconds(-3), NOW) is None
     assert learned(KNOWN, seconds(40), NOW) is None
     assert learned(KNOWN, seconds(41), NOW) == DrainTime(41.0, NOW)
@@ -49,7 +49,7 @@ def test_only_what_took_longer_than_was_reckoned_with_is_a_lesson_and_half_a_not
 
 
 @pytest.mark.parametrize("usual", [0.0, 5.0, 40.0])
-def test_pods_that_wait_for_a_replacement_are_asked_so_much_sooner(usual: float) -> None:
+def test_pods_that_wait_for_a_replacement_are_evicted_sooner_by_the_drain_time(usual: float) -> None:
     deadline = NOW + timedelta(minutes=2)
     asked_from = deadline - seconds(GRACE) - max(PRESSING, seconds(usual))
 
@@ -61,7 +61,7 @@ def test_pods_that_wait_for_a_replacement_are_asked_so_much_sooner(usual: float)
     assert (asked(-1), asked(0)) == (0, 1)
 
 
-def test_a_drain_is_measured_from_the_first_pod_that_is_told_to_go_beyond_the_longest_grace() -> None:
+def test_a_drain_is_measured_from_the_first_eviction_beyond_the_longest_grace() -> None:
     claim, drains = builders.claim(phase=Phase.TERMINATING), Drains()
     snapshot = builders.snapshot(pods=pods(2))
     first, second = (

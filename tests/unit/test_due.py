@@ -1,4 +1,4 @@
-"""When each concern has to look again although nothing changes."""
+"""When each concern must look again even if nothing changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POOLS = parsed_nodepools((pool(after="30s"),))
 OFFERING = OfferingKey("spot", "m5.large", ZONES[0])
 
 
-def test_of_several_moments_the_first_that_is_still_to_come_counts_and_none_is_never() -> None:
+def test_the_first_future_moment_counts_and_none_means_never() -> None:
     assert first_after(NOW, [None, NOW + HOUR, NOW, NOW + MINUTE]) == NOW + MINUTE
     assert first_after(NOW, [None, NOW]) is None
     assert (first([NOW + HOUR, None, NOW]), first([None])) == (NOW, None)
@@ -64,7 +64,7 @@ class TestLifecycle:
         assert self.due(*(worker(f"n{number}") for number in range(50))) is None
 
     @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.GIVEN_UP])
-    def test_a_claim_that_is_no_node_yet_is_looked_at_again_at_once(self, phase: Phase) -> None:
+    def test_a_claim_that_is_not_a_node_yet_is_looked_at_again_at_once(self, phase: Phase) -> None:
         assert self.due(claims=[builders.claim(phase=phase)]) == NOW
 
     def test_a_claim_whose_node_is_gone_is_looked_at_again_at_once(self) -> None:
@@ -89,11 +89,11 @@ class TestLifecycle:
     def test_a_node_becomes_consolidatable(self) -> None:
         assert self.due(changed(OLD, last_pod_event_at=NOW - 10 * SECOND)) == NOW + 20 * SECOND
 
-    def test_a_pod_is_told_when_it_is_protected_no_longer(self) -> None:
+    def test_a_pod_gets_an_event_when_its_protection_ends(self) -> None:
         shape = replace(builders.shape(), annotations={DO_NOT_DISRUPT: "5m"})
         assert self.due(OLD, pods=running(shape, {"a": 1}, started_at=NOW - MINUTE)) == NOW + 4 * MINUTE
 
-    def test_a_nodeclaim_that_somebody_has_made_is_looked_at_again_at_once(self) -> None:
+    def test_a_nodeclaim_that_a_user_created_is_looked_at_again_at_once(self) -> None:
         assert self.due(nodeclaims=({"metadata": {"name": "mine"}, "spec": {}},)) == NOW
 
 
@@ -101,7 +101,7 @@ class TestTermination:
     @pytest.mark.parametrize(
         ("deleted", "waits"), [({}, False), ({"deletionTimestamp": format_time(NOW)}, True)]
     )
-    def test_a_claim_that_is_deleted_and_does_not_end_yet_waits_for_its_turn(
+    def test_a_deleted_claim_that_is_not_ending_yet_waits_for_its_budgets(
         self, deleted: dict[str, Any], waits: bool
     ) -> None:
         shown = {"metadata": {"name": OLD.claim.name, **deleted}}
@@ -120,7 +120,7 @@ class TestReadiness:
         )
         assert next_resolution([builders.nodeclass("c")], statuses) is None
 
-    def test_one_that_is_not_ready_or_selects_reservations_is_resolved_after_a_minute(self) -> None:
+    def test_a_nodeclass_that_is_not_ready_or_selects_reservations_is_resolved_after_a_minute(self) -> None:
         missing = builders.nodeclass_status(
             conditions=(StatusCondition("AMIsReady", "False"),), resolved_at=NOW
         )
@@ -129,7 +129,7 @@ class TestReadiness:
         known = builders.nodeclass_status(resolved_at=NOW)
         assert next_resolution([reserving], {"default": known}) == NOW + MINUTE
 
-    def test_karpenters_finalizer_is_looked_at_when_karpenter_has_had_its_turn(self) -> None:
+    def test_karpenters_finalizer_is_checked_after_karpenter_had_five_minutes(self) -> None:
         manifest = builders.nodeclass_manifest()
         deleted = {"finalizers": [NODECLASS_FINALIZER], "deletionTimestamp": format_time(NOW - MINUTE)}
         manifest["metadata"] |= deleted
@@ -149,7 +149,7 @@ class TestRepair:
     def test_a_healthy_node_is_never_due(self) -> None:
         assert self.due() is None
 
-    def test_a_sick_node_is_due_when_it_has_been_sick_for_as_long_as_is_tolerated(self) -> None:
+    def test_an_unhealthy_node_is_due_when_its_toleration_is_over(self) -> None:
         since = NOW - 4 * MINUTE
         assert self.due(Ready=Condition("Unknown", since=since)) == since + 30 * MINUTE
         sicker = {"AcceleratedHardwareReady": Condition("False", since=since)}
@@ -178,23 +178,23 @@ class TestGarbageCollection:
         assert self.due(self.instance(DAY)) is None
 
     @pytest.mark.parametrize(("age", "left"), [(20 * SECOND, 40 * SECOND), (20 * MINUTE, 40 * MINUTE)])
-    def test_a_young_instance_is_due_when_it_may_be_nobodys_and_when_its_template_is_used_no_longer(
+    def test_a_young_instance_is_due_when_it_may_be_garbage_and_when_its_template_may_be(
         self, age: timedelta, left: timedelta
     ) -> None:
         assert self.due(self.instance(age)) == NOW + left
 
-    def test_what_nothing_uses_is_due_an_hour_after_it_was_made(self) -> None:
+    def test_an_unused_resource_is_due_an_hour_after_its_creation(self) -> None:
         template = Owned(Kind.LAUNCH_TEMPLATE, "lt-1", created_at=NOW - 10 * MINUTE)
         assert self.due(owned={Kind.LAUNCH_TEMPLATE: [template]}) == NOW + 50 * MINUTE
 
     @pytest.mark.parametrize(("claim", "due"), [("", NOW), ("gone", NOW), ("claim-a", None)])
-    def test_a_loose_volume_that_belongs_to_nobody_keeps_it_at_work(
+    def test_a_detached_volume_without_an_owner_keeps_it_at_work(
         self, claim: str, due: datetime | None
     ) -> None:
         assert self.due(owned={Kind.VOLUME: [Owned(Kind.VOLUME, "vol-1", claim=claim)]}) == due
 
     @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.TERMINATING, Phase.TERMINATED])
-    def test_a_launch_and_an_end_keep_it_at_work(self, phase: Phase) -> None:
+    def test_a_launch_and_a_termination_keep_it_at_work(self, phase: Phase) -> None:
         assert self.due(ledger=Ledger(claims=(builders.claim(phase=phase),))) == NOW
 
     def test_a_node_that_is_not_ready_keeps_it_at_work(self) -> None:
@@ -210,7 +210,7 @@ class TestProvisioning:
         assert provisioning.next_change(replace(inputs, ledger=ledger)) == NOW + MINUTE
 
     @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING])
-    def test_a_launch_and_an_end_keep_it_at_work(self, phase: Phase) -> None:
+    def test_a_launch_and_a_termination_keep_it_at_work(self, phase: Phase) -> None:
         assert provisioning.next_change(fleet([OLD], claims=[builders.claim(phase=phase)])) == NOW
 
     def test_a_node_that_is_deleted_keeps_it_at_work(self) -> None:

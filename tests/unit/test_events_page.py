@@ -1,4 +1,4 @@
-"""The page of Events names what the code says, and nothing else."""
+"""The page on Events lists the reasons in the code, and no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KARPENTERS = {
     "Unconsolidatable",
     "UnregisteredTaintMissing",
 }
-"""Karpenter v1's reasons, but those of features that are not here."""
+"""Karpenter v1's reasons, except those of features that nodesmith does not have."""
 
 
 def on_the_page() -> set[str]:
@@ -56,7 +56,7 @@ def literals() -> Iterator[str]:
 
 
 def said() -> Iterator[str]:
-    """Yield the reasons that calls which make an Event spell out."""
+    """Yield the literal reasons in calls that create an Event."""
     for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("ObjectEvent", ".event")):
@@ -65,11 +65,11 @@ def said() -> Iterator[str]:
                         yield str(value.value)
 
 
-def test_every_reason_on_the_page_is_one_that_the_code_says() -> None:
+def test_every_reason_on_the_page_is_in_the_code() -> None:
     assert on_the_page() - set(literals()) == set()
 
 
-def test_every_reason_that_an_event_is_made_with_is_on_the_page() -> None:
+def test_every_reason_of_an_event_in_the_code_is_on_the_page() -> None:
     reasons = set(said())
     assert len(reasons) > 10
     assert reasons - on_the_page() == set()

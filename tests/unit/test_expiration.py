@@ -1,4 +1,4 @@
-"""Nodes grow old: each at a moment of its own, within budgets, and at the deadline whatever stands in the way."""
+"""Nodes expire: each at its own moment, within budgets, and at the deadline whatever obstacles there are."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gone(
     return [end.claim.name for end in found]
 
 
-def test_a_node_goes_at_the_latest_when_it_is_as_old_as_it_may_get() -> None:
+def test_a_node_goes_at_the_latest_at_its_deadline() -> None:
     old, young = claim(1, 10 * DAY), claim(2, 8 * DAY)
     assert gone([old, young]) == ["default-1"]
     assert gone([old], pool({"nodes": "0"})) == ["default-1"]
@@ -84,7 +84,7 @@ def test_a_node_goes_at_the_latest_when_it_is_as_old_as_it_may_get() -> None:
 
 
 @pytest.mark.parametrize("never", ["Never", None])
-def test_who_may_grow_old_never_goes(never: str | None) -> None:
+def test_a_node_without_expiration_never_goes(never: str | None) -> None:
     assert gone([claim(1, 4000 * DAY, never)]) == []
     assert (expires_at(claim(1, expire_after=never)), replaceable_from(claim(1, expire_after=never))) == (
         None,
@@ -92,7 +92,7 @@ def test_who_may_grow_old_never_goes(never: str | None) -> None:
     )
 
 
-def test_claims_that_end_or_have_no_instance_yet_are_left_alone() -> None:
+def test_claims_that_are_ending_or_have_no_instance_yet_do_not_expire() -> None:
     for phase in (Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING, Phase.TERMINATED):
         assert gone([claim(1, 11 * DAY, phase=phase)]) == []
     assert gone([claim(1, 11 * DAY, phase=Phase.REGISTERED)]) == ["default-1"]
@@ -111,7 +111,7 @@ def test_every_moment_lies_in_the_window_before_the_deadline_and_leaves_a_fifth_
     assert replaceable_from(claim(7)) == replaceable_from(claim(7))
 
 
-def test_nodes_born_together_do_not_die_together() -> None:
+def test_nodes_of_the_same_age_do_not_end_together() -> None:
     moments = [replaceable_from(claim(number)) for number in range(100)]
     by_hour: dict[int, int] = {}
     for moment in moments:
@@ -134,11 +134,11 @@ def test_a_long_life_has_a_window_of_a_day_and_a_short_one_of_a_tenth() -> None:
 
 
 def due(count: int, **fields: Any) -> list[NodeClaim]:
-    """Return claims that may all be replaced by now, and none of which is past its deadline."""
+    """Return claims that may all be replaced by now, none of which is past its deadline."""
     return [claim(number, 10 * DAY - timedelta(hours=1), **fields) for number in range(count)]
 
 
-def test_as_many_go_ahead_of_time_as_the_budgets_allow_whose_moment_came_first() -> None:
+def test_the_earliest_moments_go_ahead_of_time_as_far_as_the_budgets_allow() -> None:
     claims = due(10)
     first = sorted(claims, key=lambda c: replaceable_from(c) or NOW)
     assert gone(claims, pool({"nodes": "3"})) == [c.name for c in first[:3]]
@@ -147,11 +147,11 @@ def test_as_many_go_ahead_of_time_as_the_budgets_allow_whose_moment_came_first()
     assert len(gone(claims, pool({"nodes": "100%"}))) == 10
 
 
-def test_a_budget_for_other_reasons_says_nothing_of_expiration() -> None:
+def test_a_budget_for_other_reasons_does_not_limit_expiration() -> None:
     assert len(gone(due(4), pool({"nodes": "0", "reasons": ["Drifted", "Empty"]}))) == 4
 
 
-def test_nodes_that_end_or_are_not_ready_use_the_budgets_up() -> None:
+def test_nodes_that_are_ending_or_not_ready_use_up_the_budgets() -> None:
     claims = due(4)
     ending = claims[0].terminating("Deleted", "by hand", NOW)
     assert gone([ending, *claims[1:]], pool({"nodes": "1"})) == []
@@ -160,13 +160,13 @@ def test_nodes_that_end_or_are_not_ready_use_the_budgets_up() -> None:
     assert len(gone(claims, pool({"nodes": "2"}), nodes=nodes)) == 1
 
 
-def test_those_past_their_deadline_use_the_budgets_up_for_the_others() -> None:
+def test_nodes_past_their_deadline_use_up_the_budgets_for_the_others() -> None:
     late = claim(99, 11 * DAY)
     assert gone([late, *due(4)], pool({"nodes": "1"})) == ["default-99"]
     assert len(gone([late, *due(4)], pool({"nodes": "2"}))) == 2
 
 
-def test_nodes_that_moves_take_use_the_budgets_up_and_are_left_to_their_moves() -> None:
+def test_sources_of_moves_use_up_the_budgets_and_are_left_to_their_moves() -> None:
     claims = due(3)
     taken = Move("m", Reason.EMPTY, (claims[0].name,), Stage.PROPOSED, NOW, NOW)
     assert gone(claims, pool({"nodes": "1"}), moves=(taken,)) == []
@@ -176,14 +176,14 @@ def test_nodes_that_moves_take_use_the_budgets_up_and_are_left_to_their_moves() 
     assert len(gone(claims, pool({"nodes": "1"}), moves=(over,))) == 1
 
 
-def test_budgets_are_a_nodepools_own() -> None:
+def test_each_nodepool_has_its_own_budgets() -> None:
     pools = {**pool({"nodes": "1"}), **pool({"nodes": "0"}, name="other")}
     claims = [*due(2), *(replace(c, name=f"other-{n}", nodepool="other") for n, c in enumerate(due(2)))]
     assert len(gone(claims, pools)) == 1
     assert gone(claims, pools)[0].startswith("default-")
 
 
-def test_a_node_without_a_nodepool_that_can_be_read_is_left_until_its_deadline() -> None:
+def test_a_node_without_a_valid_nodepool_stays_until_its_deadline() -> None:
     assert gone(due(3), {}) == []
 
 
@@ -194,7 +194,7 @@ def test_a_node_that_is_not_ready_not_initialized_or_gone_is_not_replaced_ahead_
     assert gone([replace(one, phase=Phase.REGISTERED)]) == []
 
 
-def test_a_node_that_asks_to_be_left_alone_is_left_until_its_deadline() -> None:
+def test_a_node_that_refuses_disruption_stays_until_its_deadline() -> None:
     (one,) = due(1)
     kept = replace(node(one), annotations={DO_NOT_DISRUPT: "true"})
     assert gone([one], nodes=[kept]) == []
@@ -202,7 +202,7 @@ def test_a_node_that_asks_to_be_left_alone_is_left_until_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "3h"])
-def test_a_node_with_a_pod_that_asks_to_be_left_alone_is_left_until_its_deadline(value: str) -> None:
+def test_a_node_with_a_pod_that_refuses_disruption_stays_until_its_deadline(value: str) -> None:
     (one,) = due(1)
     shape = replace(builders.shape(), annotations={DO_NOT_DISRUPT: value})
     pods = builders.bind(shape, f"node-{one.name}", 1, started_at=NOW - timedelta(hours=1))
@@ -210,7 +210,7 @@ def test_a_node_with_a_pod_that_asks_to_be_left_alone_is_left_until_its_deadline
     assert gone([one], pods=builders.bind(shape, "another", 1)) == [one.name]
 
 
-def test_a_node_with_a_pod_that_its_budget_never_lets_go_is_left_until_its_deadline() -> None:
+def test_a_node_with_a_pod_whose_budget_never_allows_evictions_stays_until_its_deadline() -> None:
     (one,) = due(1)
     pods = builders.bind(builders.shape(app="web"), f"node-{one.name}", 1)
     selector = parse_selector({"matchLabels": {"app": "web"}})
@@ -219,14 +219,14 @@ def test_a_node_with_a_pod_that_its_budget_never_lets_go_is_left_until_its_deadl
     assert gone([one], pods=pods) == [one.name]
 
 
-def test_the_grace_of_the_nodepool_counts_from_the_end_on() -> None:
+def test_the_grace_of_the_nodepool_counts_from_the_beginning_of_the_termination() -> None:
     (one,) = due(1, termination_grace_period="1h")
     (end,) = expired(Ledger(claims=(one,)), builders.snapshot(nodes=(node(one),)), pool(), NOW)
     assert end.claim.deadline == NOW + timedelta(hours=1)
 
 
-def test_forty_nodes_born_together_are_replaced_within_their_budget_and_none_meets_its_deadline() -> None:
-    """Each end takes ten minutes, and so does the start of what comes instead: then one in ten is gone at a time."""
+def test_forty_nodes_of_the_same_age_are_replaced_within_their_budget_and_before_their_deadline() -> None:
+    """Each termination takes ten minutes, and so does the start of each replacement: one in ten is gone at a time."""
     claims = {c.name: c for c in (claim(number) for number in range(40))}
     born, takes, least, forced = NOW, timedelta(minutes=10), 40, 0
     gone_at: dict[str, datetime] = {}
@@ -249,7 +249,7 @@ def test_forty_nodes_born_together_are_replaced_within_their_budget_and_none_mee
     assert sum(name.endswith("-next") for name in claims) == 40
 
 
-def test_the_next_deadline_is_that_of_the_node_that_serves_and_ends_first() -> None:
+def test_the_next_deadline_is_the_earliest_of_the_serving_nodes() -> None:
     old, older = claim(1, 9 * DAY), claim(2, 9 * DAY + timedelta(hours=1))
     others = (
         claim(3, expire_after="Never"),

@@ -1,4 +1,4 @@
-"""What garbage collection ends, and what it leaves alone."""
+"""What garbage collection removes, and what it keeps."""
 
 from __future__ import annotations
 
@@ -112,21 +112,21 @@ def test_an_instance_that_a_claim_names_stays_whatever_the_claims_phase(phase: P
     assert found(facts(instances=[instance()], claims=[claim(phase=phase)])) == []
 
 
-def test_an_instance_that_has_lost_its_claims_tag_is_known_by_its_id() -> None:
+def test_an_instance_that_has_lost_its_claims_tag_is_recognized_by_its_id() -> None:
     assert found(facts(instances=[instance(claim="")], claims=[claim()])) == []
 
 
-def test_an_instance_of_a_claim_that_has_not_learned_of_it_yet_is_left_for_it_to_adopt() -> None:
+def test_an_instance_of_a_claim_that_does_not_name_it_yet_is_left_to_be_adopted() -> None:
     assert found(facts(instances=[instance()], claims=[pending()])) == []
 
 
-def test_of_two_instances_for_a_claim_the_one_it_does_not_name_goes() -> None:
+def test_the_second_instance_of_a_claim_goes() -> None:
     two = [instance("i-1"), instance("i-2")]
     assert found(facts(instances=two, claims=[claim(instance_id="i-2")])) == [Terminate(("i-1",), "Doubled")]
     assert found(facts(instances=two, claims=[pending()])) == []
 
 
-def test_pods_are_not_left_on_an_instance_without_a_claim_it_is_taken_back_and_drained() -> None:
+def test_an_instance_with_pods_but_without_a_claim_is_taken_back_and_drained() -> None:
     (taken,) = found(facts(instances=[instance()], nodes=[node(ready=True)]))
     assert isinstance(taken, TakeBack)
     assert taken.version == 7
@@ -136,7 +136,7 @@ def test_pods_are_not_left_on_an_instance_without_a_claim_it_is_taken_back_and_d
     assert (back.nodepool, back.nodeclass.name, back.node_name) == ("default", "default", "node-i-1")
 
 
-def test_a_node_that_may_be_the_instance_s_is_drained_though_it_lost_the_id_that_would_tell() -> None:
+def test_a_node_that_may_belong_to_the_instance_is_drained_even_without_a_provider_id() -> None:
     kind = {"node.kubernetes.io/instance-type": "m5.large", "topology.kubernetes.io/zone": ZONES[0]}
     lost = replace(node(ready=True), provider_id="")
     alike = replace(lost, labels={**lost.labels, **kind})
@@ -155,11 +155,11 @@ def test_a_node_that_was_never_registered_has_no_pods_and_goes_with_its_instance
     assert found(alone) == [Terminate(("i-1",), "Unclaimed")]
 
 
-def test_a_claim_whose_instance_is_gone_ends_though_its_node_is_shown() -> None:
+def test_a_claim_whose_instance_is_gone_ends_even_if_its_node_is_shown() -> None:
     (end,) = found(facts(claims=[claim()], nodes=[node()]))
     assert isinstance(end, End)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
-    assert end.claim.message == "instance i-1 has gone"
+    assert end.claim.message == "instance i-1 is gone"
 
 
 def test_a_claim_does_not_end_while_its_node_is_ready_its_instance_lives_or_it_is_young() -> None:
@@ -168,13 +168,13 @@ def test_a_claim_does_not_end_while_its_node_is_ready_its_instance_lives_or_it_i
     assert found(facts(claims=[claim(since=timedelta(seconds=59))], nodes=[node()])) == []
 
 
-def test_claims_without_a_node_and_those_that_end_already_are_for_others_to_see_to() -> None:
+def test_claims_without_a_node_and_ending_claims_are_left_to_other_concerns() -> None:
     assert found(facts(claims=[claim()])) == []
     for phase in (Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING, Phase.DRAINED, Phase.TERMINATED):
         assert found(facts(claims=[claim(phase=phase)], nodes=[node()])) == []
 
 
-def test_a_claim_learns_which_security_groups_its_instance_has_by_now() -> None:
+def test_changed_security_groups_of_an_instance_are_recorded_on_its_claim() -> None:
     ours, changed = claim(security_groups=("sg-1", "sg-2")), instance(security_groups=("sg-1", "sg-3"))
     assert found(facts(instances=[changed], claims=[ours])) == [
         Correct(replace(ours, security_groups=("sg-1", "sg-3")))
@@ -185,7 +185,7 @@ def test_a_claim_learns_which_security_groups_its_instance_has_by_now() -> None:
         assert found(facts(instances=[unchanged], claims=[ours])) == []
 
 
-def test_a_claim_that_ends_or_was_made_before_they_were_noted_learns_nothing_of_security_groups() -> None:
+def test_security_groups_are_not_recorded_on_ending_claims_and_on_those_from_older_versions() -> None:
     changed = instance(security_groups=("sg-3",))
     ending = claim(phase=Phase.TERMINATING, security_groups=("sg-1",))
     for ours in (ending, claim()):
@@ -211,7 +211,7 @@ def test_a_node_is_not_released_that(kept: Node) -> None:
     assert found(facts(nodes=[kept])) == []
 
 
-def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_knows_its_name() -> None:
+def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_has_its_name() -> None:
     restored = replace(node(), provider_id="")
     assert found(facts(nodes=[restored])) == [Release("node-i-1", "")]
     assert found(facts(nodes=[replace(restored, conditions=node(ready=True).conditions)])) == []
@@ -219,11 +219,11 @@ def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_kno
     assert found(facts(nodes=[restored], claims=[known], instances=[instance()])) == []
 
 
-def test_a_node_whose_instance_lives_is_not_released_whoever_made_the_instance() -> None:
+def test_a_node_whose_instance_lives_is_not_released_whoever_launched_the_instance() -> None:
     assert found(facts(nodes=[node()], living=["i-1"])) == []
 
 
-def test_an_object_whose_claim_and_instance_are_gone_is_let_go() -> None:
+def test_an_object_whose_claim_and_instance_are_gone_is_released() -> None:
     assert found(facts(nodeclaims=[nodeclaim()])) == [Lift("default-1")]
     assert found(facts(nodeclaims=[nodeclaim(instance_id="", launched="False")])) == [Lift("default-1")]
 
@@ -241,12 +241,12 @@ def test_an_object_whose_node_is_still_shown_is_kept_until_that_is_gone() -> Non
     assert found(facts(nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
 
 
-def test_a_node_that_is_not_ours_keeps_no_object_whatever_provider_id_it_shows() -> None:
+def test_a_foreign_node_keeps_no_object_whatever_provider_id_it_shows() -> None:
     strangers = replace(node(), labels={})
     assert found(facts(nodes=(strangers,), nodeclaims=(nodeclaim(),))) == [Lift("default-1")]
 
 
-def test_a_claim_that_waits_for_its_node_is_no_leak_and_ec2_is_not_asked_for_its_instance() -> None:
+def test_a_claim_that_waits_for_its_node_is_not_garbage_and_its_instance_is_not_checked() -> None:
     ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
     held = node(deleting=True, finalizers=("example.com/backup",))
     of = facts(claims=(ended,), nodes=(held,), nodeclaims=(nodeclaim(),))
@@ -254,18 +254,18 @@ def test_a_claim_that_waits_for_its_node_is_no_leak_and_ec2_is_not_asked_for_its
     assert suspects(of.snapshot, (), of.ledger) == []
 
 
-def test_an_instance_that_lives_though_ec2_has_said_that_it_is_gone_is_terminated() -> None:
+def test_an_instance_that_lives_although_ec2_reported_it_gone_is_terminated() -> None:
     ended = claim(phase=Phase.TERMINATED, instance_gone_at=NOW - MINUTE)
     assert found(facts(instances=[instance()], claims=(ended,))) == [Terminate(("i-1",), "Doubled")]
 
 
-def test_a_nodeclaim_made_by_hand_is_a_wish_and_not_garbage() -> None:
+def test_a_nodeclaim_that_a_user_created_is_not_garbage() -> None:
     bare = {"metadata": {"name": "mine"}, "spec": {}}
     refused = {**bare, "status": {"conditions": [{"type": "ValidationSucceeded", "status": "False"}]}}
     assert found(facts(nodeclaims=[bare, refused])) == []
 
 
-def test_whoever_is_believed_in_and_not_listed_is_asked_for_by_id() -> None:
+def test_instances_that_are_referred_to_but_not_listed_are_checked_by_id() -> None:
     claims = [
         claim("default-1", "i-1"),
         claim("default-2", "i-2"),
@@ -324,12 +324,12 @@ def test_the_profile_of_a_former_role_is_deleted_and_the_present_one_kept() -> N
     assert found(facts(owned=[profile("uid-gone")], ledger=resolved("test_1"))) == []
 
 
-def test_while_it_is_unknown_which_profile_an_ec2nodeclass_has_all_of_its_are_kept() -> None:
+def test_while_the_current_profile_of_an_ec2nodeclass_is_unknown_all_its_profiles_are_kept() -> None:
     assert found(facts(owned=[profile()], ledger=resolved(""))) == []
     assert found(facts(owned=[profile()], ledger={"nodeclasses": {}})) == []
 
 
-def test_a_profile_is_kept_that_a_living_instance_has_or_a_coming_one_may_have() -> None:
+def test_a_profile_that_a_living_or_future_instance_may_have_is_kept() -> None:
     gone = profile("uid-gone")
     running = instance(instance_profile="test_1")
     assert found(facts(owned=[gone], claims=[claim()], instances=[running])) == []
@@ -343,26 +343,26 @@ INTERFACE = Owned(Kind.NETWORK_INTERFACE, "eni-1")
 
 
 @pytest.mark.parametrize("loose", [VOLUME, INTERFACE], ids=["volume", "interface"])
-def test_what_is_loose_for_ten_minutes_is_deleted(loose: Owned) -> None:
+def test_resources_that_are_detached_for_ten_minutes_are_deleted(loose: Owned) -> None:
     for age, gone in ((timedelta(minutes=10), [Remove(loose)]), (timedelta(minutes=9, seconds=59), [])):
         assert found(facts(owned=[loose], detached_since={loose.id: NOW - age})) == gone
     assert found(facts(owned=[loose])) == []
 
 
-def test_a_volume_is_kept_while_its_claim_or_an_instance_of_it_stands() -> None:
+def test_a_volume_is_kept_while_its_claim_or_an_instance_of_it_exists() -> None:
     since = {"vol-1": OLD}
     assert found(facts(owned=[VOLUME], detached_since=since, claims=[claim()], instances=[instance()])) == []
     assert Remove(VOLUME) not in found(facts(owned=[VOLUME], detached_since=since, instances=[instance()]))
 
 
-def test_what_is_seen_loose_is_remembered_until_it_is_not_seen_so_any_more() -> None:
+def test_detached_resources_are_remembered_until_they_are_attached_or_gone() -> None:
     first = still_detached({}, {Kind.VOLUME: [VOLUME], Kind.NETWORK_INTERFACE: [INTERFACE]}, OLD)
     assert first == {"vol-1": OLD, "eni-1": OLD}
     assert still_detached(first, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": OLD}
     assert still_detached({}, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": NOW}
 
 
-def test_one_run_ends_so_many_things_and_says_how_many_it_leaves() -> None:
+def test_one_run_removes_a_limited_number_and_reports_how_many_are_left() -> None:
     many = [instance(f"i-{n:03}", f"gone-{n:03}") for n in range(MOST + 5)]
     (ended,), left = garbage(facts(instances=many, owned=[template(), profile("uid-gone")]))
     assert isinstance(ended, Terminate)
@@ -373,7 +373,7 @@ def test_one_run_ends_so_many_things_and_says_how_many_it_leaves() -> None:
     assert left == 1
 
 
-def test_instances_go_first_for_they_cost_most() -> None:
+def test_instances_go_first_because_they_cost_most() -> None:
     everything = facts(
         instances=[instance("i-7", "gone")],
         claims=[claim()],

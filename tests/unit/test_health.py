@@ -128,7 +128,7 @@ def test_nothing_is_expected_of_a_new_cluster() -> None:
     assert ("east", "lifecycle", "NoSuccess") in judged([], since=NOW - 20 * MINUTE)
 
 
-def test_nothing_is_expected_of_a_cluster_that_is_no_longer_registered() -> None:
+def test_a_cluster_that_is_no_longer_registered_has_no_findings() -> None:
     gone = Record("west", "lifecycle", LONG_AGO)
 
     assert judged([*well(), gone]) == []

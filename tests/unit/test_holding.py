@@ -134,7 +134,7 @@ def test_a_held_node_has_capacity_for_pods_after_it_is_uncordoned() -> None:
     (existing,) = existing_nodes(seen, [HELD])
     assert existing.admits(WEB[0].shape)
     by_hand = existing_nodes(seen, [replace(HELD, held_until=None)])[0]
-    assert not by_hand.admits(WEB[0].shape), "one that somebody else has cordoned has none"
+    assert not by_hand.admits(WEB[0].shape), "a node that a user has cordoned has none"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is done about notices: whose end begins, by when, and which pools are left alone."""
+"""What is decided about notices: which claims end, by when, and which capacity pools are avoided."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answered(
 
 
 @pytest.mark.parametrize("phase", [Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED])
-def test_a_claim_whose_instance_is_warned_ends_by_the_time_that_ec2_takes_it(phase: Phase) -> None:
+def test_a_claim_whose_instance_gets_a_warning_ends_by_the_time_that_ec2_takes_it(phase: Phase) -> None:
     found = answered([notice()], [claim(phase=phase)])
     (ended,) = found.changed
     assert (ended.phase, ended.cause, ended.deadline) == (Phase.TERMINATING, "SpotInterrupted", SOON)
@@ -69,45 +69,45 @@ def test_an_instance_that_is_gone_before_it_joined_is_left_to_lifecycle() -> Non
     assert found.woken == {Concern.LIFECYCLE}
 
 
-def test_termination_hears_that_an_instance_whose_end_it_waits_for_is_gone() -> None:
+def test_termination_is_woken_when_an_instance_that_it_waits_for_is_gone() -> None:
     ending = claim(phase=Phase.TERMINATED, deadline=NOW)
     found = answered([notice(Fate.TERMINATED)], [ending])
     assert (found.changed, found.going, found.woken) == ([], [], {Concern.TERMINATION})
     assert answered([notice(Fate.SPOT)], [ending]).woken == set()
 
 
-def test_notices_of_instances_that_are_not_ours_are_counted_and_nothing_else() -> None:
+def test_notices_of_foreign_instances_are_only_counted() -> None:
     found = answered([notice(number=7), notice(number=8)], [claim()])
     assert (found.changed, found.going, found.unavailable) == ([], [], {})
     assert found.counts == {"NoticesOfOthers": 2}
 
 
-def test_the_soonest_of_several_notices_of_an_instance_counts_once() -> None:
+def test_the_earliest_of_several_notices_of_an_instance_counts_once() -> None:
     told = [notice(Fate.REBALANCE, until=None), notice(until=SOON + LAST_CALL), notice(), notice()]
     found = answered(told, [claim()])
     assert [(c.cause, c.deadline) for c in found.changed] == [("SpotInterrupted", SOON)]
     assert found.counts == {"SpotInterrupted": 1}
 
 
-def test_an_end_that_has_begun_is_hurried_and_keeps_its_cause() -> None:
+def test_a_termination_that_has_begun_gets_the_earlier_deadline_and_keeps_its_cause() -> None:
     begun = claim().terminating("Expired", "old", NOW)
     (hurried,) = answered([notice()], [begun]).changed
     assert hurried == replace(begun, deadline=SOON)
 
 
-def test_a_notice_told_again_changes_nothing_but_has_the_replacement_looked_at() -> None:
+def test_a_repeated_notice_changes_nothing_but_has_the_replacement_checked() -> None:
     begun = claim().terminating("SpotInterrupted", "EC2 says so", NOW, SOON)
     found = answered([notice()], [begun])
     assert (found.changed, found.unavailable, found.going) == ([], {}, [begun.name])
 
 
 @pytest.mark.parametrize("fate", CERTAIN)
-def test_a_claim_that_waits_for_ec2_to_end_its_instance_is_left_alone(fate: Fate) -> None:
+def test_a_claim_that_waits_for_ec2_to_terminate_its_instance_stays_as_it_is(fate: Fate) -> None:
     found = answered([notice(fate)], [claim(phase=Phase.TERMINATED)])
     assert (found.changed, found.going) == ([], [])
 
 
-def test_the_interrupted_pool_is_left_alone_while_the_notice_stands_and_longer_each_time() -> None:
+def test_the_interrupted_pool_is_avoided_until_the_time_of_the_notice_and_longer_each_time() -> None:
     first = answered([notice(), notice(number=1)], [claim(), claim(1)])
     assert first.unavailable == {POOL: Backoff(NOW + FIRST_BACKOFF, 1, "SpotInterrupted")}
     before = Backoff(NOW - timedelta(minutes=1), 2, "SpotInterrupted")
@@ -117,7 +117,7 @@ def test_the_interrupted_pool_is_left_alone_while_the_notice_stands_and_longer_e
     assert answered([notice()], [claim()], unavailable={POOL: ends}).unavailable[POOL].until == SOON
 
 
-def test_a_notice_of_a_reservation_is_of_all_our_instances_in_it_and_of_no_other() -> None:
+def test_a_notice_of_a_reservation_concerns_all_instances_of_ours_in_it_and_no_other() -> None:
     inside = {RESERVATION_ID: "cr-1"}
     claims = [
         claim(labels=inside),
@@ -146,13 +146,13 @@ def test_a_capacity_block_that_ends_soon_is_seen_without_a_warning(kind: str, ah
     assert expiries(Ledger(claims=(claim(),), nodeclasses={"default": status}), NOW) == []
 
 
-def test_what_happens_to_one_machine_says_nothing_of_its_pool() -> None:
+def test_a_notice_about_one_machine_does_not_affect_its_pool() -> None:
     assert answered([notice(Fate.STOPPED)], [claim()]).unavailable == {}
     assert answered([notice(Fate.IMPAIRED)], [claim()]).unavailable == {}
 
 
 @pytest.mark.parametrize(("mode", "ends"), [({}, 0), ({"nodesmith.dev/rebalance": "Replace"}, 1)])
-def test_rebalance_recommendations_are_followed_where_the_nodepool_says_so_and_within_its_budgets(
+def test_rebalance_recommendations_are_followed_if_the_nodepool_requests_it_and_within_its_budgets(
     mode: dict[str, str], ends: int
 ) -> None:
     told = [notice(Fate.REBALANCE, number, None) for number in range(3)]
@@ -172,13 +172,13 @@ def test_a_scheduled_change_waits_for_the_budgets_until_shortly_before_its_date(
     assert {c.deadline for c in found.changed} == {NOW + max(ahead, LAST_CALL)}
 
 
-def test_a_scheduled_change_of_a_node_of_no_nodepool_waits_until_shortly_before_its_date() -> None:
+def test_a_scheduled_change_of_a_node_without_a_nodepool_waits_until_shortly_before_its_date() -> None:
     orphan = claim(nodepool="")
     assert answered([notice(Fate.SCHEDULED, until=NOW + timedelta(days=3))], [orphan]).changed == []
     assert len(answered([notice(Fate.SCHEDULED, until=NOW + LAST_CALL)], [orphan]).changed) == 1
 
 
-def test_scheduled_changes_that_budgets_put_off_say_when_the_first_of_them_cannot_wait_any_longer() -> None:
+def test_scheduled_changes_that_budgets_postpone_report_when_the_first_cannot_wait_any_longer() -> None:
     ahead = [timedelta(days=1), timedelta(days=5), timedelta(days=3)]
     told = [notice(Fate.SCHEDULED, number, NOW + days) for number, days in enumerate(ahead)]
     found = answered(told, [claim(number) for number in range(3)])
@@ -186,11 +186,11 @@ def test_scheduled_changes_that_budgets_put_off_say_when_the_first_of_them_canno
     assert found.put_off_until == NOW + timedelta(days=3) - LAST_CALL
 
 
-def test_where_nothing_is_put_off_no_moment_is_named() -> None:
+def test_without_a_postponed_change_no_moment_is_reported() -> None:
     assert answered([notice()], [claim()]).put_off_until is None
 
 
-def test_the_next_block_to_end_is_known_until_the_ends_of_all_nodes_in_it_have_begun() -> None:
+def test_the_next_block_to_end_is_reported_until_all_nodes_in_it_are_ending() -> None:
     ends_at = {"cr-1": NOW + timedelta(hours=2), "cr-2": NOW + timedelta(hours=1)}
     blocks = tuple(
         CapacityReservation(id_, "p5.48xlarge", ZONES[0], 1, kind="capacity-block", ends_at=at)

@@ -1,4 +1,4 @@
-"""What EC2 is asked for one claim."""
+"""The CreateFleet request of one claim."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_the_order_in_which_options_are_found_changes_nothing() -> None:
     assert plans[0] == plans[1]
 
 
-def test_the_same_type_in_the_same_zone_is_asked_for_once() -> None:
+def test_the_same_type_in_the_same_zone_is_requested_once() -> None:
     offered = options(["m5.large"])
     request, _ = launch_plan(CLAIM, [*offered, *offered], NODECLASS, status(), CLUSTER)
     assert len(request.overrides) == 3
 
 
-def test_each_zone_uses_its_subnet_with_most_free_addresses_and_ties_go_by_id() -> None:
+def test_each_zone_uses_its_subnet_with_the_most_free_addresses_and_ties_are_broken_by_id() -> None:
     subnets = (
         Subnet("subnet-3", "us-east-1a", free_ips=10),
         Subnet("subnet-2", "us-east-1a", free_ips=90),
@@ -97,13 +97,13 @@ def test_a_fixed_pod_limit_makes_one_template_of_all_types() -> None:
     assert len(templates) == 1
 
 
-def test_only_templates_that_an_override_names_are_given() -> None:
+def test_only_templates_that_an_override_names_are_returned() -> None:
     _, templates = launch_plan(CLAIM, options(FAMILIES), NODECLASS, status(), CLUSTER)
     request, _ = launch_plan(CLAIM, options(FAMILIES), NODECLASS, status(), CLUSTER)
     assert [t.name for t in templates] == sorted({o.template for o in request.overrides})
 
 
-def test_template_names_keep_to_ec2s_characters_and_length_for_the_longest_cluster_name() -> None:
+def test_template_names_are_valid_in_ec2_for_the_longest_cluster_name() -> None:
     cluster = replace(CLUSTER, name="a" * 100)
     _, (template,) = launch_plan(CLAIM, options(["m5.large"]), NODECLASS, status(), cluster)
     assert re.fullmatch(r"[a-zA-Z0-9().\-/_]{3,128}", template.name)
@@ -143,24 +143,24 @@ def test_everything_launched_carries_the_tags_that_find_it_again() -> None:
     assert request.tags == {**shared, "karpenter.sh/nodeclaim": CLAIM.name, "Name": CLAIM.name}
 
 
-def test_volumes_that_are_to_outlive_their_nodes_are_marked_so() -> None:
+def test_volumes_that_must_outlive_their_nodes_are_tagged() -> None:
     disk = BlockDeviceMapping("/dev/xvdb", BlockDevice("1Gi", delete_on_termination=False))
     kept, _ = plan(nodeclass=replace(NODECLASS, block_device_mappings=(disk,)))
     assert kept.tags["nodesmith.dev/keep-volumes"] == "true"
     assert "nodesmith.dev/keep-volumes" not in plan()[0].tags
 
 
-def test_a_name_tag_of_the_users_own_is_kept() -> None:
+def test_a_name_tag_of_the_user_is_kept() -> None:
     request, _ = plan(nodeclass=replace(NODECLASS, tags={"Name": "web"}))
     assert request.tags["Name"] == "web"
 
 
-def test_a_request_survives_being_written_down() -> None:
+def test_a_request_is_the_same_after_it_was_stored() -> None:
     request, _ = plan("m5.large", "m6g.large")
     assert LaunchRequest.from_item(CLAIM.name, request.to_item()) == request
 
 
-def test_interfaces_for_efa_are_made_only_for_claims_that_ask_for_it() -> None:
+def test_efa_interfaces_are_created_only_for_claims_that_request_efa() -> None:
     asking = replace(CLAIM, requests=Resources({"vpc.amazonaws.com/efa": 1}))
     _, (plain,) = plan("c5n.18xlarge")
     _, (efa,) = plan("c5n.18xlarge", claim=asking)
@@ -168,7 +168,7 @@ def test_interfaces_for_efa_are_made_only_for_claims_that_ask_for_it() -> None:
     assert [i["InterfaceType"] for i in efa.data["NetworkInterfaces"]] == ["efa"]
 
 
-def test_options_of_several_capacity_types_are_a_mistake_of_the_caller() -> None:
+def test_options_of_several_capacity_types_are_an_error_of_the_caller() -> None:
     mixed = [*options(["m5.large"]), *options(["m5.large"], capacity_type="on-demand")]
     with pytest.raises(ValueError, match=r"one capacity type expected.*on-demand.*spot"):
         launch_plan(CLAIM, mixed, NODECLASS, status(), CLUSTER)
@@ -189,6 +189,6 @@ def test_a_claim_for_which_no_image_boots_is_rejected_with_the_types() -> None:
         launch_plan(CLAIM, options(["g5.xlarge"]), NODECLASS, status(), CLUSTER)
 
 
-def test_now_is_no_part_of_a_plan() -> None:
+def test_a_plan_does_not_depend_on_the_time() -> None:
     later = replace(CLAIM, created_at=NOW.replace(year=2030))
     assert plan(claim=later) == plan()

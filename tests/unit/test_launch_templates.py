@@ -1,4 +1,4 @@
-"""What an instance is made of."""
+"""The launch templates of instances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data(nodeclass: EC2NodeClass = NODECLASS, capacity_type: str = "spot") -> di
     return dict(template.data)
 
 
-def test_the_metadata_service_takes_only_imdsv2_over_one_hop_unless_told_otherwise() -> None:
+def test_the_metadata_service_accepts_only_imdsv2_over_one_hop_by_default() -> None:
     assert data()["MetadataOptions"] == {
         "HttpEndpoint": "enabled",
         "HttpProtocolIpv6": "disabled",
@@ -83,7 +83,7 @@ def test_one_interface_carries_all_security_groups() -> None:
     }
 
 
-def test_a_public_address_is_given_or_denied_only_when_the_nodeclass_says_so() -> None:
+def test_a_public_address_is_requested_or_denied_only_if_the_nodeclass_specifies_it() -> None:
     for wanted in (True, False):
         (interface,) = data(replace(NODECLASS, associate_public_ip_address=wanted))["NetworkInterfaces"]
         assert interface["AssociatePublicIpAddress"] is wanted
@@ -127,7 +127,7 @@ def test_in_an_ipv6_cluster_every_interface_has_a_primary_ipv6_address() -> None
     assert "Ipv4PrefixCount" not in interface
 
 
-def test_monitoring_is_basic_unless_asked_for() -> None:
+def test_monitoring_is_basic_by_default() -> None:
     assert data()["Monitoring"] == {"Enabled": False}
     assert data(replace(NODECLASS, detailed_monitoring=True))["Monitoring"] == {"Enabled": True}
 

@@ -1,4 +1,4 @@
-"""Which NodeClasses cannot be launched from, and what their authors are told."""
+"""Which NodeClasses cannot be launched from, and the messages that explain it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
-def test_a_family_whose_user_data_we_cannot_write_is_named_with_a_way_out(family: str) -> None:
+def test_a_family_without_supported_user_data_is_named_with_an_alternative(family: str) -> None:
     found = told(replace(NODECLASS, ami_family=family))
     assert found.startswith(f"UnsupportedAMIFamily: amiFamily {family}")
     assert "al2023@latest" in found
@@ -69,7 +69,7 @@ def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:
         "",
     ],
 )
-def test_a_tag_that_ec2_or_we_keep_for_ourselves_is_named(key: str) -> None:
+def test_a_tag_that_ec2_or_nodesmith_reserves_is_named(key: str) -> None:
     found = told(replace(NODECLASS, tags={"fine": "yes", key: "v"}))
     assert found.startswith("TagValidationFailed: spec.tags[")
     assert key[:100] in found
@@ -82,14 +82,14 @@ def test_a_tag_value_that_is_too_long_and_too_many_tags_are_found() -> None:
     assert told(replace(NODECLASS, tags={f"k{n}": "v" for n in range(41)})) == ""
 
 
-def test_user_data_that_ec2_would_not_take_is_found_with_its_size() -> None:
+def test_user_data_that_is_too_large_for_ec2_is_found_with_its_size() -> None:
     found = told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 16_000))
     assert found.startswith("UserDataSizeLimitExceeded: spec.userData")
     assert "16384" in found
     assert told(replace(NODECLASS, user_data="#!/bin/sh\n" + "#" * 15_000)) == ""
 
 
-def test_an_alias_of_a_version_that_cannot_be_is_found() -> None:
+def test_an_alias_with_an_impossible_version_is_found() -> None:
     terms = (AMISelectorTerm(alias="al2023@20250821"),)
     assert told(replace(NODECLASS, ami_selector_terms=terms)).startswith("AMINotFound: alias al2023@20250821")
 
@@ -107,18 +107,18 @@ def test_a_mime_document_without_parts_is_found() -> None:
     )
 
 
-def test_what_can_never_work_is_told_before_what_can_be_mended() -> None:
+def test_a_problem_without_a_fix_is_reported_before_one_with_a_fix() -> None:
     found = told(replace(NODECLASS, ami_family="AL2", tags={"aws:x": "y"}))
     assert found.startswith("UnsupportedAMIFamily")
 
 
-def test_user_data_that_is_too_large_by_itself_is_not_taken_apart() -> None:
+def test_user_data_that_is_too_large_by_itself_is_not_parsed() -> None:
     levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
     found = told(replace(NODECLASS, user_data=f"MIME-Version: 1.0\n{levels}{'x' * 20_000}"))
     assert found.startswith("UserDataSizeLimitExceeded: spec.userData: ")
 
 
-def test_user_data_that_is_no_text_is_refused() -> None:
+def test_user_data_that_is_not_text_is_refused() -> None:
     assert told(replace(NODECLASS, user_data="#!/bin/sh \ud800")).startswith(
         "UserDataInvalid: spec.userData: "
     )
@@ -127,5 +127,5 @@ def test_user_data_that_is_no_text_is_refused() -> None:
 @pytest.mark.parametrize(
     "key", ["EKS:eks-cluster-name", "Kubernetes.io/cluster/other", "Karpenter.sh/NodePool"]
 )
-def test_a_tag_that_iam_cannot_tell_from_ours_is_refused(key: str) -> None:
+def test_a_tag_that_iam_cannot_distinguish_from_nodesmiths_is_refused(key: str) -> None:
     assert "is set by nodesmith itself" in told(replace(NODECLASS, tags=FrozenMap({key: "other"})))

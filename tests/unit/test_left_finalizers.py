@@ -1,4 +1,4 @@
-"""The finalizer that Karpenter leaves on EC2NodeClasses, and when it is lifted."""
+"""The finalizer that Karpenter leaves on EC2NodeClasses, and when it is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KARPENTERS_TURN = timedelta(minutes=5)
 def karpenters(
     name: str = "old", deleted_for: timedelta | None = KARPENTERS_TURN, *more: str
 ) -> dict[str, Any]:
-    """Return an EC2NodeClass that was made under Karpenter, deleted so long ago; None is not deleted."""
+    """Return an EC2NodeClass created by Karpenter, deleted the given time ago; None means not deleted."""
     made = builders.nodeclass_manifest(name)
     made["metadata"]["finalizers"] = [NODECLASS_FINALIZER, *more]
     if deleted_for is not None:
@@ -38,7 +38,7 @@ def test_a_deleted_nodeclass_that_nothing_uses_is_held_by_the_finalizer_alone() 
     assert held(karpenters("b"), karpenters("a"), builders.nodeclass_manifest("c")) == ["a", "b"]
 
 
-def test_karpenter_has_its_turn_first() -> None:
+def test_karpenter_has_five_minutes_first() -> None:
     assert held(karpenters(deleted_for=KARPENTERS_TURN - timedelta(seconds=1))) == []
 
 
@@ -47,7 +47,7 @@ def test_a_nodeclass_that_is_not_deleted_keeps_its_finalizer() -> None:
 
 
 @pytest.mark.parametrize("made_by", ["nodesmith", "karpenter", "ledger", "v1beta1"])
-def test_a_nodeclass_that_a_nodeclaim_names_is_in_use_whoever_made_that(made_by: str) -> None:
+def test_a_nodeclass_that_a_nodeclaim_names_is_in_use_whoever_created_the_nodeclaim(made_by: str) -> None:
     ours = builders.claim("one", phase=Phase.INITIALIZED)
     theirs = foreign.karpenters_nodeclaim("two", instance="i-1")
     old = {"metadata": {"name": "three"}, "spec": {"nodeClassRef": {"name": "default"}}}
@@ -63,7 +63,7 @@ def test_a_nodeclass_that_a_nodeclaim_names_is_in_use_whoever_made_that(made_by:
     )
 
 
-def test_readiness_lets_the_deletion_go_on_and_lifts_no_other_finalizer() -> None:
+def test_readiness_completes_the_deletion_and_removes_no_other_finalizer() -> None:
     world = World({})
     world.cluster.nodeclasses |= {
         "old": karpenters("old"),
@@ -74,7 +74,7 @@ def test_readiness_lets_the_deletion_go_on_and_lifts_no_other_finalizer() -> Non
     assert world.cluster.nodeclasses["kept"]["metadata"]["finalizers"] == ["example.com/a"]
 
 
-def test_where_karpenter_runs_the_finalizer_is_karpenters_to_lift() -> None:
+def test_while_karpenter_runs_the_finalizer_is_left_to_karpenter() -> None:
     world = World({})
     world.cluster.nodeclasses["old"] = karpenters("old")
     world.cluster.karpenter = True
@@ -82,7 +82,7 @@ def test_where_karpenter_runs_the_finalizer_is_karpenters_to_lift() -> None:
     assert world.cluster.nodeclasses["old"]["metadata"]["finalizers"] == [NODECLASS_FINALIZER]
 
 
-def test_nobody_asks_for_karpenter_while_no_nodeclass_is_held() -> None:
+def test_karpenter_is_not_looked_for_while_no_nodeclass_is_held() -> None:
     world = World({})
     world.cluster.nodeclasses["old"] = karpenters("old", None)
     world.live(timedelta(minutes=10))

@@ -1,4 +1,4 @@
-"""What is to be done next about each claim: launched, registered, initialized, or given up; and why it waits."""
+"""The next step of each claim: launched, registered, initialized, or given up; and why it waits."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def reason(commands: list[Command]) -> tuple[str, str]:
     return command.claim.reason, command.claim.message
 
 
-def test_a_launched_claim_whose_node_has_not_appeared_says_that_it_waits_for_it() -> None:
+def test_a_launched_claim_shows_that_it_waits_for_its_node() -> None:
     assert reason(steps(CLAIM)) == ("NodeNotFound", "Node not registered with cluster")
 
 
-def test_a_reason_that_is_noted_already_is_not_noted_again() -> None:
+def test_a_reason_that_is_recorded_already_is_not_recorded_again() -> None:
     (wait,) = steps(CLAIM)
     assert steps(wait.claim) == []
 
@@ -85,9 +85,7 @@ def test_a_node_with_the_claims_provider_id_registers_it() -> None:
     assert (after.phase_since, after.reason, after.message) == (NOW, "", "")
 
 
-def test_a_node_that_joins_before_it_is_ready_registers_with_what_it_waits_for_and_no_second_step_notes_it() -> (
-    None
-):
+def test_a_node_that_joins_before_it_is_ready_registers_with_its_reason_for_waiting_in_one_step() -> None:
     sick = replace(NODE, conditions={})
     _, registered = steps(CLAIM, nodes=[sick])
     assert isinstance(registered, Register)
@@ -95,18 +93,18 @@ def test_a_node_that_joins_before_it_is_ready_registers_with_what_it_waits_for_a
     assert steps(registered.claim, nodes=[sick]) == []
 
 
-def test_a_node_of_another_provider_id_does_not_register_it() -> None:
+def test_a_node_with_another_provider_id_does_not_register_the_claim() -> None:
     assert reason(steps(CLAIM, nodes=[builders.node("node-2")]))[0] == "NodeNotFound"
 
 
-def test_a_node_whose_cloud_controller_has_not_spoken_yet_registers_nobody() -> None:
+def test_a_node_without_a_provider_id_registers_no_claim() -> None:
     nameless = replace(NODE, provider_id="")
     assert reason(steps(CLAIM, nodes=[nameless]))[0] == "NodeNotFound"
     pending = builders.claim("p", phase=Phase.PENDING)
     assert steps(pending, nodes=[nameless]) == []
 
 
-def test_two_nodes_of_one_provider_id_register_nothing_and_both_are_named() -> None:
+def test_two_nodes_with_one_provider_id_register_nothing_and_both_are_named() -> None:
     twin = replace(NODE, name="node-0")
     found, message = reason(steps(CLAIM, nodes=[NODE, twin]))
     assert found == "MultipleNodesFound"
@@ -120,7 +118,7 @@ def test_a_second_node_that_claims_the_instance_initializes_nothing() -> None:
     assert "node-0, node-1" in message
 
 
-def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
+def test_an_instance_is_checked_once_its_node_is_a_minute_overdue() -> None:
     due = replace(CLAIM, phase_since=NOW - timedelta(minutes=1))
     early = replace(CLAIM, name="early", phase_since=NOW - timedelta(seconds=59))
     assert to_check([due, early], builders.snapshot(), NOW) == ["default-x1"]
@@ -128,14 +126,14 @@ def test_an_instance_is_looked_at_once_its_node_is_a_minute_overdue() -> None:
     assert to_check([named], builders.snapshot(nodes=(NODE,)), NOW) == []
 
 
-def test_what_ec2_calls_an_instance_is_asked_as_soon_as_a_node_shows_its_provider_id() -> None:
+def test_the_private_dns_name_is_looked_up_as_soon_as_a_node_shows_the_provider_id() -> None:
     here = builders.snapshot(nodes=(NODE,))
     assert to_name([CLAIM], builders.snapshot()) == []
     assert to_name([CLAIM], here) == ["default-x1"]
     assert to_name([replace(CLAIM, private_dns_name=NODE.name), REGISTERED], here) == []
 
 
-def test_an_instance_is_looked_at_when_its_node_has_left_and_never_without_one() -> None:
+def test_an_instance_is_checked_when_its_node_has_left_and_never_without_an_instance() -> None:
     hour = NOW - timedelta(hours=1)
     phases = {phase: replace(REGISTERED, name=str(phase), phase=phase, phase_since=hour) for phase in Phase}
     found = to_check(list(phases.values()), builders.snapshot(), NOW)
@@ -143,7 +141,7 @@ def test_an_instance_is_looked_at_when_its_node_has_left_and_never_without_one()
 
 
 @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
-def test_a_claim_whose_instance_has_gone_with_its_node_comes_to_its_end(phase: Phase) -> None:
+def test_a_claim_whose_instance_and_node_are_gone_ends(phase: Phase) -> None:
     claim = replace(REGISTERED, phase=phase)
     (command,) = steps(claim, checked=[claim.name])
     assert isinstance(command, End)
@@ -160,13 +158,13 @@ def test_a_claim_whose_instance_died_before_it_joined_is_given_up(state: str) ->
     assert CLAIM.instance_id in command.claim.message
 
 
-def test_a_claim_whose_instance_ec2_does_not_know_any_more_is_given_up() -> None:
+def test_a_claim_whose_instance_ec2_no_longer_describes_is_given_up() -> None:
     (command,) = steps(CLAIM, checked=[CLAIM.name])
     assert isinstance(command, GiveUp)
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "stopping", "stopped"])
-def test_a_claim_whose_instance_lives_goes_on_waiting(state: str) -> None:
+def test_a_claim_whose_instance_lives_continues_to_wait(state: str) -> None:
     commands = steps(CLAIM, instances={CLAIM.name: (instance(state),)}, checked=[CLAIM.name])
     assert reason(commands)[0] == "NodeNotFound"
 
@@ -176,12 +174,12 @@ def test_one_living_instance_among_dead_ones_keeps_the_claim() -> None:
     assert reason(steps(CLAIM, instances=both, checked=[CLAIM.name]))[0] == "NodeNotFound"
 
 
-def test_a_claim_whose_instance_was_not_looked_at_is_not_given_up() -> None:
+def test_a_claim_whose_instance_was_not_checked_is_not_given_up() -> None:
     assert reason(steps(CLAIM, instances={}, checked=[]))[0] == "NodeNotFound"
 
 
 def launched(minutes_ago: float) -> NodeClaim:
-    """Return a claim that was made so long ago, and whose launch took four minutes."""
+    """Return a claim of the given age whose launch took four minutes."""
     made = NOW - timedelta(minutes=minutes_ago)
     at = made + timedelta(minutes=4)
     return replace(CLAIM, created_at=made, launched_at=at, phase_since=at)
@@ -196,7 +194,7 @@ def test_a_claim_without_a_node_is_given_up_fifteen_minutes_after_it_was_made() 
     assert reason(steps(launched(14.9)))[0] == "NodeNotFound"
 
 
-def test_how_long_a_node_may_take_to_register_is_for_its_nodepool_to_say() -> None:
+def test_the_nodepool_determines_how_long_a_node_may_take_to_register() -> None:
     slow = builders.nodepool_manifest()
     slow["metadata"]["annotations"] = {"nodesmith.dev/registration-timeout": "1h30m"}
 
@@ -222,7 +220,9 @@ def test_how_long_a_node_may_take_to_register_is_for_its_nodepool_to_say() -> No
         ("Client.UserInitiatedShutdown: User initiated shutdown", "InstanceInterrupted"),
     ],
 )
-def test_an_instance_that_was_ended_from_outside_is_told_from_one_that_failed(told: str, reason: str) -> None:
+def test_an_instance_that_was_terminated_from_outside_is_distinguished_from_one_that_failed(
+    told: str, reason: str
+) -> None:
     gone = replace(instance("terminated"), id=CLAIM.instance_id, state_reason=told)
     (command,) = steps(CLAIM, instances={CLAIM.name: (gone,)}, checked=[CLAIM.name])
     assert isinstance(command, GiveUp)
@@ -230,7 +230,7 @@ def test_an_instance_that_was_ended_from_outside_is_told_from_one_that_failed(to
     assert told in command.claim.message
 
 
-def test_a_node_that_appears_in_the_last_moment_still_counts() -> None:
+def test_a_node_that_appears_at_the_last_moment_still_counts() -> None:
     assert [type(step) for step in steps(launched(20), nodes=[NODE])] == [Open, Register]
 
 
@@ -278,14 +278,14 @@ def test_a_taint_of_the_users_own_does_not_keep_the_claim_waiting() -> None:
     assert isinstance(steps(REGISTERED, nodes=[dedicated])[0], Initialize)
 
 
-def test_a_resource_that_was_asked_for_and_is_not_shown_yet_keeps_the_claim_waiting() -> None:
+def test_a_requested_resource_that_is_not_shown_yet_keeps_the_claim_waiting() -> None:
     wants_gpu = replace(REGISTERED, requests=parse_resources({"cpu": "1", "nvidia.com/gpu": "1"}))
     found, message = reason(steps(wants_gpu, nodes=[NODE]))
     assert found == "ResourceNotRegistered"
     assert "nvidia.com/gpu" in message
 
 
-def test_a_resource_asked_for_in_the_amount_of_nothing_is_not_waited_for() -> None:
+def test_a_resource_with_a_request_of_zero_is_not_waited_for() -> None:
     wants_none = replace(REGISTERED, requests=parse_resources({"cpu": "1", "nvidia.com/gpu": "0"}))
     assert isinstance(steps(wants_none, nodes=[NODE])[0], Initialize)
 
@@ -295,11 +295,11 @@ def test_a_registered_claim_has_no_time_limit() -> None:
     assert reason(steps(old, nodes=[replace(NODE, conditions={})]))[0] == "NodeNotReady"
 
 
-def test_a_registered_claim_whose_node_went_away_says_so() -> None:
+def test_a_registered_claim_shows_that_its_node_is_gone() -> None:
     assert reason(steps(REGISTERED)) == ("NodeNotFound", "Node node-1 is gone from the cluster")
 
 
-def test_a_registered_claim_whose_kubelet_came_back_under_another_name_goes_on_with_that_node() -> None:
+def test_a_registered_claim_whose_kubelet_came_back_under_another_name_continues_with_that_node() -> None:
     renamed = replace(NODE, name="node-2")
     (initialize,) = steps(REGISTERED, nodes=[renamed])
     assert isinstance(initialize, Initialize)
@@ -307,7 +307,7 @@ def test_a_registered_claim_whose_kubelet_came_back_under_another_name_goes_on_w
     assert reason(steps(REGISTERED, nodes=[replace(renamed, conditions={})]))[0] == "NodeNotReady"
 
 
-def test_a_registered_claim_takes_none_of_two_nodes_that_came_back_under_other_names() -> None:
+def test_a_registered_claim_ignores_two_nodes_that_came_back_under_other_names() -> None:
     others = [replace(NODE, name=name) for name in ("node-2", "node-3")]
     assert reason(steps(REGISTERED, nodes=others))[0] == "MultipleNodesFound"
 
@@ -334,7 +334,7 @@ def test_a_claim_that_the_cluster_shows_in_an_older_state_is_shown_again() -> No
     assert next_steps([done], snapshot, {}, [], NOW) == [Show(done)]
 
 
-def test_a_condition_that_is_over_is_taken_off_once() -> None:
+def test_a_condition_that_is_over_is_removed_once() -> None:
     done = replace(REGISTERED, phase=Phase.INITIALIZED, initialized_at=NOW)
     late = replace(done, drift="AMIDrift", drifted_at=NOW)
     as_new = replace(late, drift="")
@@ -343,12 +343,12 @@ def test_a_condition_that_is_over_is_taken_off_once() -> None:
         assert next_steps([as_new], seen, {}, [], NOW) == commands
 
 
-def test_commands_come_by_the_claims_names_one_for_each() -> None:
+def test_commands_are_ordered_by_claim_name_with_one_for_each() -> None:
     claims = [replace(CLAIM, name=name, provider_id=f"aws:///a/{name}") for name in ("c", "a", "b")]
     assert [command.claim.name for command in steps(*claims)] == ["a", "b", "c"]
 
 
-def test_registering_gives_the_node_the_claims_labels_annotations_and_taints_and_lifts_unregistered() -> None:
+def test_registration_writes_the_claims_labels_annotations_and_taints_and_removes_unregistered() -> None:
     claim = replace(
         REGISTERED,
         nodepool_hash="123",
@@ -364,14 +364,14 @@ def test_registering_gives_the_node_the_claims_labels_annotations_and_taints_and
     assert [taint.key for taint in patch.remove_taints] == ["karpenter.sh/unregistered"]
 
 
-def test_a_node_whose_kubelet_sets_its_taints_itself_is_given_none() -> None:
+def test_a_node_whose_kubelet_sets_its_taints_gets_none() -> None:
     node = replace(NODE, labels={"karpenter.sh/do-not-sync-taints": "true"})
     patch = registration_patch(replace(REGISTERED, taints=(Taint("a", Effect.NO_SCHEDULE),)), node)
     assert patch.add_taints == ()
     assert [taint.key for taint in patch.remove_taints] == ["karpenter.sh/unregistered"]
 
 
-def test_initializing_labels_the_node() -> None:
+def test_initialization_labels_the_node() -> None:
     patch = initialization_patch(REGISTERED)
     assert patch.labels == {"karpenter.sh/initialized": "true"}
     assert patch.remove_taints == ()
@@ -386,7 +386,7 @@ SHOWN = {"metadata": {"name": CLAIM.name}}
 
 
 def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> None:
-    """With a dead owner the object would be collected as garbage, shown again, and so on without end."""
+    """With an owner that is gone, Kubernetes would delete the object, it would be created again, and so on forever."""
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
     there = next_steps([owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,)), {}, (), NOW)
     gone = next_steps(
@@ -399,14 +399,14 @@ def test_a_claim_of_a_nodepool_that_is_gone_is_shown_without_it_as_owner() -> No
     assert ["ownerReferences" in manifest(c.claim)["metadata"] for c in gone] == [False]
 
 
-def test_a_claim_that_was_never_shown_goes_the_way_of_its_nodepool() -> None:
-    """Kubernetes collects what has no owner any more: it would have gone with the others had it been there."""
+def test_a_claim_that_was_never_shown_keeps_its_deleted_nodepool_as_owner() -> None:
+    """Kubernetes deletes objects whose owner is gone: this one would have been deleted with the others."""
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-default")
     (show,) = next_steps([owned], builders.snapshot(nodes=(NODE,), nodepools=()), {}, (), NOW)
     assert manifest(show.claim)["metadata"]["ownerReferences"][0]["uid"] == "uid-default"
 
 
-def test_a_nodepool_made_anew_under_the_old_name_owns_none_of_the_old_claims() -> None:
+def test_a_nodepool_that_was_created_again_owns_none_of_the_old_claims() -> None:
     owned = replace(CLAIM, phase=Phase.INITIALIZED, nodepool_uid="uid-of-before")
 
     (shown,) = next_steps([owned], builders.snapshot(nodes=(NODE,), nodeclaims=(SHOWN,)), {}, (), NOW)
@@ -416,11 +416,11 @@ def test_a_nodepool_made_anew_under_the_old_name_owns_none_of_the_old_claims() -
 
 INITIALIZED = REGISTERED.advanced(Phase.INITIALIZED, NOW)
 TORN = replace(NEW, taints=(UNREGISTERED,))
-"""The Node as its kubelet makes it anew after somebody has torn the old one away."""
+"""The Node as its kubelet creates it again after a user has removed the old one."""
 
 
 @pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])
-def test_a_node_that_comes_back_as_a_stranger_is_opened_again(claim: NodeClaim) -> None:
+def test_a_node_that_comes_back_without_labels_is_opened_again(claim: NodeClaim) -> None:
     opened, *_ = steps(claim, nodes=[TORN])
     assert opened == Open(claim, "node-1")
     patch = registration_patch(claim, TORN)
@@ -429,9 +429,7 @@ def test_a_node_that_comes_back_as_a_stranger_is_opened_again(claim: NodeClaim) 
     assert patch.add_finalizers == ("karpenter.sh/termination",)
 
 
-def test_one_that_is_opened_again_becomes_ready_for_pods_again_once_it_can_and_its_claim_stays_as_it_is() -> (
-    None
-):
+def test_a_node_that_is_opened_again_is_initialized_again_and_its_claim_stays_as_it_is() -> None:
     closed = replace(NODE, labels=builders.JOINED, taints=INITIALIZED.startup_taints)
     (wait,) = steps(INITIALIZED, nodes=[closed])
     assert isinstance(wait, Wait)
@@ -441,14 +439,14 @@ def test_one_that_is_opened_again_becomes_ready_for_pods_again_once_it_can_and_i
     assert steps(INITIALIZED, nodes=[NODE]) == []
 
 
-def test_a_registered_one_that_comes_back_is_not_initialized_before_it_is_open() -> None:
+def test_a_registered_node_that_comes_back_is_not_initialized_before_it_is_open() -> None:
     opened, wait = steps(REGISTERED, nodes=[TORN])
     assert isinstance(opened, Open)
     assert isinstance(wait, Wait)
     assert wait.claim.reason == "KnownEphemeralTaintsExist"
 
 
-def test_one_that_comes_back_while_it_is_deleted_or_ends_is_left_to_termination() -> None:
+def test_a_node_that_comes_back_while_it_is_deleted_or_ending_is_left_to_termination() -> None:
     deleted = replace(TORN, deleting=True)
     assert not [c for c in steps(INITIALIZED, nodes=[deleted]) if isinstance(c, Open | Initialize)]
     ending = INITIALIZED.terminating("Deleted", "by hand", NOW)
@@ -465,7 +463,7 @@ def test_one_that_comes_back_while_it_is_deleted_or_ends_is_left_to_termination(
     ],
     ids=["no label of its NodeClass", "none of its NodePool", "another NodePool", "not held"],
 )
-def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_of_its_start_again(
+def test_a_node_in_service_that_lacks_labels_or_finalizer_gets_them_but_no_startup_taints(
     lacking: dict[str, Any],
 ) -> None:
     unmarked = replace(NODE, **lacking)
@@ -479,7 +477,7 @@ def test_a_node_in_service_that_lacks_what_it_is_known_by_gets_it_and_no_taint_o
 
 
 def owned_by(uid: str = "", *, shown: str = "uid-1", **metadata: str) -> list[Command]:
-    """Return what is done about a Node in service with such an owner, where its NodeClaim is shown with a uid."""
+    """Return the commands for a Node in service with the given owner, whose NodeClaim is shown with the given uid."""
     node = replace(NODE, owners={"theirs": "uid-theirs"} | ({INITIALIZED.name: uid} if uid else {}))
     claim = manifest(INITIALIZED)
     claim["metadata"] |= metadata | ({"uid": shown} if shown else {})
@@ -487,15 +485,15 @@ def owned_by(uid: str = "", *, shown: str = "uid-1", **metadata: str) -> list[Co
     return next_steps([INITIALIZED], snapshot, {}, (), NOW)
 
 
-def test_a_node_in_service_gets_its_nodeclaim_as_owner_where_it_has_none_or_an_earlier_one() -> None:
+def test_a_node_in_service_gets_its_nodeclaim_as_owner_if_it_has_none_or_an_earlier_one() -> None:
     assert owned_by("uid-1") == []
     assert owned_by() == owned_by("uid-0") == [Open(INITIALIZED, "node-1")]
     assert registration_patch(INITIALIZED, NODE).owner == INITIALIZED.name
-    assert owned_by(shown="") == [], "who knows"
-    assert owned_by(deletionTimestamp="2026-11-21T12:00:00Z") == [], "it ends"
+    assert owned_by(shown="") == [], "the uid is unknown"
+    assert owned_by(deletionTimestamp="2026-11-21T12:00:00Z") == [], "the NodeClaim is being deleted"
 
 
-def test_of_all_nodes_that_lack_something_one_look_marks_so_many() -> None:
+def test_one_look_repairs_a_limited_number_of_nodes() -> None:
     claims = [
         replace(
             INITIALIZED, name=f"default-{n}", provider_id=f"aws:///us-east-1a/i-{n}", node_name=f"node-{n}"
@@ -507,11 +505,11 @@ def test_of_all_nodes_that_lack_something_one_look_marks_so_many() -> None:
 
 
 RESTORED = replace(NODE, provider_id="")
-"""The Node as somebody has made it anew from a backup: its provider id is missing, and no kubelet sets it again."""
+"""The Node as it was restored from a backup: its provider id is missing, and no kubelet sets it again."""
 
 
 @pytest.mark.parametrize("claim", [REGISTERED, INITIALIZED], ids=["registered", "initialized"])
-def test_a_node_that_was_restored_without_its_provider_id_is_known_by_its_name_and_gets_it_back(
+def test_a_node_that_was_restored_without_its_provider_id_is_recognized_by_name_and_gets_it_back(
     claim: NodeClaim,
 ) -> None:
     restored = replace(RESTORED, labels=builders.JOINED) if claim is REGISTERED else RESTORED
@@ -530,7 +528,7 @@ def test_a_node_that_was_restored_without_its_provider_id_is_known_by_its_name_a
     ],
     ids=["another name", "it is joining", "another instance's by now"],
 )
-def test_no_other_node_is_taken_for_the_restored_one(other: Node) -> None:
+def test_no_other_node_is_mistaken_for_the_restored_one(other: Node) -> None:
     assert steps(INITIALIZED, nodes=[other]) == []
     assert to_check([INITIALIZED], builders.snapshot(nodes=(other,)), NOW + timedelta(minutes=2))
 
@@ -545,14 +543,14 @@ def test_no_other_node_is_taken_for_the_restored_one(other: Node) -> None:
         ("status", {"conditions": []}),
     ],
 )
-def test_a_nodeclaim_that_somebody_has_edited_is_shown_as_it_was(part: str, edited: dict[str, Any]) -> None:
+def test_an_edited_nodeclaim_is_restored(part: str, edited: dict[str, Any]) -> None:
     there = manifest(INITIALIZED)
     for shown, commands in ((there, []), ({**there, part: {**there[part], **edited}}, [Show(INITIALIZED)])):
         seen = builders.snapshot(nodes=(NODE,), nodeclaims=(shown,))
         assert next_steps([INITIALIZED], seen, {}, (), NOW) == commands
 
 
-def test_a_condition_that_somebody_else_has_written_is_no_reason_to_write() -> None:
+def test_a_condition_of_another_controller_causes_no_write() -> None:
     there = manifest(INITIALIZED)
     theirs = {"type": "example.com/Scanned", "status": "True", "reason": "Scanned"}
     status = {**there["status"], "conditions": [*there["status"]["conditions"], theirs]}
@@ -560,7 +558,7 @@ def test_a_condition_that_somebody_else_has_written_is_no_reason_to_write() -> N
     assert next_steps([INITIALIZED], seen, {}, (), NOW) == []
 
 
-def test_a_nodeclaim_that_is_being_deleted_takes_no_finalizer_any_more() -> None:
+def test_a_nodeclaim_that_is_being_deleted_gets_no_finalizer() -> None:
     there = manifest(INITIALIZED)
     going = {
         **there["metadata"],

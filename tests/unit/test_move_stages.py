@@ -1,4 +1,4 @@
-"""What is to be done next about a move, stage by stage, and what is left over of those that were abandoned."""
+"""The next step of a move, stage by stage, and what remains of abandoned moves."""
 
 from __future__ import annotations
 
@@ -76,21 +76,21 @@ def scene(
     return Scene.of(seen, builders.ledger(claims=claims, moves=(move,), **ledger), NOW + after)
 
 
-def test_a_proposed_move_closes_its_nodes_until_the_cluster_shows_it() -> None:
+def test_a_proposed_move_taints_its_nodes_until_the_cluster_shows_the_taint() -> None:
     for after in (timedelta(0), SECOND_LOOK, timedelta(minutes=2)):
         found = step(MOVE, OLD, tainted=False, after=after)
         assert isinstance(found, Taint)
         assert found.claims == (OLD,)
 
 
-def test_the_second_look_comes_after_a_quarter_of_a_minute_and_for_drift_at_once() -> None:
+def test_a_move_is_validated_after_15_seconds_and_for_drift_at_once() -> None:
     assert step(MOVE, OLD) == Await(MOVE, SECOND_LOOK)
     assert step(MOVE, OLD, after=SECOND_LOOK) == LookAgain(MOVE)
     drifted = replace(MOVE, reason=Reason.DRIFTED)
     assert step(drifted, OLD) == LookAgain(drifted)
 
 
-def test_a_cluster_that_never_shows_the_taint_ends_the_move() -> None:
+def test_a_move_is_abandoned_if_the_cluster_never_shows_the_taint() -> None:
     assert isinstance(step(MOVE, OLD, tainted=False, after=PROPOSED_WITHIN), Abandon)
 
 
@@ -99,10 +99,12 @@ def test_a_cluster_that_never_shows_the_taint_ends_the_move() -> None:
     ("claims", "why"),
     [
         ((), "default-old is gone"),
-        ((OLD.terminating("SpotInterrupted", "", NOW),), "ends already: SpotInterrupted"),
+        ((OLD.terminating("SpotInterrupted", "", NOW),), "is already terminating: SpotInterrupted"),
     ],
 )
-def test_a_source_that_is_lost_ends_the_move(move: Move, claims: tuple[NodeClaim, ...], why: str) -> None:
+def test_a_move_is_abandoned_if_it_loses_a_source(
+    move: Move, claims: tuple[NodeClaim, ...], why: str
+) -> None:
     found = step(move, *claims, NEW)
     assert isinstance(found, Abandon)
     assert why in found.why
@@ -111,19 +113,19 @@ def test_a_source_that_is_lost_ends_the_move(move: Move, claims: tuple[NodeClaim
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
-        ((), "default-new, which was to replace it, is gone"),
-        ((replace(NEW, phase=Phase.LAUNCHED).given_up("Ice", "none", NOW),), "is not to be had: Ice: none"),
-        ((NEW.terminating("Deleted", "by hand", NOW),), "is not to be had: Deleted: by hand"),
+        ((), "replacement NodeClaim default-new is gone"),
+        ((replace(NEW, phase=Phase.LAUNCHED).given_up("Ice", "none", NOW),), "is not available: Ice: none"),
+        ((NEW.terminating("Deleted", "by hand", NOW),), "is not available: Deleted: by hand"),
     ],
 )
-def test_a_replacement_that_is_lost_ends_the_move(claims: tuple[NodeClaim, ...], why: str) -> None:
+def test_a_move_is_abandoned_if_it_loses_a_replacement(claims: tuple[NodeClaim, ...], why: str) -> None:
     found = step(REPLACING, OLD, *claims)
     assert isinstance(found, Abandon)
     assert why in found.why
     assert found.failed
 
 
-def test_replacements_are_waited_for_as_long_as_in_karpenter() -> None:
+def test_a_move_waits_for_replacements_as_long_as_karpenter_does() -> None:
     assert step(REPLACING, OLD, NEW) == Await(REPLACING, for_claims=(NEW.name,))
     found = step(REPLACING, OLD, NEW, after=READY_WITHIN)
     assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes", failed=True)
@@ -137,7 +139,7 @@ def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption
     assert not found.failed
 
 
-def test_sources_end_for_the_moves_reason_and_then_it_is_forgotten() -> None:
+def test_sources_end_with_the_moves_reason_and_the_move_is_then_forgotten() -> None:
     ending = REPLACING.at(Stage.ENDING, NOW)
     found = step(ending, OLD, READY)
     assert isinstance(found, EndSources)
@@ -148,14 +150,14 @@ def test_sources_end_for_the_moves_reason_and_then_it_is_forgotten() -> None:
     assert step(ending, READY) == ForgetMove(ending)
 
 
-def test_what_an_abandoned_move_has_bought_and_nobody_uses_ends() -> None:
+def test_unused_replacements_of_an_abandoned_move_terminate() -> None:
     for claim in (NEW, READY, replace(NEW, phase=Phase.PENDING, provider_id="", node_name="")):
         found = step(LEFT, OLD, claim)
         assert isinstance(found, TidyUp)
         assert [(c.name, c.cause) for c in found.claims] == [(claim.name, ABANDONED)]
 
 
-def test_what_an_abandoned_move_has_bought_stays_where_pods_run_on_it_or_wait() -> None:
+def test_replacements_of_an_abandoned_move_stay_while_pods_run_on_them_or_wait() -> None:
     shape = builders.shape()
     (bound, waiting) = (*builders.bind(shape, "new"), *builders.pods(shape))
     agent = builders.bind(builders.daemon(), "new")
@@ -172,10 +174,10 @@ def test_what_an_abandoned_move_has_bought_stays_where_pods_run_on_it_or_wait() 
     ("nodes", "tainted", "ends"),
     [("1", False, True), ("1", True, False), ("2", True, True), ("0", False, False)],
 )
-def test_what_an_abandoned_move_has_bought_and_is_ready_ends_within_the_budgets(
+def test_ready_replacements_of_an_abandoned_move_terminate_within_budgets(
     nodes: str, tainted: bool, ends: bool
 ) -> None:
-    """Who counts Nodes sees it end like any other. What was never ready is nobody's loss."""
+    """A ready replacement counts like any other node. One that was never ready counts for no budget."""
     pool = builders.nodepool_manifest()
     pool["spec"]["disruption"] = {"budgets": [{"nodes": nodes}]}
     for claim, may_end in ((replace(READY, initialized_at=NOW), ends), (NEW, True)):
@@ -189,14 +191,14 @@ def test_an_abandoned_move_is_remembered_for_a_while() -> None:
     assert step(LEFT, OLD, after=REMEMBERED) == ForgetMove(LEFT)
 
 
-def test_a_node_is_closed_for_nothing_where_no_move_and_no_end_is_behind_it() -> None:
+def test_a_tainted_node_without_a_move_or_termination_is_a_stray() -> None:
     assert strays(scene(MOVE, OLD, READY)) == []
     assert strays(scene(LEFT, OLD, READY)) == [OLD]
     assert strays(scene(LEFT, OLD, READY, tainted=False)) == []
     assert strays(scene(LEFT, OLD.terminating("Deleted", "", NOW), READY)) == []
 
 
-def test_a_nodeclaim_says_for_nothing_that_it_is_disrupted_where_no_move_and_no_end_is_behind_it() -> None:
+def test_a_disruption_reason_without_a_move_or_termination_is_a_stray() -> None:
     reason = {"type": "DisruptionReason", "status": "True", "reason": "Underutilized"}
     shown = ({"metadata": {"name": OLD.name}, "status": {"conditions": [reason]}},)
     assert strays(scene(MOVE, OLD, READY, tainted=False, shown=shown)) == []
@@ -205,11 +207,11 @@ def test_a_nodeclaim_says_for_nothing_that_it_is_disrupted_where_no_move_and_no_
     assert strays(scene(LEFT, ending, READY, tainted=False, shown=shown)) == []
 
 
-def test_empty_nodes_go_in_lots_and_all_others_by_themselves() -> None:
+def test_empty_nodes_are_removed_in_batches_and_others_one_move_at_a_time() -> None:
     empty = [Proposal(Reason.EMPTY, (f"e{n}",), saving_hourly_usd=0.1) for n in range(LARGEST_BATCH + 2)]
     half = Proposal(Reason.UNDERUTILIZED, ("h",))
-    lots = in_batches([empty[0], half, *empty[1:]])
-    assert [len(lot.sources) for lot in lots] == [LARGEST_BATCH, 2, 1]
-    assert lots[1].why == "2 nodes without pods save 0.2000 USD an hour"
-    assert lots[2] is half
+    batches = in_batches([empty[0], half, *empty[1:]])
+    assert [len(batch.sources) for batch in batches] == [LARGEST_BATCH, 2, 1]
+    assert batches[1].why == "removing 2 nodes without pods saves 0.2000 USD an hour"
+    assert batches[2] is half
     assert in_batches([empty[0]]) == [empty[0]]

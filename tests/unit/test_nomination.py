@@ -1,4 +1,4 @@
-"""Nomination: whom kube-scheduler is told of, when; and what its own nominations mean beside ours."""
+"""Nomination: which pods are nominated, and when; and which nominations by kube-scheduler count."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestWhoIsNominated:
         assert (nominate, opened) == (Nominate(BOUGHT, "n1", KEYS), Open(BOUGHT, "n1"))
         assert isinstance(register, Register)
 
-    def test_who_has_lost_the_nomination_is_nominated_again_while_the_node_starts(self) -> None:
+    def test_a_pod_that_lost_its_nomination_is_nominated_again_while_the_node_starts(self) -> None:
         starting = replace(NODE, conditions={})
 
         nominations = [step for step in steps(REGISTERED, WEB, starting) if isinstance(step, Nominate)]
@@ -76,7 +76,9 @@ class TestWhoIsNominated:
     @pytest.mark.parametrize(
         ("ago", "again"), [(NOMINATION - timedelta(seconds=1), True), (NOMINATION, False)]
     )
-    def test_it_ends_when_pods_are_no_longer_expected_on_the_node(self, ago: timedelta, again: bool) -> None:
+    def test_pods_that_are_no_longer_expected_on_the_node_are_not_nominated(
+        self, ago: timedelta, again: bool
+    ) -> None:
         assert bool(to_nominate([initialized(ago)], WEB, NOW)) is again
 
     @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ class TestWhoIsNominated:
             pytest.param({"deleting": True}, id="being deleted"),
         ],
     )
-    def test_a_pod_that_needs_none_is_left_alone(self, change: dict[str, Any]) -> None:
+    def test_a_pod_that_needs_no_nomination_gets_none(self, change: dict[str, Any]) -> None:
         assert to_nominate([BOUGHT], [WEB[0], replace(WEB[1], **change)], NOW) == {BOUGHT.name: KEYS[:1]}
 
     def test_pods_that_nothing_was_bought_for_are_left_to_the_scheduler(self) -> None:
@@ -105,15 +107,15 @@ class TestWhoIsNominated:
     def test_there_is_nothing_to_nominate_for_before_there_is_a_node(self) -> None:
         assert [s for s in steps(BOUGHT, WEB) if isinstance(s, Nominate)] == []
 
-    def test_of_two_nodes_that_claim_the_instance_none_gets_pods(self) -> None:
+    def test_two_nodes_with_one_provider_id_get_no_pods(self) -> None:
         twins = [NODE, replace(NODE, name="n2")]
 
         assert [s for s in steps(BOUGHT, WEB, *twins) if isinstance(s, Nominate)] == []
 
-    def test_a_node_of_another_name_than_the_registered_gets_no_pods(self) -> None:
+    def test_a_node_with_another_name_than_the_registered_one_gets_no_pods(self) -> None:
         assert [s for s in steps(REGISTERED, WEB, replace(NODE, name="n2")) if isinstance(s, Nominate)] == []
 
-    def test_a_node_whose_pods_are_all_nominated_takes_its_next_step_only(self) -> None:
+    def test_a_node_whose_pods_are_all_nominated_only_takes_its_next_step(self) -> None:
         joined = node("n1", provider_id=BOUGHT.provider_id, labels=JOINED)
         (step,) = steps(REGISTERED, [nominated(pod) for pod in WEB], joined)
 
@@ -121,24 +123,24 @@ class TestWhoIsNominated:
 
 
 class TestOwnNominations:
-    """A pod that we nominated waits for its claim, as if nobody had nominated it."""
+    """A pod that nodesmith nominated waits for its claim, as if it had no nomination."""
 
-    def test_it_waits_for_its_node_and_takes_its_room_there_once(self) -> None:
+    def test_the_pod_waits_for_its_node_and_its_room_there_counts_once(self) -> None:
         pod, other = nominated(WEB[0]), pods(shape("1", app="small"))[0]
 
         plan = bought_again(replace(REGISTERED, nominated=KEYS[:1]), pod, other)
 
         assert plan.waiting == {KEYS[0]: BOUGHT.name}
-        assert plan.placed == {"n1": (other.key,)}, "3 of 4 cpu are promised, not 6"
+        assert plan.placed == {"n1": (other.key,)}, "3 of 4 CPUs are taken, not 6"
         assert not plan.nodes
 
-    def test_it_is_bought_for_again_when_its_node_has_gone_and_its_claim_with_it(self) -> None:
+    def test_the_pod_is_bought_for_again_when_its_node_and_claim_are_gone(self) -> None:
         plan = bought_again(replace(REGISTERED, phase=Phase.GIVEN_UP), nominated(WEB[0]), nodes=())
 
         assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
 
-    def test_it_is_bought_for_again_when_others_have_taken_its_room(self) -> None:
-        """kube-scheduler leaves the nomination of a pod that may not preempt (preemptionPolicy: Never) for ever."""
+    def test_the_pod_is_bought_for_again_when_others_have_taken_its_room(self) -> None:
+        """kube-scheduler keeps the nomination of a pod that must not preempt (preemptionPolicy: Never) forever."""
         intruders = bind(shape("2", app="intruder"), "n1", unschedulable=False)
         ready = replace(NODE, labels={**NODE.labels, INITIALIZED: "true"})
 
@@ -146,7 +148,7 @@ class TestOwnNominations:
             plan = bought_again(initialized(ago), nominated(WEB[0]), nodes=(ready,), others=intruders)
             assert [n.claim.nominated for n in plan.nodes] == [KEYS[:1]]
 
-    def test_a_pod_that_preempts_on_its_own_node_is_left_alone(self) -> None:
+    def test_a_pod_that_preempts_on_its_own_node_is_ignored(self) -> None:
         leaving = bind(shape("2", app="intruder"), "n1", unschedulable=False, deleting=True)
 
         plan = bought_again(initialized(), nominated(WEB[0]), others=leaving)
@@ -156,7 +158,7 @@ class TestOwnNominations:
 
 
 class TestNominationsThatAreCleared:
-    """Ours, for whom the pod no longer waits: kube-scheduler holds the room, and may have forgotten others for it."""
+    """Obsolete nominations by nodesmith: kube-scheduler reserves their room, and may block other pods for it."""
 
     def cleared(self, bought: NodeClaim, *some: Pod, others: Any = ()) -> Any:
         return to_clear([bought], snapshot(pods=[*some, *others], nodes=[NODE]), NOW)
@@ -164,18 +166,20 @@ class TestNominationsThatAreCleared:
     @pytest.mark.parametrize(
         ("ago", "over"), [(NOMINATION - timedelta(seconds=1), False), (NOMINATION, True)]
     )
-    def test_they_are_when_pods_are_no_longer_expected_on_the_node(self, ago: timedelta, over: bool) -> None:
+    def test_nominations_are_cleared_when_pods_are_no_longer_expected_on_the_node(
+        self, ago: timedelta, over: bool
+    ) -> None:
         found = self.cleared(initialized(ago), *(nominated(pod) for pod in WEB))
 
         assert found == ({BOUGHT.name: KEYS} if over else {})
 
-    def test_they_are_when_the_pod_waits_for_a_newer_node_for_which_it_is_nominated_then(self) -> None:
+    def test_nominations_are_cleared_when_the_pod_waits_for_a_newer_node(self) -> None:
         again = replace(BOUGHT, name="default-a0", created_at=NOW, nominated=KEYS[:1])
         seen = snapshot(pods=[nominated(pod) for pod in WEB], nodes=[NODE])
 
         assert to_clear([again, initialized()], seen, NOW) == {BOUGHT.name: KEYS[:1]}
 
-    def test_the_step_names_the_node_and_is_taken_beside_what_the_claim_needs_otherwise(self) -> None:
+    def test_clearing_names_the_node_and_does_not_replace_the_claims_next_step(self) -> None:
         ended = initialized(NOMINATION)
 
         assert ClearNominations(ended, "n1", KEYS) in steps(ended, [nominated(pod) for pod in WEB], NODE)
@@ -190,33 +194,33 @@ class TestNominationsThatAreCleared:
             pytest.param({"created_at": NOW}, id="a new pod of the name"),
         ],
     )
-    def test_what_is_not_ours_to_clear_is_left(self, change: dict[str, Any]) -> None:
+    def test_nominations_of_others_are_not_cleared(self, change: dict[str, Any]) -> None:
         ended = replace(initialized(NOMINATION), created_at=NOW - timedelta(minutes=5))
         pod = replace(nominated(WEB[0], created_at=ended.created_at), **change)
 
         assert self.cleared(ended, pod) == {}
 
-    def test_a_pod_for_which_others_leave_the_node_keeps_it(self) -> None:
+    def test_a_pod_that_preempts_others_on_the_node_keeps_its_nomination(self) -> None:
         leaving = bind(shape("2", app="intruder"), "n1", unschedulable=False, deleting=True)
 
         assert self.cleared(initialized(NOMINATION), nominated(WEB[0]), others=leaving) == {}
 
 
 class TestNominationsOfTheScheduler:
-    def test_they_stand(self) -> None:
+    def test_nominations_of_the_scheduler_count(self) -> None:
         pod = nominated(pods(shape("3", app="vip"))[0])
         seen = snapshot(pods=[pod], nodes=[NODE])
 
         assert preempting_only(seen, [REGISTERED]) == seen
 
     def test_a_new_pod_of_a_name_that_was_bought_for_is_not_the_old_one(self) -> None:
-        """A StatefulSet makes its pods again under their names."""
+        """A StatefulSet creates its pods again under the same names."""
         pod = nominated(WEB[0], created_at=BOUGHT.created_at + timedelta(seconds=1))
         seen = snapshot(pods=[pod], nodes=[NODE])
 
         assert preempting_only(seen, [initialized()]) == seen
 
-    def test_one_for_a_node_that_has_gone_does_not_stand(self) -> None:
+    def test_a_nomination_for_a_node_that_is_gone_does_not_count(self) -> None:
         plan = bought_again(REGISTERED, nominated(pods(shape(app="vip"))[0], "n0"), nodes=())
 
         assert [n.claim.nominated for n in plan.nodes] == [("default/vip-0000",)]

@@ -1,4 +1,4 @@
-"""Who may share a node, whatever order they come in."""
+"""Which items may share a node, in whatever order they are added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nodes_of(*items: Item) -> list[tuple[int, ...]]:
     return sorted(tuple(held.get(number, 0) for number in numbers) for held in each)
 
 
-def test_a_spread_over_nodes_counts_whoever_is_selected() -> None:
+def test_a_spread_over_nodes_counts_all_selected_items() -> None:
     spread = Item((1, 1), 2, 10, caps=((7, 1),))
     selected = Item((1, 1), 3, 10, groups=(7,))
 
@@ -25,11 +25,11 @@ def test_a_spread_over_nodes_counts_whoever_is_selected() -> None:
     assert all(not on[0] or on[1] <= 1 for on in counts)
 
 
-def test_one_that_repels_itself_has_a_node_to_itself() -> None:
+def test_an_item_that_repels_itself_gets_a_node_each() -> None:
     assert nodes_of(Item((1, 1), 3, 10, groups=(0,), caps=((0, 1),))) == [(1,), (1,), (1,)]
 
 
-def test_one_that_repels_another_keeps_it_out_whichever_comes_first() -> None:
+def test_an_item_that_repels_another_keeps_it_out_in_either_order() -> None:
     for sizes in ((1, 5), (5, 1)):
         repels = Item((sizes[0], 1), 1, 10, caps=((3, 0),))
         repelled = Item((sizes[1], 1), 1, 10, groups=(3,))
@@ -37,11 +37,11 @@ def test_one_that_repels_another_keeps_it_out_whichever_comes_first() -> None:
         assert nodes_of(repels, repelled) == [(0, 1), (1, 0)]
 
 
-def test_a_cap_leaves_alone_those_of_other_groups() -> None:
+def test_a_cap_does_not_affect_items_of_other_groups() -> None:
     assert nodes_of(Item((1, 1), 1, 10, caps=((3, 0),)), Item((1, 1), 5, 10, groups=(4,))) == [(1, 5)]
 
 
-def test_those_that_are_there_limit_those_that_come() -> None:
+def test_items_on_a_node_limit_those_added_later() -> None:
     sharing = Sharing()
 
     assert sharing.add(Item((1,), 9, 9, groups=(1,), caps=((1, 3),)), 9) == 3

@@ -1,4 +1,4 @@
-"""When pods came to a node or left it is written once it has become quiet, and never without need."""
+"""The time when pods last came to a node or left it is written once the node is quiet, and only if it has changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shown(name: str, written: object = None) -> dict[str, Any]:
 
 
 def due(at: datetime | None, written: object = None, **fields: Any) -> dict[str, datetime]:
-    """Return what is written of one claim whose node had its last pod event `at`, and whose object shows another."""
+    """Return what is written for a claim whose node had its last pod event `at`, and whose object shows `written`."""
     ours = claim(phase=fields.pop("phase", Phase.INITIALIZED), **fields)
     machine = node(provider_id=ours.provider_id, last_pod_event_at=at)
     return to_stamp([ours], snapshot(nodes=(machine,), nodeclaims=(shown(ours.name, written),)), NOW)
@@ -37,24 +37,22 @@ def test_an_event_is_written_when_the_node_has_been_quiet_for_ten_seconds() -> N
 
 
 @pytest.mark.parametrize("written", [format_time(CALM), format_time(NOW), "2026-11-21T14:00:00+01:00"])
-def test_what_is_written_already_or_later_is_left(written: str) -> None:
+def test_a_time_that_is_written_already_or_later_is_kept(written: str) -> None:
     assert due(CALM, written) == {}
 
 
 @pytest.mark.parametrize("written", ["yesterday", 7, format_time(CALM - timedelta(hours=1))])
-def test_what_is_older_or_cannot_be_read_is_replaced(written: object) -> None:
+def test_a_time_that_is_older_or_invalid_is_replaced(written: object) -> None:
     assert due(CALM, written) == {"default-x1": CALM}
 
 
-def test_a_node_of_which_nobody_has_seen_an_event_a_claim_that_ends_and_one_without_node_are_left_alone() -> (
-    None
-):
+def test_nothing_is_written_for_nodes_without_events_ending_claims_and_claims_without_a_node() -> None:
     assert due(None) == {}
     assert due(CALM, phase=Phase.TERMINATING) == {}
     assert due(CALM, phase=Phase.PENDING) == {}
 
 
-def test_a_claim_whose_object_is_gone_is_left_alone() -> None:
+def test_nothing_is_written_for_a_claim_whose_object_is_gone() -> None:
     ours = claim(phase=Phase.INITIALIZED)
     machine = node(provider_id=ours.provider_id, last_pod_event_at=CALM)
     assert to_stamp([ours], snapshot(nodes=(machine,)), NOW) == {}
@@ -70,12 +68,12 @@ def many(count: int) -> tuple[list[NodeClaim], Snapshot]:
     return claims, snapshot(nodes=nodes, nodeclaims=tuple(shown(c.name) for c in claims))
 
 
-def test_a_run_writes_some_and_those_first_that_have_been_quiet_the_longest() -> None:
+def test_a_run_writes_a_limited_number_and_the_longest_quiet_nodes_first() -> None:
     claims, seen = many(MOST_AT_ONCE + 20)
     assert list(to_stamp(claims, seen, NOW)) == [c.name for c in reversed(claims)][:MOST_AT_ONCE]
 
 
-def test_one_claim_that_cannot_be_written_does_not_keep_the_others() -> None:
+def test_a_claim_that_cannot_be_stamped_does_not_delay_others() -> None:
     claims, seen = many(3)
     cluster = FakeCluster(nodeclaims={c.name: shown(c.name) for c in claims})
 

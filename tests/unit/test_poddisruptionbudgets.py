@@ -61,7 +61,7 @@ def test_a_budget_with_match_expressions_selects_matching_pods() -> None:
         {"minAvailable": 3},
         {"minAvailable": 4},
         {"minAvailable": "90%"},  # of three that is three, rounded up
-        {},  # kube-controller-manager then expects no pods, and of none may none go
+        {},  # kube-controller-manager then expects no pods, so none may go
     ],
 )
 def test_a_budget_that_keeps_all_expected_pods_never_allows_an_eviction(spec: dict[str, Any]) -> None:

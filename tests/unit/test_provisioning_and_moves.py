@@ -1,4 +1,4 @@
-"""What provisioning makes of moves under way: their sources take nobody, what replaces them is taken already."""
+"""How provisioning treats moves in progress: their sources take no pods, their replacements are reserved."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ def planned(
     return decide(builders.inputs(snapshot=seen, ledger=ledger))
 
 
-def test_a_node_of_a_move_takes_nobody_though_its_taint_does_not_show_yet() -> None:
+def test_a_source_of_a_move_takes_no_pods_even_before_its_taint_shows() -> None:
     assert set(planned(*PENDING[:1], claims=(OLD,)).placed or {}) == {"node-old"}
     plan = planned(*PENDING[:1], claims=(OLD,), move=MOVE)
     assert (plan.placed, len(plan.nodes)) == ({}, 1)
 
 
-def test_pods_of_a_node_of_a_move_are_not_bought_for_before_it_ends() -> None:
+def test_no_node_is_bought_for_pods_of_a_source_before_it_ends() -> None:
     assert planned(claims=(OLD,), move=MOVE, taints=[DISRUPTED]).is_idle
 
 
-def test_pods_of_a_node_with_a_stray_taint_are_not_bought_for() -> None:
+def test_no_node_is_bought_for_pods_of_a_node_with_a_stray_taint() -> None:
     assert planned(claims=(OLD,), taints=[DISRUPTED]).is_idle
 
 
-def test_what_a_move_has_bought_is_kept_for_the_pods_that_will_come() -> None:
+def test_the_replacement_of_a_move_is_reserved_for_its_pods() -> None:
     plan = planned(*PENDING, move=REPLACING)
     assert {name: len(keys) for name, keys in (plan.placed or {}).items()} == {"node-new": 1}
     assert len(plan.nodes) == 1
 
 
-def test_what_an_abandoned_move_has_bought_is_there_for_everybody() -> None:
+def test_the_replacement_of_an_abandoned_move_is_available_to_all_pods() -> None:
     plan = planned(*PENDING, move=REPLACING.at(Stage.ABANDONED, NOW), taints=[DISRUPTED])
     assert {name: len(keys) for name, keys in (plan.placed or {}).items()} == {"node-new": 2}
 
 
-def test_once_its_node_ends_the_pods_of_a_move_wait_for_what_was_bought_for_them() -> None:
+def test_pods_of_an_ended_source_wait_for_their_replacement() -> None:
     ending = OLD.terminating(Reason.UNDERUTILIZED, "two nodes are cheaper as one", NOW)
     plan = planned(claims=(ending, NEW), move=REPLACING.at(Stage.ENDING, NOW))
     assert plan.waiting == {pod.key: NEW.name for pod in MOVED}
     assert plan.nodes == ()
 
 
-def test_pods_that_have_moved_already_take_no_room_twice() -> None:
+def test_pods_that_have_moved_already_do_not_count_twice() -> None:
     moved = [replace(pod, node="node-new") for pod in MOVED]
     ledger = builders.ledger(claims=(OLD, NEW), moves=(REPLACING.at(Stage.ENDING, NOW),))
     nodes = (

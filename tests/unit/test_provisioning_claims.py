@@ -1,4 +1,4 @@
-"""What is written down of a node that is bought: the claim, the request, and pods that wait for theirs."""
+"""What a bought node is recorded as: the claim, the request, and the pods that wait for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_claim_is_pending_and_says_who_asked_for_it() -> None:
     assert made.nodeclass_hash
 
 
-def test_labels_taints_and_annotations_are_the_nodepools() -> None:
+def test_labels_taints_and_annotations_come_from_the_nodepool() -> None:
     pool = nodepool_manifest(
         labels={"team": "a"},
         taints=[{"key": "dedicated", "value": "web", "effect": "NoSchedule"}],
@@ -83,7 +83,7 @@ def test_labels_taints_and_annotations_are_the_nodepools() -> None:
     assert (made.expire_after, made.termination_grace_period) == ("24h", "1h")
 
 
-def test_requirements_name_exactly_what_is_asked_of_ec2() -> None:
+def test_requirements_match_the_request_to_ec2() -> None:
     planned = only(decide(inputs(pods=pods(shape(), 3))))
     overrides, requirements = planned.request.overrides, planned.claim.requirements
 
@@ -149,7 +149,7 @@ def test_where_there_are_few_types_all_are_asked_for() -> None:
     }
 
 
-def test_a_price_that_is_a_stand_in_is_marked() -> None:
+def test_an_estimated_price_is_marked() -> None:
     spot = only(decide(inputs(pods=pods(shape()))))
     on_demand = only(decide(inputs(pods=pods(shape(nodeSelector={CAPACITY_TYPE: "on-demand"})))))
 
@@ -157,7 +157,7 @@ def test_a_price_that_is_a_stand_in_is_marked() -> None:
 
 
 class TestNames:
-    def test_a_name_is_the_nodepools_with_eight_letters_and_the_same_every_time(self) -> None:
+    def test_a_name_is_the_nodepools_name_with_eight_characters_and_is_reproducible(self) -> None:
         assert re.fullmatch("default-[bcdfghjklmnpqrstvwxz2456789]{8}", claim_name("default", "d", 0))
         assert claim_name("default", "d", 0) == claim_name("default", "d", 0)
 
@@ -219,7 +219,7 @@ class TestPodsThatWait:
     def test_a_pod_whose_claim_was_given_up_is_bought_for_again(self) -> None:
         assert len(self.decided(Phase.GIVEN_UP).nodes) == 1
 
-    def test_room_that_others_wait_for_is_not_given_away(self) -> None:
+    def test_capacity_that_other_pods_wait_for_is_not_given_away(self) -> None:
         bought = claim(nominated=("default/web-0000", "default/web-0001"))
         small = shape("1500m", app="late")
         seen = snapshot(pods=pods(shape("1500m"), 2) + pods(small, 2))
@@ -230,7 +230,7 @@ class TestPodsThatWait:
         assert not plan.placed
         assert sum(len(n.claim.nominated) for n in plan.nodes) == 2
 
-    def test_room_that_is_left_over_on_a_claim_is_used(self) -> None:
+    def test_capacity_left_on_a_claim_is_used(self) -> None:
         bought = claim(nominated=("default/web-0000",))
         late = shape(app="late")
         seen = snapshot(pods=pods(shape()) + pods(late, 2))
@@ -239,7 +239,7 @@ class TestPodsThatWait:
 
         assert plan.placed == {"default-x1": ("default/late-0000", "default/late-0001")}
 
-    def test_once_the_node_has_joined_its_room_is_the_claims(self) -> None:
+    def test_once_the_node_has_joined_its_capacity_is_still_reserved(self) -> None:
         bought = claim(phase=Phase.REGISTERED, nominated=("default/web-0000",), node_name="n1")
         joined = replace(node("n1", cpu="2", provider_id=bought.provider_id), labels={})
         seen = snapshot(pods=pods(shape("3")) + pods(shape("2", app="late")), nodes=[joined])
@@ -258,7 +258,7 @@ class TestPodsThatWait:
         intruder = bind(shape(taken_by, app="intruder"), "n1", unschedulable=False)
         return bought, snapshot(pods=[*pods(shape("3")), *intruder], nodes=[joined])
 
-    def test_a_pod_whose_room_was_taken_by_others_is_bought_for_at_once(self) -> None:
+    def test_a_node_is_bought_at_once_for_a_pod_whose_capacity_was_taken(self) -> None:
         bought, seen = self.initialized(taken_by="2")
 
         plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought,))))
@@ -266,7 +266,7 @@ class TestPodsThatWait:
         assert not plan.waiting
         assert [n.claim.nominated for n in plan.nodes] == [("default/web-0000",)]
 
-    def test_a_pod_whose_room_was_taken_may_have_the_room_that_the_taker_left(self) -> None:
+    def test_a_pod_whose_capacity_was_taken_may_use_what_the_other_pod_left(self) -> None:
         bought, seen = self.initialized(taken_by="2")
         other = claim("default-x2", nominated=("default/on-n1-0000",))
 
@@ -275,7 +275,7 @@ class TestPodsThatWait:
         assert not plan.nodes
         assert plan.placed == {"default-x2": ("default/web-0000",)}
 
-    def test_a_pod_whose_room_is_still_there_waits_for_the_scheduler(self) -> None:
+    def test_a_pod_whose_capacity_is_still_free_waits_for_the_scheduler(self) -> None:
         bought, seen = self.initialized(taken_by="500m")
 
         plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought,))))

@@ -1,4 +1,4 @@
-"""One tenant's odd pods cost nobody else their nodes: what is never sold is set aside before anything is packed."""
+"""Odd pods of one tenant do not cost others their nodes: demands for unknown resources are set aside before packing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, 
 
 
 def odd_pods(count: int, names_each: int) -> list[Pod]:
-    """Return pods that each ask for resources of their own, which no node has."""
+    """Return pods that each request different resources, which no node has."""
     shapes = [
         shape(requests={f"odd.example.com/r{i}-{j}": "1" for j in range(names_each)}) for i in range(count)
     ]
     return [replace(pods(each)[0], key=f"odd/pod-{i:04d}") for i, each in enumerate(shapes)]
 
 
-def test_pods_that_ask_for_what_nobody_sells_change_nothing_for_the_others() -> None:
+def test_pods_that_request_unknown_resources_do_not_affect_others() -> None:
     usual = decide(inputs(pods=tuple(pods(shape(), 5))))
     plan = decide(inputs(pods=(*pods(shape(), 5), *odd_pods(3, 2))))
     assert plan.nodes == usual.nodes
@@ -34,11 +34,11 @@ def test_pods_that_ask_for_what_nobody_sells_change_nothing_for_the_others() -> 
     assert "odd.example.com/r0-" in plan.unplaced[0].reason
 
 
-def test_thousands_of_resources_that_nobody_sells_do_not_keep_a_decision_busy() -> None:
+def test_thousands_of_unknown_resources_do_not_slow_a_decision() -> None:
     odd = odd_pods(400, 10)
     before = time.process_time()
     plan = decide(inputs(pods=(*pods(shape(), 5), *odd)))
-    assert time.process_time() - before < 10  # were each a dimension of every node, it would be minutes
+    assert time.process_time() - before < 10  # minutes, if each were a dimension of every node
     assert plan.nodes
     assert sum(len(u.pods) for u in plan.unplaced) == 400
 
@@ -55,7 +55,7 @@ def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb
 
 
 @pytest.mark.parametrize("field", ["expireAfter", "terminationGracePeriod"])
-def test_a_nodepool_with_a_duration_of_thousands_of_digits_stops_no_other(field: str) -> None:
+def test_a_nodepool_with_a_duration_of_thousands_of_digits_does_not_stop_others(field: str) -> None:
     odd = nodepool_manifest("odd", weight=1)
     odd["spec"]["template"]["spec"][field] = "9" * 5_000 + "h"
     plan = decide(inputs(snapshot=snapshot(pods=pods(shape(), 2), nodepools=[odd, nodepool_manifest()])))
@@ -67,7 +67,7 @@ def test_a_duration_never_exceeds_what_kubernetes_can_count() -> None:
     assert duration_seconds("2000000h") == 7_200_000_000
 
 
-def test_a_nodeclass_with_an_endless_quantity_stops_no_other() -> None:
+def test_a_nodeclass_with_an_endless_quantity_does_not_stop_others() -> None:
     odd = nodeclass_manifest("odd", kubelet={"evictionHard": {"memory.available": "9" * 5_000}})
     pools = [nodepool_manifest("odd", nodeclass="odd", weight=1), nodepool_manifest()]
     plan = decide(

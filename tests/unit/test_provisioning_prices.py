@@ -1,4 +1,4 @@
-"""What else than the price of an instance counts: surcharges of a NodePool, fragility, minValues that may give way."""
+"""What counts besides the price of an instance: surcharges of a NodePool, fragility, BestEffort minValues."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestASurcharge:
 
 
 class TestFragility:
-    def test_pods_alike_are_not_all_put_onto_one_node_where_two_cost_the_same(self) -> None:
+    def test_pods_of_a_shape_do_not_share_one_node_if_two_nodes_cost_the_same(self) -> None:
         fragile = decided(8, nodepool_manifest())
         sturdy = decided(8, nodepool_manifest(), fragility_tolerance=0.01)
 
@@ -55,16 +55,16 @@ class TestFragility:
         assert sturdy.price_hourly_usd <= fragile.price_hourly_usd * 1.01
         assert not sturdy.unplaced
 
-    def test_they_are_where_two_would_cost_more(self) -> None:
-        tiny = shape("100m", "64Mi")  # a pair fills a quarter of the smallest node that is sold
+    def test_pods_of_a_shape_share_one_node_if_two_nodes_cost_more(self) -> None:
+        tiny = shape("100m", "64Mi")  # a pair fills a quarter of the smallest node for sale
 
         assert len(decided(2, nodepool_manifest(), of=tiny, fragility_tolerance=0.01).nodes) == 1
         assert len(decided(2, nodepool_manifest(), of=tiny, fragility_tolerance=1.5).nodes) == 2
 
-    def test_a_pod_by_itself_is_left_as_it_is(self) -> None:
+    def test_a_single_pod_is_not_affected(self) -> None:
         assert len(decided(1, nodepool_manifest(), fragility_tolerance=0.5).nodes) == 1
 
-    def test_limits_still_hold_every_pod_that_they_would(self) -> None:
+    def test_spreading_over_nodes_leaves_out_no_pod_at_a_limit(self) -> None:
         limited = nodepool_manifest(limits={"nodes": "1"})
 
         plan = decided(8, limited, fragility_tolerance=0.5)

@@ -1,4 +1,4 @@
-"""What a user is told about pods that stay, NodePools that buy nothing, and objects that cannot be read."""
+"""The reasons for pending pods, NodePools that buy nothing, and objects that cannot be read."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def reason(of: Shape, *pools: dict[str, Any], **fields: Any) -> str:
         ),
     ],
 )  # fmt: skip
-def test_a_pod_that_no_node_can_hold_is_told_why(of: Shape, said: str) -> None:
+def test_a_pod_that_no_node_can_hold_gets_the_reason(of: Shape, said: str) -> None:
     assert said in reason(of)
 
 
@@ -102,7 +102,7 @@ def test_the_largest_node_is_named() -> None:
     assert "the most that a node offers to pods is 3.92 (m5.xlarge)" in said
 
 
-def test_much_memory_is_told_in_gibibytes_and_so_much_may_be_asked_for() -> None:
+def test_large_memory_is_given_in_gibibytes_that_a_pod_may_request() -> None:
     pool = nodepool_manifest(
         requirements=(expression("node.kubernetes.io/instance-type", "In", "m5.24xlarge"),)
     )
@@ -115,7 +115,7 @@ def test_much_memory_is_told_in_gibibytes_and_so_much_may_be_asked_for() -> None
     assert not decided(shape("1", said[1]), pool).unplaced
 
 
-def test_the_nearest_nodepool_is_told_and_the_others_are_counted() -> None:
+def test_the_nearest_nodepool_is_named_and_the_others_are_counted() -> None:
     tainted = nodepool_manifest(
         "tainted", weight=5, taints=[{"key": "gpu", "value": "true", "effect": "NoSchedule"}]
     )
@@ -128,7 +128,7 @@ def test_the_nearest_nodepool_is_told_and_the_others_are_counted() -> None:
     assert fix.startswith("allow instance types with more cpu, or ask for at most ")
 
 
-def test_a_limit_is_named_with_what_is_used_what_a_node_takes_and_what_would_be_enough() -> None:
+def test_a_limit_is_reported_with_its_use_the_smallest_node_and_a_sufficient_value() -> None:
     (group,) = decided(shape("1"), nodepool_manifest(limits={"cpu": "1"})).unplaced
 
     assert group.why == Reason(
@@ -139,7 +139,7 @@ def test_a_limit_is_named_with_what_is_used_what_a_node_takes_and_what_would_be_
     )
 
 
-def test_what_nodes_use_of_a_limit_is_told() -> None:
+def test_the_reason_says_how_much_of_a_limit_nodes_use() -> None:
     there = node(cpu="8", labels={"karpenter.sh/nodepool": "default"}, taints=[Taint("full", "NoSchedule")])
 
     said = reason(shape("1"), nodepool_manifest(limits={"cpu": "8", "memory": "1Ti"}), nodes=[there])
@@ -161,7 +161,7 @@ def test_a_limit_that_this_very_decision_used_up_is_named() -> None:
     )
 
 
-def test_two_limits_that_are_reached_are_both_told() -> None:
+def test_two_reached_limits_are_both_reported() -> None:
     said = reason(shape("1", "1Gi"), nodepool_manifest(limits={"cpu": "1", "memory": "1Gi"}))
 
     assert "its limit of 1 cpu is reached" in said
@@ -196,7 +196,7 @@ def test_limits_raised_as_the_reason_says_serve_the_pods(
 
 
 @pytest.mark.parametrize("limits", [{}, {"cpu": "100", "nodes": "3"}])
-def test_pods_left_by_a_run_that_was_cut_short_are_not_told_of_limits(limits: dict[str, str]) -> None:
+def test_pods_left_by_a_run_that_was_cut_short_get_no_reason_about_limits(limits: dict[str, str]) -> None:
     given = inputs(snapshot=snapshot(nodepools=[nodepool_manifest(limits=limits)]))
     offers = offered(given.snapshot, given.ledger, given.catalog, given.settings, given.now)
     web = shape()
@@ -204,14 +204,14 @@ def test_pods_left_by_a_run_that_was_cut_short_are_not_told_of_limits(limits: di
     found = why_left(Demand(web, tuple(pods(web, 2))), offers.templates, {}, {})
 
     assert found == Reason(
-        "NodePool default: a node would do, but all pods were too much work for one run: the next goes on with"
+        "NodePool default: a node would serve it, but all pods were too much work for one run: the next one does"
         " the rest",
         nodepool="default",
         blocking="amount of work",
     )
 
 
-def test_limits_that_only_together_leave_no_node_are_told_as_such() -> None:
+def test_limits_that_only_together_exclude_every_node_are_reported_so() -> None:
     """A c5.xlarge has 4 cpu and 8 GiB, an r5.large 2 and 16."""
     pool = nodepool_manifest(
         limits={"cpu": "3", "memory": "12Gi"},
@@ -224,7 +224,7 @@ def test_limits_that_only_together_leave_no_node_are_told_as_such() -> None:
     assert "its limits leave no room for a node that would do (3 cpu, 12Gi memory left)" in group.reason
 
 
-def test_without_any_nodepool_that_is_the_reason() -> None:
+def test_a_missing_nodepool_is_the_reason() -> None:
     plan = decide(inputs(snapshot=snapshot(pods=pods(shape()), nodepools=())))
 
     assert [u.reason for u in plan.unplaced] == ["there is no NodePool"]
@@ -283,7 +283,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", OBSTACLES)
-def test_a_nodepool_that_cannot_buy_says_why_and_pods_repeat_it(case: str) -> None:
+def test_pods_repeat_why_a_nodepool_cannot_buy(case: str) -> None:
     pool, known, said = OBSTACLES[case]
 
     plan = decided(shape(), nodepool_manifest(**pool), ledger_=ledger(**known))
@@ -292,7 +292,7 @@ def test_a_nodepool_that_cannot_buy_says_why_and_pods_repeat_it(case: str) -> No
     assert said in plan.unplaced[0].reason
 
 
-def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_help() -> None:
+def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> None:
     family, arch = "karpenter.k8s.aws/instance-family", "kubernetes.io/arch"
     needless = [expression(f"example.com/{n}", "In", "a") for n in range(9)]
     pool = nodepool_manifest(
@@ -319,7 +319,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
         (
             {"affinity": node_affinity([expression("karpenter.sh/nodepool", "DoesNotExist")])},
             "node affinity",
-            "take that affinity away, if nodes are to be bought for the pod",
+            "remove that affinity to have nodes bought for the pod",
         ),
         (
             {
@@ -327,7 +327,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
                 "affinity": node_affinity([expression("kubernetes.io/arch", "In", "amd64")]),
             },
             "node selector and affinity",
-            "take one of the two away",
+            "remove one of the two",
         ),
         (
             {"resourceClaims": [{"name": "gpu"}]},
@@ -337,7 +337,7 @@ def test_a_nodepool_that_no_type_suits_names_what_removes_most_and_what_would_he
         ({"overhead": {"memory": "1gb"}}, "requests", "write the amount as Kubernetes does"),
     ],
 )
-def test_a_pod_that_no_node_will_do_for_is_told_what_is_in_the_way_and_what_would_help(
+def test_a_pod_that_no_node_can_serve_gets_the_obstacle_and_a_fix(
     spec: dict[str, Any], blocking: str, fix: str
 ) -> None:
     (group,) = decided(shape(**spec), nodepool_manifest()).ignored
@@ -366,7 +366,7 @@ def test_a_pod_that_no_node_will_do_for_is_told_what_is_in_the_way_and_what_woul
         ),
     ],
 )  # fmt: skip
-def test_what_a_pods_volumes_lack_is_named(refusal: str, blocking: str, fix: str) -> None:
+def test_the_reason_names_what_the_volumes_of_a_pod_lack(refusal: str, blocking: str, fix: str) -> None:
     waiting = [replace(pod, refusal=refusal) for pod in pods(shape())]
 
     (group,) = decide(inputs(snapshot=snapshot(pods=waiting, nodepools=[nodepool_manifest()]))).ignored
@@ -400,7 +400,7 @@ def changed(manifest: dict[str, Any], **parts: Any) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_one_bad_nodepool_never_stops_another(bad: dict[str, Any], said: str) -> None:
+def test_an_invalid_nodepool_does_not_stop_another(bad: dict[str, Any], said: str) -> None:
     plan = decided(shape(), bad, nodepool_manifest("good"))
 
     assert [n.claim.nodepool for n in plan.nodes] == ["good"]
@@ -418,7 +418,7 @@ def test_nodepools_without_instance_types_are_named_beside_those_that_serve() ->
     assert "no instance type meets its requirements" in (plan.obstacles or {})["picky"]
 
 
-def test_a_nodepool_of_another_providers_nodeclass_is_none_of_ours() -> None:
+def test_a_nodepool_with_the_nodeclass_of_another_provider_is_ignored() -> None:
     foreign = nodepool_manifest("foreign", weight=50)
     foreign["spec"]["template"]["spec"]["nodeClassRef"] = {
         "group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default",
@@ -430,7 +430,7 @@ def test_a_nodepool_of_another_providers_nodeclass_is_none_of_ours() -> None:
     assert "AKSNodeClass.karpenter.azure.com" in (plan.obstacles or {})["foreign"]
 
 
-def test_a_bad_nodeclass_stops_only_its_own_nodepools() -> None:
+def test_an_invalid_nodeclass_stops_only_its_own_nodepools() -> None:
     bad = nodeclass_manifest("bad", amiSelectorTerms="all")
 
     plan = decided(
@@ -444,7 +444,7 @@ def test_a_bad_nodeclass_stops_only_its_own_nodepools() -> None:
     assert any(p.startswith("EC2NodeClass/bad: spec.amiSelectorTerms") for p in plan.problems)
 
 
-def test_unknown_fields_are_told_and_hinder_nothing() -> None:
+def test_unknown_fields_are_reported_and_do_no_harm() -> None:
     odd = nodepool_manifest()
     odd["spec"]["limit"] = {"cpu": "1"}
 
@@ -461,7 +461,7 @@ def test_objects_that_could_not_even_be_read_are_passed_on() -> None:
     assert "Node/n1: cannot be read" in plan.problems
 
 
-def test_pods_with_the_same_reason_are_told_of_together() -> None:
+def test_pods_with_the_same_reason_are_reported_together() -> None:
     huge, picky = shape("10000", app="huge"), shape(app="picky", nodeSelector={"team": "a"})
     some = pods(picky, 2) + pods(huge, 3)
 
@@ -471,7 +471,7 @@ def test_pods_with_the_same_reason_are_told_of_together() -> None:
     assert plan.unplaced == decide(inputs(pods=some[::-1])).unplaced
 
 
-def test_a_pod_that_is_refused_stops_no_other() -> None:
+def test_a_refused_pod_does_not_stop_others() -> None:
     plan = decide(inputs(pods=pods(shape("10000", app="huge")) + pods(shape(), 3)))
 
     assert [len(n.claim.nominated) for n in plan.nodes] == [3]
@@ -493,14 +493,14 @@ def test_pods_that_opted_out_are_ignored_with_their_reason() -> None:
     assert plan.ignored[0].reason.startswith("opted out")
 
 
-def test_room_that_is_there_serves_pods_even_where_nothing_can_be_bought() -> None:
+def test_existing_capacity_serves_pods_even_if_nothing_can_be_bought() -> None:
     plan = decided(shape(), nodepool_manifest(nodeclass="gone"), nodes=[node()])
 
     assert plan.placed == {"node-1": ("default/web-0000",)}
     assert not plan.unplaced
 
 
-def test_nothing_pending_is_nothing_to_decide() -> None:
+def test_without_pending_pods_there_is_nothing_to_decide() -> None:
     running = [replace(p, node="node-1") for p in pods(shape(), 3)]
 
     assert decide(inputs(pods=running)).is_idle

@@ -1,4 +1,4 @@
-"""The record of a decision: it says what it was made from, and gives the same decision again."""
+"""The record of a decision: it names the inputs, and a replay gives the same decision."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def busy() -> Inputs:
 
 
 def written(made_from: Inputs) -> dict[str, Any]:
-    """Return the record as it comes back from storage."""
+    """Return the record as read back from storage."""
     plan = decide(made_from)
     read: dict[str, Any] = json.loads(canonical(record(made_from, plan, DIGEST, {"decide": 3.14159})))
     return read
@@ -163,7 +163,7 @@ def test_the_hash_of_the_inputs_changes_with_each_of_them_and_with_nothing_else(
     assert len({digest(base), *others}) == 5
 
 
-def test_equal_data_is_the_same_text_whatever_order_it_was_written_in() -> None:
+def test_equal_data_has_the_same_text_in_any_order() -> None:
     assert (
         canonical({"b": [1, 2], "a": "é"})
         == canonical({"a": "é", "b": [1, 2]})
@@ -178,7 +178,7 @@ def test_an_idle_plan_is_written_too() -> None:
     assert (item["priceHourlyUsd"], item["placed"]) == (0, {})
 
 
-def test_a_decisions_id_sorts_by_time_and_tells_inputs_apart() -> None:
+def test_decision_ids_sort_by_time_and_differ_by_inputs() -> None:
     first = decision_id("ab", 1, NOW)
 
     assert first.startswith("20261121T120000Z-")

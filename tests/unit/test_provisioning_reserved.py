@@ -1,4 +1,4 @@
-"""What is reserved is paid for anyway: it is used first, no more of it than there is, and then the market."""
+"""Reserved capacity is paid for anyway: it is used first, no more than is free, and the rest is bought."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_no_more_of_it_is_used_than_is_free_and_the_rest_is_bought() -> None:
     assert plan.bound_hourly_usd == 0, "no bound is claimed"
 
 
-def test_what_was_launched_since_the_reservation_was_looked_at_counts_as_taken() -> None:
+def test_instances_launched_since_the_reservation_was_read_count_as_taken() -> None:
     coming = claim(capacity_type=RESERVED, labels={ID: "cr-1"}, created_at=NOW + timedelta(seconds=1))
 
     plan = decided(5, RESERVATION, claims=(coming,))
@@ -74,7 +74,7 @@ def test_what_was_launched_since_the_reservation_was_looked_at_counts_as_taken()
     assert len(reserved(plan)) == 1
 
 
-def test_a_reservation_that_was_empty_lately_is_left_alone() -> None:
+def test_a_reservation_with_a_back_off_is_left_alone() -> None:
     held = Backoff(NOW + timedelta(minutes=3), 1, "ReservationCapacityExceeded")
 
     plan = decided(1, RESERVATION, unavailable={OfferingKey(RESERVED, "m5.2xlarge", ZONES[0]): held})

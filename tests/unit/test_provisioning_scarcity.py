@@ -1,4 +1,4 @@
-"""How widely EC2 is asked when it lately had nothing in many offerings."""
+"""How many options a request to EC2 has when many offerings recently lacked capacity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import builders
 
 
 def plan_with_closed(count: int) -> Plan:
-    """Decide for seven pods in one zone of which `count` spot offerings, none of them used here, have run out."""
+    """Decide for seven pods in a zone where `count` spot offerings, none of them used here, lack capacity."""
     web = builders.shape(nodeSelector={"topology.kubernetes.io/zone": "us-east-1a"})
     until = builders.NOW + timedelta(minutes=3)
     closed = {
@@ -20,14 +20,14 @@ def plan_with_closed(count: int) -> Plan:
     return decide(builders.inputs(pods=builders.pods(web, 7), ledger=builders.ledger(unavailable=closed)))
 
 
-def test_a_node_is_asked_for_at_about_its_own_price_while_capacity_is_there() -> None:
+def test_options_stay_near_the_price_while_capacity_is_available() -> None:
     (node,) = plan_with_closed(14).nodes
 
     dearest = max(o.price_hourly_usd for o in node.request.overrides)
     assert dearest <= node.price_hourly_usd * 2
 
 
-def test_a_node_is_asked_for_as_widely_as_may_be_where_capacity_is_scarce() -> None:
+def test_options_are_as_wide_as_possible_where_capacity_is_scarce() -> None:
     (usual,) = plan_with_closed(14).nodes
     (wide,) = plan_with_closed(15).nodes
 
@@ -36,7 +36,7 @@ def test_a_node_is_asked_for_as_widely_as_may_be_where_capacity_is_scarce() -> N
     assert {o.zone for o in wide.request.overrides} == {"us-east-1a"}
 
 
-def test_spot_is_never_asked_for_above_the_price_of_on_demand() -> None:
+def test_spot_options_never_exceed_the_price_of_on_demand() -> None:
     (node,) = plan_with_closed(15).nodes
 
     catalog = builders.catalog()
@@ -49,7 +49,7 @@ def test_spot_is_never_asked_for_above_the_price_of_on_demand() -> None:
     assert max(o.price_hourly_usd for o in node.request.overrides) <= on_demand
 
 
-def test_a_spread_that_is_only_wished_for_leaves_a_zone_where_capacity_is_scarce() -> None:
+def test_a_preferred_spread_avoids_a_zone_where_capacity_is_scarce() -> None:
     until = builders.NOW + timedelta(minutes=3)
     closed = {
         OfferingKey("spot", f"x9.{number}xlarge", zone): Backoff(until, 1)

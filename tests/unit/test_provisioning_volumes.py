@@ -1,4 +1,4 @@
-"""Pods go where their volumes are: on nodes that are there, on nodes that are coming, and on nodes that are bought."""
+"""Pods go where their volumes are: to existing nodes, in-flight nodes, and new nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mounting(*zones: str, count: int = 1, prefix: str = "", cpu: str = "1", **sp
 
 
 def bought(plan: Plan) -> list[tuple[set[str], int]]:
-    """Return the zones that each bought node may be in, and how many pods it is for."""
+    """Return the zones that each new node may be in, and how many pods it is for."""
     return [({o.zone for o in n.request.overrides}, len(n.claim.nominated)) for n in plan.nodes]
 
 
@@ -45,10 +45,10 @@ def test_a_node_is_bought_in_the_zone_of_the_volume() -> None:
     assert bought(decide(inputs(pods=mounting(B, count=3)))) == [({B}, 3)]
 
 
-def test_a_node_may_be_in_any_zone_that_the_volumes_leave() -> None:
+def test_a_node_may_be_in_any_zone_that_the_volumes_allow() -> None:
     ((zones, count),) = bought(decide(inputs(pods=mounting(A, B))))
     assert (zones <= {A, B}, count) == (True, 1)
-    small = mounting(A, B, cpu="250m") + mounting(B, C, cpu="250m")  # they fit the smallest node that is sold
+    small = mounting(A, B, cpu="250m") + mounting(B, C, cpu="250m")  # they fit the smallest node for sale
     ((zones, count),) = bought(decide(inputs(pods=small)))
     assert (zones, count) == ({B}, 2)
 
@@ -62,7 +62,7 @@ def test_pods_with_volumes_in_different_zones_do_not_share_a_node() -> None:
     ]
 
 
-def test_a_node_in_another_zone_is_no_room_and_one_in_the_volumes_zone_is() -> None:
+def test_only_a_node_in_the_zone_of_the_volume_takes_the_pod() -> None:
     seen = snapshot(pods=mounting(B, count=2), nodes=[node("n-a", zone=A), node("n-b", zone=B)])
     plan = decide(inputs(snapshot=seen))
     assert (plan.placed, plan.nodes) == (
@@ -75,14 +75,14 @@ def test_a_node_in_another_zone_is_no_room_and_one_in_the_volumes_zone_is() -> N
 
 
 @pytest.mark.parametrize(("zone", "fits"), [(A, False), (B, True)])
-def test_a_node_on_its_way_is_room_if_its_zone_is_the_volumes(zone: str, *, fits: bool) -> None:
+def test_an_in_flight_node_takes_the_pod_if_it_is_in_the_zone_of_the_volume(zone: str, *, fits: bool) -> None:
     coming = claim("default-x", labels=FrozenMap({"karpenter.sh/nodepool": "default", ZONE: zone}))
     plan = decide(inputs(snapshot=snapshot(pods=mounting(B)), ledger=ledger(claims=(coming,))))
     assert bool(plan.placed) == fits
     assert bought(plan) == ([] if fits else [({B}, 1)])
 
 
-def test_pods_wait_for_a_volume_that_is_made_for_a_node_on_that_node_and_no_other_is_bought() -> None:
+def test_no_node_is_bought_for_pods_whose_volume_is_being_made_for_a_node() -> None:
     chosen = pods(shape(volumeNodeAffinity=[[expression(HOSTNAME, "In", "n-b")]]))
     seen = snapshot(pods=chosen, nodes=[node("n-a", zone=A), node("n-b", zone=B)])
     assert decide(inputs(snapshot=seen)).placed == {"n-b": ("default/web-0000",)}
@@ -95,7 +95,7 @@ def test_pods_wait_for_a_volume_that_is_made_for_a_node_on_that_node_and_no_othe
     )
 
 
-def test_a_zone_that_nothing_can_be_bought_in_is_named() -> None:
+def test_the_reason_names_a_zone_where_nothing_can_be_bought() -> None:
     plan = decide(inputs(pods=mounting("us-east-1e")))
     assert plan.unplaced[0].reason == (
         "NodePool default: no instance type with an offering left in us-east-1e has what the pods select"
@@ -110,7 +110,7 @@ def test_a_zone_that_nothing_can_be_bought_in_is_named() -> None:
     )
 
 
-def test_a_pods_own_refusal_is_told_and_keeps_no_other_pod_of_its_shape_waiting() -> None:
+def test_the_refusal_of_one_pod_does_not_affect_others_of_its_shape() -> None:
     served, refused = pods(shape(), 2)
     plan = decide(inputs(pods=[served, replace(refused, refusal="persistentvolumeclaim 'x' not found")]))
     assert [n.claim.nominated for n in plan.nodes] == [(served.key,)]
@@ -140,7 +140,7 @@ class TestAHardSpreadOverZones:
         )
 
 
-def test_pods_of_one_set_that_repel_each_other_get_a_node_each_in_their_zones() -> None:
+def test_pods_of_a_set_that_repel_each_other_get_a_node_each_in_their_zones() -> None:
     apart: dict[str, Any] = {"affinity": anti_affinity()}
     plan = decide(inputs(pods=mounting(A, count=2, **apart) + mounting(B, count=1, **apart)))
     assert sorted((min(zones), count) for zones, count in bought(plan)) == [(A, 1), (A, 1), (B, 1)]
@@ -159,7 +159,7 @@ class TestADriverWhoseLimitNodesTell:
         plan = decide(inputs(snapshot=snapshot(pods=self.waiting(6), attach_limits=self.LIMITS)))
         assert sorted(len(n.claim.nominated) for n in plan.nodes) == [2, 2, 2]
 
-    def test_leaves_room_on_a_node_that_is_on_its_way_and_was_bought_before_anybody_knew(self) -> None:
+    def test_leaves_capacity_on_an_in_flight_node_bought_before_the_limit_was_known(self) -> None:
         coming = ledger(claims=(claim("c-1", instance_type="m5.large"),))
         seen = snapshot(pods=self.waiting(3), attach_limits=self.LIMITS)
         plan = decide(inputs(snapshot=seen, ledger=coming))

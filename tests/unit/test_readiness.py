@@ -175,7 +175,7 @@ def test_unchanged_capacity_reservations_are_not_written_again_until_one_is_gone
     shown = seen(manifest, classed(manifest, both))
 
     used = replace(both, capacity_reservations=(replace(held, available=0), block))
-    assert classed(shown, used) is None, "how many are free is not shown"
+    assert classed(shown, used) is None, "the number of free instances is not shown"
     left = classed(shown, replace(both, capacity_reservations=(held,)))
     assert left is not None
     assert [each["id"] for each in left.status["capacityReservations"]] == ["cr-1"]
@@ -261,8 +261,8 @@ def test_a_nodepool_without_its_nodeclass_names_it_and_the_existing_ones() -> No
     states = {"gpu": READY["default"], "arm": READY["default"]}
     kind, reason, message = conditions(pooled(builders.nodepool_manifest(), states))["NodeClassReady"]
     assert (kind, reason) == ("False", "NodeClassNotFound")
-    assert message == "EC2NodeClass 'default' is not found (there is: arm, gpu)"
-    assert "none exists" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
+    assert message == "EC2NodeClass 'default' is not found (existing: arm, gpu)"
+    assert "(existing: none)" in conditions(pooled(builders.nodepool_manifest(), {}))["NodeClassReady"][2]
 
 
 def test_a_nodepool_whose_nodeclass_is_not_ready_shows_its_reason() -> None:

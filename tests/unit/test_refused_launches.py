@@ -1,4 +1,4 @@
-"""What a refused launch does to its NodePool."""
+"""The effect of a refused launch on its NodePool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class RefusingCloud(FakeCloud):
         ("InstanceProfileNameInvalid", timedelta(seconds=15)),  # it may have been made a moment ago
     ],
 )
-def test_a_nodepool_whose_launch_is_refused_waits_by_the_reason(reason: str, wait: timedelta) -> None:
+def test_the_reason_of_a_refused_launch_determines_the_back_off_of_the_nodepool(
+    reason: str, wait: timedelta
+) -> None:
     world = World({"web": pod_manifest("web")})
     world.observe()
     cloud = RefusingCloud(clock=world.clock)

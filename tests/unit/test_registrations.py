@@ -1,4 +1,4 @@
-"""What a NodePool is trusted with after its nodes have joined the cluster, or have not."""
+"""Which purchases a NodePool may make after its nodes have joined the cluster, or have not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def joined(name: str, **fields: object) -> Register:
 
 
 def after(*rounds: Sequence[Command], wait: timedelta = timedelta(minutes=20)) -> RegistrationHealth:
-    """Return what is known of the NodePool after rounds of commands, each `wait` after the one before."""
+    """Return the NodePool's registration health after rounds of commands, each `wait` after the one before."""
     ledger, now = builders.ledger(), NOW
     for commands in rounds:
         ledger = replace(ledger, health={**ledger.health, **registrations(commands, ledger, POOLS, now)})
@@ -55,7 +55,7 @@ def known(health: RegistrationHealth, **fields: object) -> Ledger:
 
 
 def decided(ledger: Ledger, now: datetime, pods: int = 1, **snapshot: object) -> tuple[int, str]:
-    """Return how many nodes would be bought for pods that each need one, and why the others stay."""
+    """Return how many nodes would be bought for pods that each need one, and the reasons why the others wait."""
     shape = builders.shape("1", "1Gi", affinity=builders.anti_affinity("web"))
     looks = builders.snapshot(pods=builders.pods(shape, pods), **snapshot)
     plan = decide(builders.inputs(ledger=ledger, now=now, snapshot=looks))
@@ -95,7 +95,7 @@ def test_another_offering_of_the_nodepool_stays_closed_when_one_works() -> None:
     assert [key.instance_type for key in health.offerings] == ["m5.xlarge"]
 
 
-def test_an_ending_that_is_told_twice_counts_once() -> None:
+def test_an_ending_that_is_reported_twice_counts_once() -> None:
     gave_up = timed_out("a")
     assert after([gave_up], [gave_up]).failures == 1
     assert after([gave_up], [Forget(gave_up.claim)]).failures == 1
@@ -109,13 +109,13 @@ def test_a_claim_that_was_given_up_at_its_launch_counts_when_it_is_forgotten(rea
 
 
 @pytest.mark.parametrize("reason", ["InsufficientCapacity", "InstanceInterrupted"])
-def test_what_is_not_the_nodepools_own_doing_does_not_count(reason: str) -> None:
+def test_failures_that_the_nodepool_did_not_cause_do_not_count(reason: str) -> None:
     assert registrations([timed_out("a", reason)], builders.ledger(), POOLS, NOW) == {}
     pending = builders.claim("b", phase=Phase.PENDING).given_up(reason, "none", NOW)
     assert registrations([Forget(pending)], builders.ledger(), POOLS, NOW) == {}
 
 
-def test_a_node_that_was_there_and_left_is_no_failed_registration() -> None:
+def test_a_node_that_joined_and_left_is_not_a_failed_registration() -> None:
     left = timed_out("a", "InstanceTerminated", registered_at=NOW)
     assert registrations([left], builders.ledger(), POOLS, NOW) == {}
 
@@ -124,7 +124,7 @@ def test_claims_of_a_nodepool_that_is_gone_are_passed_over() -> None:
     assert registrations([timed_out("a", nodepool="gone")], builders.ledger(), POOLS, NOW) == {}
 
 
-def test_one_more_node_that_joins_a_sound_nodepool_is_not_written() -> None:
+def test_one_more_node_that_joins_a_healthy_nodepool_causes_no_write() -> None:
     sound = after([joined(name) for name in "abcd"])
     assert [ending.registered for ending in sound.endings] == [True] * 4
     assert registrations([joined("e")], known(sound), POOLS, NOW) == {}
@@ -165,7 +165,7 @@ def test_offerings_that_failed_more_than_a_day_ago_are_forgotten_with_the_next_f
     assert [key.instance_type for key in health.offerings] == ["m5.large"]
 
 
-def test_a_closed_nodepool_buys_nothing_and_its_pods_hear_why() -> None:
+def test_a_closed_nodepool_buys_nothing_and_its_pods_show_the_reason() -> None:
     ledger = known(after([timed_out("a"), timed_out("b")]))
     nodes, why = decided(ledger, NOW + timedelta(minutes=4))
     assert nodes == 0
@@ -173,14 +173,14 @@ def test_a_closed_nodepool_buys_nothing_and_its_pods_hear_why() -> None:
     assert "tried again after 12:05:00 UTC" in why
 
 
-def test_afterwards_it_is_tried_with_one_node_whose_pods_go_and_the_others_hear_why() -> None:
+def test_afterwards_it_is_tried_with_one_node_and_the_other_pods_show_the_reason() -> None:
     ledger = known(after([timed_out("a"), timed_out("b")]))
     nodes, why = decided(ledger, NOW + timedelta(minutes=5), pods=3)
     assert nodes == 1
     assert "it is tried with one node first" in why
 
 
-def test_nothing_is_bought_beside_the_node_that_it_is_tried_with() -> None:
+def test_nothing_is_bought_in_addition_to_the_trial_node() -> None:
     trial = builders.claim("default-try", created_at=NOW, phase_since=NOW)
     ledger = known(after([timed_out("a"), timed_out("b")]), claims=(trial,))
     nodes, why = decided(ledger, NOW + timedelta(minutes=6), pods=3)
@@ -202,7 +202,7 @@ def test_another_nodepool_serves_the_pods_meanwhile() -> None:
     )
 
 
-def test_within_the_nodepool_other_offerings_are_taken_than_the_one_that_failed() -> None:
+def test_within_the_nodepool_the_failed_offering_is_avoided() -> None:
     plan = decide(builders.inputs(pods=POD))
     first = plan.nodes[0].request.offerings()[0]
     failed = timed_out(

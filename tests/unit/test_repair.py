@@ -1,4 +1,4 @@
-"""Which nodes are replaced because they are sick, and which are only told of."""
+"""Which unhealthy nodes are replaced, and which are only reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(
 
 
 def crowd(healthy: int, sick: int, **fields: Any) -> tuple[list[NodeClaim], list[Node]]:
-    """Return claims and Nodes, the sick ones first."""
+    """Return claims and Nodes, the unhealthy ones first."""
     claims = [claim(number, **fields) for number in range(sick + healthy)]
     nodes = [node(c, **({"Ready": bad()} if n < sick else {})) for n, c in enumerate(claims)]
     return claims, nodes
@@ -73,25 +73,25 @@ def test_a_condition_is_tolerated_for_its_time_and_no_longer(kind: str, status: 
     short = node(claim(), **{kind: bad(status, minutes * MINUTE - timedelta(seconds=1))})
     long = node(claim(), **{kind: bad(status, minutes * MINUTE)})
     assert diagnosis(short, NOW) == ""
-    assert diagnosis(long, NOW).startswith(f"condition {kind} is {status} since 2026-11-21T")
+    assert diagnosis(long, NOW).startswith(f"condition {kind} has been {status} since 2026-11-21T")
 
 
-def test_what_no_policy_names_is_no_illness() -> None:
+def test_conditions_without_a_policy_do_not_make_a_node_unhealthy() -> None:
     harmless = {"MemoryPressure": bad("True"), "StorageReady": bad("Unknown"), "DiskPressure": bad("False")}
     assert diagnosis(node(claim(), **harmless), NOW) == ""
-    assert diagnosis(node(claim(), Ready=Condition("False")), NOW) == "", "nobody knows since when"
+    assert diagnosis(node(claim(), Ready=Condition("False")), NOW) == "", "the time since when is unknown"
     assert len(POLICIES) == 6
 
 
-def test_a_sick_node_ends_with_what_its_condition_says() -> None:
+def test_an_unhealthy_node_ends_with_its_condition_as_the_reason() -> None:
     (finding,) = found([claim()], [node(claim(), Ready=bad("Unknown", reason="NodeStatusUnknown"))])
     assert finding.ending is not None
     assert (finding.ending.phase, finding.ending.cause) == (Phase.TERMINATING, "Unhealthy")
-    why = "condition Ready is Unknown since 2026-11-21T10:00:00Z (NodeStatusUnknown)"
+    why = "condition Ready has been Unknown since 2026-11-21T10:00:00Z (NodeStatusUnknown)"
     assert finding.ending.message == finding.why == why
 
 
-def test_a_node_that_does_not_serve_is_not_waited_for_and_one_that_does_is_given_an_hour() -> None:
+def test_a_node_that_is_not_ready_is_drained_at_once_and_one_that_is_within_an_hour() -> None:
     (dead,) = found([claim()], [node(claim(), Ready=bad())])
     (limping,) = found([claim()], [node(claim(), StorageReady=bad())])
     assert dead.ending is not None
@@ -107,14 +107,14 @@ def test_the_nodepools_own_grace_may_be_shorter() -> None:
     assert finding.ending.deadline == NOW + 5 * MINUTE
 
 
-def test_where_nothing_is_asked_for_it_is_only_reported() -> None:
+def test_by_default_an_unhealthy_node_is_only_reported() -> None:
     for mode in (None, "Report"):
         (finding,) = found([claim()], [node(claim(), Ready=bad())], mode)
         assert (finding.ending, finding.held_by) == (None, "")
     assert found([claim()], [node(claim(), Ready=bad())], "Off") == []
 
 
-def test_a_node_of_no_nodepool_is_reported() -> None:
+def test_a_node_without_a_nodepool_is_reported() -> None:
     alone = claim(nodepool="")
     (finding,) = found([alone], [node(alone, Ready=bad())])
     assert finding.ending is None
@@ -123,7 +123,7 @@ def test_a_node_of_no_nodepool_is_reported() -> None:
 @pytest.mark.parametrize(
     "phase", [Phase.PENDING, Phase.LAUNCHED, Phase.TERMINATING, Phase.DRAINED, Phase.GIVEN_UP]
 )
-def test_claims_that_end_or_have_not_registered_are_left_to_others(phase: Phase) -> None:
+def test_claims_that_are_ending_or_have_not_registered_are_not_repaired(phase: Phase) -> None:
     one = claim(phase=phase)
     assert found([one], [node(one, Ready=bad())]) == []
 
@@ -134,28 +134,28 @@ def test_a_node_that_never_became_ready_is_replaced_as_well() -> None:
     assert finding.ending is not None
 
 
-def test_nodes_that_are_not_ours_are_nobodys_concern() -> None:
+def test_foreign_nodes_are_ignored() -> None:
     assert found([], [node(claim(), Ready=bad())]) == []
 
 
 @pytest.mark.parametrize(
     ("healthy", "sick", "replaced"), [(0, 1, 1), (8, 2, 2), (7, 2, 2), (7, 3, 0), (3, 2, 0), (40, 10, 10)]
 )
-def test_a_fifth_of_a_nodepool_rounded_up_may_be_sick(healthy: int, sick: int, replaced: int) -> None:
+def test_a_fifth_of_a_nodepool_rounded_up_may_be_unhealthy(healthy: int, sick: int, replaced: int) -> None:
     claims, nodes = crowd(healthy, sick)
     all_found = found(claims, nodes)
     assert len(all_found) == sick
     assert sum(finding.ending is not None for finding in all_found) == replaced
 
 
-def test_who_is_held_says_by_what() -> None:
+def test_a_node_that_is_not_replaced_names_the_reason() -> None:
     claims, nodes = crowd(2, 2)
     assert {finding.held_by for finding in found(claims, nodes)} == {
-        "2 of 4 nodes of NodePool default are sick, more than 20 %"
+        "2 of 4 nodes of NodePool default are unhealthy, more than 20 %"
     }
 
 
-def test_a_zone_in_trouble_stops_what_each_nodepool_alone_would_allow() -> None:
+def test_an_unhealthy_zone_stops_repairs_that_each_nodepool_alone_would_allow() -> None:
     names = [f"pool-{number}" for number in range(4)]
     claims, nodes = [], []
     for number, pool in enumerate(names):
@@ -166,15 +166,15 @@ def test_a_zone_in_trouble_stops_what_each_nodepool_alone_would_allow() -> None:
             nodes.append(node(one, **({"Ready": bad()} if zone == ZONES[0] else {})))
     held = findings(claims, builders.snapshot(nodes=tuple(nodes)), pools("On", *names), NOW)
     assert {finding.held_by for finding in held} == {
-        f"8 of 8 nodes of zone {ZONES[0]} are sick, more than 20 %"
+        f"8 of 8 nodes of zone {ZONES[0]} are unhealthy, more than 20 %"
     }
 
 
-def test_what_has_just_begun_counts_for_the_breaker() -> None:
+def test_a_condition_that_has_just_become_bad_counts_for_the_breaker() -> None:
     claims, nodes = crowd(6, 1)
     nodes[1:4] = [node(c, Ready=bad(ago=MINUTE)) for c in claims[1:4]]
     (finding,) = found(claims, nodes)
-    assert finding.held_by == "4 of 7 nodes of NodePool default are sick, more than 20 %"
+    assert finding.held_by == "4 of 7 nodes of NodePool default are unhealthy, more than 20 %"
 
 
 def test_nodes_that_are_starting_do_not_trip_the_breaker() -> None:
@@ -192,10 +192,10 @@ def test_nodes_that_are_being_replaced_still_count_until_their_nodes_are_gone(en
     claims, nodes = crowd(4, 1)
     going = replace(claims[4], cause="Unhealthy", **ends)
     (finding,) = found([*claims[:4], going], nodes)
-    assert finding.held_by == "2 of 5 nodes of NodePool default are sick, more than 20 %"
+    assert finding.held_by == "2 of 5 nodes of NodePool default are unhealthy, more than 20 %"
 
 
-def test_the_annotation_is_read_and_a_typo_is_told_and_changes_nothing() -> None:
+def test_the_annotation_is_read_and_an_invalid_value_is_reported_and_ignored() -> None:
     manifest = builders.nodepool_manifest()
     manifest["metadata"]["annotations"] = {"nodesmith.dev/node-repair": "on"}
     parsed = parse_nodepool(manifest)

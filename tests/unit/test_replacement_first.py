@@ -1,4 +1,4 @@
-"""A node whose end we chose keeps its pods while what was bought for them is on its way."""
+"""A node that nodesmith chose to terminate keeps its pods until the nodes bought for them are ready."""
 
 from __future__ import annotations
 
@@ -54,30 +54,30 @@ def evicts(commands: list[TerminationCommand]) -> bool:
 
 
 @pytest.mark.parametrize("cause", ["Expired", "Unhealthy"])
-def test_pods_stay_until_provisioning_has_had_the_time_to_look(cause: str) -> None:
+def test_pods_stay_until_provisioning_has_had_time_to_look(cause: str) -> None:
     assert not evicts(steps(ending(FIRST_LOOK - timedelta(seconds=1), cause)))
     assert evicts(steps(ending(FIRST_LOOK, cause)))
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP])
-def test_pods_stay_while_what_was_bought_for_one_of_them_is_not_ready(phase: Phase) -> None:
+def test_pods_stay_while_the_node_bought_for_one_of_them_is_not_ready(phase: Phase) -> None:
     assert not evicts(steps(ending(3 * MINUTE), bought(phase)))
 
 
-def test_pods_go_once_what_was_bought_for_them_is_ready() -> None:
+def test_pods_go_once_the_nodes_bought_for_them_are_ready() -> None:
     assert evicts(steps(ending(3 * MINUTE), bought(Phase.INITIALIZED)))
 
 
-def test_what_was_bought_for_other_pods_is_not_waited_for() -> None:
+def test_pods_do_not_wait_for_nodes_bought_for_other_pods() -> None:
     assert evicts(steps(ending(3 * MINUTE), bought(Phase.LAUNCHED, "default/others-0001")))
 
 
-def test_after_ten_minutes_nothing_is_waited_for() -> None:
+def test_after_ten_minutes_pods_no_longer_wait() -> None:
     assert not evicts(steps(ending(LONGEST_WAIT - timedelta(seconds=1)), bought(Phase.LAUNCHED)))
     assert evicts(steps(ending(LONGEST_WAIT), bought(Phase.LAUNCHED)))
 
 
-def test_a_node_that_somebody_deleted_or_that_does_not_serve_is_drained_at_once() -> None:
+def test_a_node_that_was_deleted_or_is_not_ready_is_drained_at_once() -> None:
     assert evicts(steps(ending(10 * timedelta(seconds=1), "Deleted"), bought(Phase.LAUNCHED)))
     dead = steps(
         ending(10 * timedelta(seconds=1), "Unhealthy"), bought(Phase.LAUNCHED), nodes=(node(ready=False),)
@@ -100,30 +100,30 @@ def test_a_deadline_is_kept_whether_or_not_the_replacement_is_ready() -> None:
     assert [pod.pod for pod in deleted.pods] == [pod.key for pod in WEB]
 
 
-def test_it_says_what_it_waits_for() -> None:
+def test_the_claim_shows_what_it_waits_for() -> None:
     (wait,) = [c for c in steps(ending(3 * MINUTE), bought(Phase.LAUNCHED)) if isinstance(c, Wait)]
     assert wait.claim.reason == "AwaitingReplacement"
-    assert wait.claim.message == "its pods stay until what was bought for them is ready"
+    assert wait.claim.message == "its pods stay until the nodes bought for them are ready"
 
 
-def test_pods_go_at_once_where_what_replaces_their_node_is_ready() -> None:
+def test_pods_go_at_once_if_the_replacements_of_their_node_are_ready() -> None:
     moved = replace(ending(timedelta(0), "Drifted"), replaced_by=("default-b",))
     assert evicts(steps(moved, bought(Phase.INITIALIZED)))
-    assert not evicts(steps(moved, bought(Phase.TERMINATING))), "it is to go itself"
-    assert not evicts(steps(moved)), "it is gone"
+    assert not evicts(steps(moved, bought(Phase.TERMINATING))), "the replacement is ending itself"
+    assert not evicts(steps(moved)), "the replacement is gone"
 
 
-def test_pods_go_at_once_when_what_was_bought_since_the_end_began_is_ready() -> None:
+def test_pods_go_at_once_when_a_node_bought_since_the_termination_began_is_ready() -> None:
     since = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(seconds=2))
     assert evicts(steps(ending(timedelta(seconds=4)), since))
 
 
-def test_what_was_bought_for_a_pod_before_it_came_to_another_node_is_no_replacement() -> None:
+def test_a_node_bought_for_a_pod_before_it_came_to_another_node_is_not_a_replacement() -> None:
     before = replace(bought(Phase.INITIALIZED), created_at=NOW - timedelta(seconds=60))
     assert not evicts(steps(ending(timedelta(seconds=4)), before))
 
 
-def test_pods_stay_while_more_is_on_its_way_for_them_beside_what_is_ready() -> None:
+def test_pods_stay_while_one_of_several_nodes_bought_for_them_is_not_ready() -> None:
     moved = replace(ending(timedelta(0), "Drifted"), replaced_by=("default-b",))
     more = replace(bought(Phase.LAUNCHED), name="default-c")
     assert not evicts(steps(moved, bought(Phase.INITIALIZED), more))

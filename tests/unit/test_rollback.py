@@ -56,6 +56,14 @@ def test_the_default_target_is_the_release_before_the_live_one(live: dict[str, i
     assert target(releases(published("1-a", "2-b", "3-c"), live), "", live).name == expected
 
 
+def test_a_release_that_was_only_on_trial_is_a_target_only_by_name() -> None:
+    live = serving(4, 3)
+    known = releases(published("1-a", "2-b-trial", "3-c"), live)
+
+    assert target(known, "", live).name == "1-a"
+    assert target(known, "2-b-trial", live).name == "2-b-trial"
+
+
 def test_a_release_can_be_selected_by_name() -> None:
     live = serving(4, 3)
     assert target(releases(published("1-a", "2-b", "3-c"), live), "1-a", live).name == "1-a"

@@ -1,4 +1,4 @@
-"""Routing: whose an event is, for whom it is kept, who is woken, and what becomes of one that cannot be passed on."""
+"""Routing: which clusters an event concerns, where it is stored, what is woken, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = "cr-0123456789abcdef0"
 
 @dataclass(slots=True)
 class Region:
-    """What routing sees of a region. `away` are instances that cannot be looked up, `refusing` clusters not woken."""
+    """A region for routing. `away` are instances that cannot be looked up, `refusing` clusters that cannot be woken."""
 
     instances: Mapping[str, str]
     reservations: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Region:
         return route(self.routing(), event, builders.ACCOUNT)
 
     def kept(self) -> dict[str, list[str]]:
-        """Return the events that are kept, by cluster."""
+        """Return the stored events, by cluster."""
         return {cluster: [k.event for k in kept.values()] for cluster, kept in self.notices.kept.items()}
 
 
@@ -70,7 +70,7 @@ def block_event() -> str:
     return builders.ec2_event("Capacity Block Expiration Warning", {"capacity-reservation-id": BLOCK})
 
 
-def test_an_event_is_kept_as_it_is_for_the_cluster_whose_instance_it_names_and_for_no_other() -> None:
+def test_an_event_is_stored_unchanged_for_the_cluster_whose_instance_it_names_only() -> None:
     here = region()
     event = builders.spot_warning(OURS)
     report = here.route(event)
@@ -85,14 +85,14 @@ def test_interruption_is_woken_at_once_and_half_a_minute_later() -> None:
     assert here.woken == [("shop", 0), ("shop", 30)]
 
 
-def test_an_event_is_kept_before_anybody_is_woken() -> None:
+def test_an_event_is_stored_before_interruption_is_woken() -> None:
     here = region(refusing={"shop": Transient("Lambda is away")})
     with pytest.raises(Transient, match="Lambda is away"):
         here.route(builders.spot_warning(OURS))
     assert list(here.kept()) == ["shop"]
 
 
-def test_an_event_that_is_routed_twice_is_kept_once_and_another_of_the_same_instance_beside_it() -> None:
+def test_an_event_that_is_routed_twice_is_stored_once_and_another_of_the_same_instance_separately() -> None:
     here = region()
     warning, news = builders.spot_warning(OURS), builders.state_change(OURS, "shutting-down")
     for event in (warning, warning, news):
@@ -100,20 +100,20 @@ def test_an_event_that_is_routed_twice_is_kept_once_and_another_of_the_same_inst
     assert sorted(here.kept()["shop"]) == sorted([warning, news])
 
 
-def test_an_event_of_an_instance_that_no_cluster_has_costs_one_look_and_is_counted() -> None:
+def test_an_event_of_an_instance_without_a_cluster_takes_one_look_up_and_is_counted() -> None:
     here = region()
     report = here.route(builders.spot_warning(NOBODYS))
     assert (here.looks, here.kept(), here.woken) == ([NOBODYS], {}, [])
     assert report.counts == {"NoticesOfOthers": 1}
 
 
-def test_what_ends_a_reservation_is_kept_for_all_that_have_instances_in_it() -> None:
+def test_the_end_of_a_reservation_is_stored_for_all_clusters_with_instances_in_it() -> None:
     here = region(reservations={BLOCK: frozenset({"shop", "bank"})})
     here.route(block_event())
     assert here.kept() == {"shop": [block_event()], "bank": [block_event()]}
 
 
-def test_an_event_of_several_clusters_instances_is_kept_for_each_once() -> None:
+def test_an_event_about_instances_of_several_clusters_is_stored_once_for_each() -> None:
     here = region()
     named = [{"entityValue": instance} for instance in (OURS, THEIRS, OURS)]
     detail = {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": named}
@@ -124,14 +124,14 @@ def test_an_event_of_several_clusters_instances_is_kept_for_each_once() -> None:
     assert report.counts == {"NoticesRouted": 1}
 
 
-def test_an_event_that_cannot_be_looked_up_is_to_be_routed_again() -> None:
+def test_an_event_whose_look_up_fails_must_be_routed_again() -> None:
     here = region(away=[THEIRS])
     with pytest.raises(Transient, match="the table is away"):
         here.route(builders.spot_warning(THEIRS))
     assert here.kept() == {}
 
 
-def test_an_event_that_cannot_be_kept_is_to_be_routed_again_and_wakes_nobody() -> None:
+def test_an_event_that_cannot_be_stored_must_be_routed_again_and_wakes_no_concern() -> None:
     def refuse(method: str) -> None:
         raise Transient(f"{method}: the table is away")
 
@@ -142,7 +142,7 @@ def test_an_event_that_cannot_be_kept_is_to_be_routed_again_and_wakes_nobody() -
 
 
 @pytest.mark.parametrize("error", [Transient("Lambda is away"), Rejected("no such function")])
-def test_a_cluster_that_cannot_be_woken_does_not_hold_up_another(error: Exception) -> None:
+def test_a_cluster_that_cannot_be_woken_does_not_delay_others(error: Exception) -> None:
     both = frozenset({"bank", "shop"})
     here = region(reservations={BLOCK: both}, refusing={"bank": error})
     if isinstance(error, Transient):
@@ -164,14 +164,14 @@ def test_a_cluster_that_cannot_be_woken_does_not_hold_up_another(error: Exceptio
         json.dumps({**json.loads(builders.spot_warning(OURS)), "id": "x" * 2000}),
     ],
 )
-def test_what_cannot_be_read_is_rejected_without_a_look(event: str) -> None:
+def test_an_unreadable_event_is_rejected_without_a_look_up(event: str) -> None:
     here = region()
     with pytest.raises(Rejected):
         here.route(event)
     assert (here.looks, here.kept(), here.woken) == ([], {}, [])
 
 
-def test_each_cluster_with_marked_spot_instances_is_woken_once_and_strangers_wake_nobody() -> None:
+def test_each_cluster_with_marked_spot_instances_is_woken_once_and_foreign_instances_wake_none() -> None:
     here = region(marked=[OURS, THEIRS, NOBODYS])
     here.instances = {OURS: "shop", THEIRS: "shop"}
     report = wake_warned(here.routing())
@@ -179,13 +179,13 @@ def test_each_cluster_with_marked_spot_instances_is_woken_once_and_strangers_wak
     assert report.counts == {"InstancesMarked": 2}
 
 
-def test_while_no_spot_instance_is_marked_nothing_is_looked_up_and_nobody_is_woken() -> None:
+def test_while_no_spot_instance_is_marked_nothing_is_looked_up_and_no_cluster_is_woken() -> None:
     here = region()
     assert wake_warned(here.routing()) == Report()
     assert (here.looks, here.woken) == ([], [])
 
 
-def test_a_marked_instance_that_cannot_be_looked_up_does_not_hold_up_the_others() -> None:
+def test_a_marked_instance_that_cannot_be_looked_up_does_not_delay_others() -> None:
     here = region(marked=[OURS, THEIRS], away=[OURS])
     with pytest.raises(Transient, match="the table is away"):
         wake_warned(here.routing())

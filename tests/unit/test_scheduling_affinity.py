@@ -1,4 +1,4 @@
-"""Pods that must be where others are, or must not."""
+"""Pods that must be near other pods, or must not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plan(
 
 
 def zones(decided: Plan, app: str, nodes: Sequence[Any] = ()) -> Counter[str]:
-    """Count the pods of an app by zone; a new node that may be in several is called `any`."""
+    """Count the pods of an app by zone; a new node that may be in several zones counts as `any`."""
     found: Counter[str] = Counter()
     for planned in decided.nodes:
         where = {o.zone for o in planned.request.overrides}
@@ -76,7 +76,7 @@ def why(decided: Plan, app: str) -> str:
 
 
 class TestAffinityOverZones:
-    def test_pods_go_to_the_zone_where_those_run_that_they_must_be_near(self) -> None:
+    def test_pods_go_to_the_zone_of_the_pods_that_they_must_be_near(self) -> None:
         there = node("n-b", zone=B, cpu="1")
 
         decided = plan(
@@ -85,7 +85,7 @@ class TestAffinityOverZones:
 
         assert zones(decided, "web") == {B: 3}
 
-    def test_room_in_that_zone_is_used_and_none_elsewhere(self) -> None:
+    def test_capacity_in_that_zone_is_used_and_none_elsewhere(self) -> None:
         nodes = [node("n-a", zone=A), node("n-b", zone=B, cpu="2")]
 
         decided = plan(
@@ -96,19 +96,19 @@ class TestAffinityOverZones:
         assert "n-a" not in (decided.placed or {})
         assert zones(decided, "web", nodes) == {B: 3}
 
-    def test_the_first_of_its_kind_may_start_anywhere_and_all_follow_it(self) -> None:
+    def test_the_first_of_pods_that_match_their_own_term_may_go_anywhere_and_the_others_follow(self) -> None:
         decided = plan((shape(affinity=near("web")), 5), (shape("2", affinity=near("web")), 2))
 
         assert not decided.unplaced
         assert len(zones(decided, "web")) == 1
 
-    def test_it_starts_where_it_is_cheapest(self) -> None:
+    def test_the_first_pod_goes_where_it_is_cheapest(self) -> None:
         decided = plan((shape("4", "30Gi", affinity=near("web")), 3))
         free = plan((shape("4", "30Gi"), 3))
 
         assert decided.price_hourly_usd == pytest.approx(free.price_hourly_usd, rel=0.02)
 
-    def test_it_starts_where_all_that_follow_can_come(self) -> None:
+    def test_the_first_pod_goes_where_all_its_followers_can_go(self) -> None:
         only_c = shape("2", affinity=near("web"), nodeSelector={ZONE: C})
 
         decided = plan((shape("4", affinity=near("web")), 2), (only_c, 1))
@@ -125,36 +125,36 @@ class TestAffinityOverZones:
         assert not decided.unplaced
         assert [set(zones(decided, app)) for app in "abc"] == [{B}, {B}, {B}]
 
-    def test_a_circle_of_pods_that_wait_for_each_other_is_named(self) -> None:
+    def test_a_cycle_of_pods_that_wait_for_each_other_is_reported(self) -> None:
         decided = plan(
             (shape(app="a", affinity=near("b")), 1), (shape(app="b", affinity=near("a")), 1), (shape(), 1)
         )
 
-        waits = "and those wait for these in turn: none can be the first"
-        assert f"they must be with pods of app In [b], {waits}" in why(decided, "a")
-        assert f"they must be with pods of app In [a], {waits}" in why(decided, "b")
+        waits = "which in turn wait for these: none can be the first"
+        assert f"they must be with pods that match app In [b], {waits}" in why(decided, "a")
+        assert f"they must be with pods that match app In [a], {waits}" in why(decided, "b")
         assert zones(decided, "web").total() == 1
 
-    def test_who_waits_for_such_a_circle_is_no_part_of_it(self) -> None:
+    def test_a_pod_that_waits_for_a_cycle_is_not_reported_as_part_of_it(self) -> None:
         decided = plan(
             (shape(app="a", affinity=near("b")), 1),
             (shape(app="b", affinity=near("a")), 1),
             (shape(affinity=near("a")), 1),
         )
 
-        assert "with pods of app In [a], and those wait for others themselves" in why(decided, "web")
+        assert "with pods that match app In [a], which wait for other pods" in why(decided, "web")
 
-    def test_others_without_a_place_are_nobody_to_follow(self) -> None:
+    def test_pods_without_a_place_cannot_be_followed(self) -> None:
         decided = plan((shape("5000", app="huge"), 1), (shape(affinity=near("huge")), 1))
 
         assert "no pod that matches app In [huge] is, or will be, on a node with that label" in why(
             decided, "web"
         )
 
-    def test_nobody_to_follow_is_said(self) -> None:
+    def test_a_missing_leader_is_reported(self) -> None:
         assert "no pod anywhere matches app In [db]" in why(plan((shape(affinity=near("db")), 1)), "web")
 
-    def test_where_the_others_are_and_nothing_can_be_had_is_said(self) -> None:
+    def test_the_reason_names_the_zone_of_the_leaders_where_nothing_can_be_launched(self) -> None:
         there = node("n-b", zone=B, cpu="1")
         web = shape(affinity=near("db"), nodeSelector={ZONE: A})
 
@@ -162,7 +162,7 @@ class TestAffinityOverZones:
 
         assert f"matching pods are only in {B}" in why(decided, "web")
 
-    def test_two_terms_must_be_met_by_one_and_the_same_pod(self) -> None:
+    def test_one_pod_must_match_both_terms(self) -> None:
         both = near("db")
         terms = both["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         terms.append({"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "cache"}}})
@@ -175,14 +175,14 @@ class TestAffinityOverZones:
 
 
 class TestAntiAffinityOverAnyKey:
-    def test_one_of_its_kind_goes_to_each_zone_and_the_rest_is_told(self) -> None:
+    def test_anti_affinity_to_themselves_allows_one_pod_a_zone_and_the_rest_get_a_reason(self) -> None:
         decided = plan((shape(affinity=apart("web")), 5))
 
         assert zones(decided, "web") == {A: 1, B: 1, C: 1}
         assert "required pod anti-affinity over topology.kubernetes.io/zone" in why(decided, "web")
 
     @pytest.mark.parametrize("running", [False, True])
-    def test_zones_with_pods_it_keeps_away_from_are_avoided_both_ways(self, running: bool) -> None:
+    def test_anti_affinity_keeps_pods_out_of_the_zones_of_the_pods_it_selects(self, running: bool) -> None:
         shy, web = shape(app="shy", affinity=apart("web")), shape(nodeSelector={ZONE: A})
         nodes = [node("n-a", cpu="1")]
 
@@ -194,7 +194,7 @@ class TestAntiAffinityOverAnyKey:
         assert zones(decided, "shy").total() == 2
 
     @pytest.mark.parametrize("running", [False, True])
-    def test_pods_that_others_keep_away_from_keep_away_from_those(self, running: bool) -> None:
+    def test_anti_affinity_of_others_keeps_pods_out_of_their_zones(self, running: bool) -> None:
         shy, web = shape("2", app="shy", affinity=apart("web"), nodeSelector={ZONE: A}), shape()
         nodes = [node("n-a", cpu="9")]
 
@@ -205,7 +205,7 @@ class TestAntiAffinityOverAnyKey:
         assert not decided.unplaced
         assert A not in zones(decided, "web", nodes)
 
-    def test_nowhere_left_is_said(self) -> None:
+    def test_a_reason_is_given_when_no_zone_is_left(self) -> None:
         shy, web = shape("2", app="shy", affinity=apart("web")), shape(nodeSelector={ZONE: A})
 
         decided = plan((web, 1), nodes=[node("n-a", cpu="2")], running=bind(shy, "n-a"))
@@ -230,7 +230,7 @@ class TestSpreadOverAnyKey:
     def over(self, key: str, **more: Any) -> dict[str, Any]:
         return {**spread(key, hard=True)[0], **more}
 
-    def test_a_label_that_the_nodepool_lists_is_spread_over(self) -> None:
+    def test_pods_spread_over_a_label_whose_values_the_nodepool_lists(self) -> None:
         pool = nodepool_manifest(requirements=(*EXPRESS, expression(TEAM, "In", "x", "y", "z")))
 
         decided = plan((shape(topologySpreadConstraints=[self.over(TEAM)]), 7), pool=pool)
@@ -240,7 +240,7 @@ class TestSpreadOverAnyKey:
             per_team[planned.claim.labels[TEAM]] += len(planned.claim.nominated)
         assert sorted(per_team.values()) == [2, 2, 3]
 
-    def test_capacity_types_and_zones_are_spread_over_at_once(self) -> None:
+    def test_pods_spread_over_capacity_types_and_zones_at_once(self) -> None:
         both = [self.over(CAPACITY), self.over(ZONE)]
 
         decided = plan((shape(topologySpreadConstraints=both), 12))
@@ -251,7 +251,7 @@ class TestSpreadOverAnyKey:
         assert bought == {"spot": 6, "on-demand": 6}
         assert zones(decided, "web") == {A: 4, B: 4, C: 4}
 
-    def test_architectures_are_spread_over(self) -> None:
+    def test_pods_spread_over_architectures(self) -> None:
         pool = nodepool_manifest(requirements=(expression(ARCH, "In", "amd64", "arm64"), *EXPRESS[:2]))
 
         decided = plan((shape(topologySpreadConstraints=[self.over(ARCH)]), 8), pool=pool)
@@ -262,7 +262,7 @@ class TestSpreadOverAnyKey:
             per_arch[arch] += len(planned.claim.nominated)
         assert per_arch == {"amd64": 4, "arm64": 4}
 
-    def test_a_key_that_no_node_has_is_named(self) -> None:
+    def test_the_reason_names_a_key_that_no_node_has(self) -> None:
         decided = plan((shape(topologySpreadConstraints=[self.over("example.com/rack")]), 2))
 
         assert "topology spread over example.com/rack: no node has that label" in why(decided, "web")
@@ -277,12 +277,12 @@ class TestSpreadOverAnyKey:
 
 
 class TestSharingANode:
-    def test_pods_that_must_share_a_node_with_their_like_come_to_one(self) -> None:
+    def test_pods_that_must_share_a_node_with_each_other_go_to_one(self) -> None:
         decided = plan((shape("3", affinity=near("web", HOSTNAME)), 6))
 
         assert [len(n.claim.nominated) for n in decided.nodes] == [6]
 
-    def test_only_as_many_as_one_node_holds_have_a_place(self) -> None:
+    def test_only_as_many_as_one_node_holds_get_a_place(self) -> None:
         eight = (expression("karpenter.k8s.aws/instance-cpu", "In", "8"), *EXPRESS)
         web = shape("1500m", affinity=near("web", HOSTNAME))
 
@@ -291,14 +291,14 @@ class TestSharingANode:
         assert [len(n.claim.nominated) for n in decided.nodes] == [5]
         assert "all must share one node, and none holds more than 5" in why(decided, "web")
 
-    def test_a_room_that_holds_all_of_them_is_taken(self) -> None:
+    def test_an_existing_node_that_holds_all_of_them_is_used(self) -> None:
         nodes = [node("small", cpu="2"), node("large", cpu="8")]
 
         decided = plan((shape(affinity=near("web", HOSTNAME)), 6), nodes=nodes)
 
         assert {name: len(keys) for name, keys in (decided.placed or {}).items()} == {"large": 6}
 
-    def test_they_go_where_their_like_runs_and_nowhere_else(self) -> None:
+    def test_they_go_to_the_node_of_their_leaders_and_nowhere_else(self) -> None:
         web = shape(affinity=near("web", HOSTNAME))
         nodes = [node("there", cpu="3"), node("other", cpu="8")]
 
@@ -307,7 +307,7 @@ class TestSharingANode:
         assert {name: len(keys) for name, keys in (decided.placed or {}).items()} == {"there": 2}
         assert "the nodes with matching pods have no room" in why(decided, "web")
 
-    def test_each_comes_beside_one_that_it_follows(self) -> None:
+    def test_each_pod_shares_a_node_with_one_that_it_follows(self) -> None:
         cache = shape("100m", app="cache", affinity=apart("cache", HOSTNAME))
         web = shape("1", affinity=near("cache", HOSTNAME))
 
@@ -327,7 +327,7 @@ class TestSharingANode:
 
         assert [len(n.claim.nominated) for n in decided.nodes] == [3]
 
-    def test_pods_that_share_a_node_with_their_like_still_keep_their_other_rules(self) -> None:
+    def test_pods_that_share_a_node_still_keep_their_other_rules(self) -> None:
         both = {**near("web", HOSTNAME), **apart("web")}
 
         decided = plan((shape(affinity=both), 3))
@@ -337,7 +337,7 @@ class TestSharingANode:
 
 
 class TestDomains:
-    def test_a_node_without_the_label_is_no_domain_that_anti_affinity_keeps_from(self) -> None:
+    def test_anti_affinity_allows_nodes_without_the_label(self) -> None:
         pools = [
             nodepool_manifest("racked", labels={"example.com/rack": "1"}, weight=9),
             nodepool_manifest("plain"),
@@ -363,7 +363,7 @@ class TestDomains:
 
         assert not decided.unplaced
 
-    def test_a_domain_in_which_nobody_gets_a_node_holds_nobody_back_for_long(self) -> None:
+    def test_a_domain_in_which_no_node_is_bought_stops_blocking_the_others(self) -> None:
         tainted = nodepool_manifest(
             "tainted",
             requirements=(*EXPRESS, expression(ZONE, "In", B)),
@@ -381,7 +381,7 @@ class TestDomains:
         assert zones(alone, "web") == {A: 3}
         assert zones(beside, "web") == {A: 1}
 
-    def test_room_that_the_rules_forbid_is_not_used_because_nothing_can_be_launched(self) -> None:
+    def test_capacity_that_rules_forbid_stays_unused_even_if_nothing_can_be_launched(self) -> None:
         constraint = spread("example.com/rack", hard=True, app="db")
 
         decided = plan((shape("1000", topologySpreadConstraints=constraint), 1), nodes=[node(cpu="2000")])
@@ -389,8 +389,8 @@ class TestDomains:
         assert not decided.placed
 
 
-def test_a_zone_where_followers_may_not_be_holds_them_back_only_while_it_has_a_node() -> None:
-    """In zone c only another team has nodes. As long as there is none, kube-scheduler knows no such zone."""
+def test_a_zone_closed_to_followers_blocks_them_only_while_it_has_a_node() -> None:
+    """In zone c only another team has nodes. Without such a node, kube-scheduler does not know that zone."""
     red = nodepool_manifest("red", requirements=[expression(ZONE, "In", A, B)], labels={TEAM: "red"})
     blue = nodepool_manifest("blue", requirements=[expression(ZONE, "In", C)], labels={TEAM: "blue"})
     there = node("n-a", zone=A, labels={TEAM: "red"}, cpu="0")

@@ -1,4 +1,4 @@
-"""Plans hold in whatever order kube-scheduler binds: each spread, too, when its pod comes last."""
+"""Plans hold in whatever order kube-scheduler binds: each spread holds even if its pod comes last."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plan(*shapes: tuple[Shape, int], pools: Sequence[Mapping[str, Any]] = (), **
 
 
 def bought(decided: Plan, *keys: str) -> Counter[tuple[str, ...]]:
-    """Count the pods on new nodes by labels of theirs; a label that is open yet is `any`."""
+    """Count the pods on new nodes by labels of the nodes; a label with several possible values counts as `any`."""
     found: Counter[tuple[str, ...]] = Counter()
     for planned in decided.nodes:
         open_ = {
@@ -53,7 +53,7 @@ def placed(decided: Plan) -> dict[str, int]:
     return {name: len(keys) for name, keys in (decided.placed or {}).items()}
 
 
-def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -> None:
+def test_pods_that_only_a_spread_of_others_counts_are_placed_first() -> None:
     nodes = [node("n-a", zone=A), node("n-b", zone=B)]
     bound = shape("1", topologySpreadConstraints=spread(hard=True))
     preference = spread(CAPACITY, hard=False)
@@ -64,8 +64,8 @@ def test_pods_that_a_spread_counts_and_does_not_bind_have_their_places_first() -
     assert placed(decided) == {"n-a": 2, "n-b": 2}
 
 
-def test_a_wish_for_another_spread_does_not_change_what_the_hard_one_counts() -> None:
-    """Were the wish a rule, nodes without its key would count for neither: the pod in zone a is on such a node."""
+def test_a_preferred_spread_does_not_change_what_a_hard_one_counts() -> None:
+    """As a rule, the preference would exclude nodes without its key, such as the one with the pod in zone a."""
     nodes = [
         node("n-a", zone=A, cpu="1"),
         node("n-a2", zone=A, labels={RACK: "1"}),
@@ -78,8 +78,8 @@ def test_a_wish_for_another_spread_does_not_change_what_the_hard_one_counts() ->
     assert placed(decided) == {"n-a2": 1, "n-b": 2}
 
 
-def test_pods_that_are_counted_go_where_it_is_certain_whether_they_are() -> None:
-    """A spread counts only nodes that its pods may be on: others of the app must not be thought to be on such."""
+def test_counted_pods_go_to_nodes_that_certainly_count() -> None:
+    """A spread counts only nodes that its pods may use; it must be certain which other pods are on such nodes."""
     picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
 
     decided = plan((picky, 3), (shape("2"), 6))
@@ -97,7 +97,7 @@ def test_pods_that_are_counted_go_where_it_is_certain_whether_they_are() -> None
     assert max(counts[zone, "on-demand"] for zone in mine) - min(counted) <= 1
 
 
-def test_pods_follow_such_onto_their_nodes() -> None:
+def test_followers_share_the_nodes_of_counted_pods() -> None:
     picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
     beside = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
     follower = shape(
@@ -111,7 +111,7 @@ def test_pods_follow_such_onto_their_nodes() -> None:
     assert not alone
 
 
-def test_pods_that_can_only_be_where_nobody_counts_them_go_there() -> None:
+def test_pods_that_only_fit_nodes_that_do_not_count_go_there() -> None:
     picky = shape("1", topologySpreadConstraints=spread(hard=True), nodeSelector={CAPACITY: "on-demand"})
 
     decided = plan((picky, 3), (shape("2", nodeSelector={CAPACITY: "spot", ZONE: A}), 4))
@@ -146,8 +146,8 @@ def test_zones_in_which_nothing_could_be_bought_do_not_count() -> None:
     assert bought(decided, ZONE) == {(C,): 3}
 
 
-def test_pods_that_limits_leave_without_a_node_are_not_counted_on() -> None:
-    """One node for two pods is all there is to buy: with one pod in each zone only one more may come to any."""
+def test_pods_left_without_a_node_by_limits_do_not_count() -> None:
+    """The limit allows one node for two pods: with one pod in each zone, no zone may take more than one other pod."""
     pool = nodepool_manifest(limits={"nodes": "1"})
     nodes = [node(f"n-{zone}", zone=zone, cpu="2") for zone in ZONES]
     wide = shape("1500m", topologySpreadConstraints=spread(hard=True))
@@ -158,8 +158,8 @@ def test_pods_that_limits_leave_without_a_node_are_not_counted_on() -> None:
     assert bought(decided, ZONE).total() == 1
 
 
-def test_pods_that_wish_for_a_spread_are_placed_where_later_ones_can_tell_them_from_afar() -> None:
-    """A wish brings the pods to their turn earlier, before those that shun them over zones."""
+def test_pods_that_prefer_a_spread_settle_their_zone_for_later_pods() -> None:
+    """The preference gives the pods an earlier turn, before the pods that repel them over zones."""
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
     shy = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     wishful = shape("3", topologySpreadConstraints=spread(RACK, hard=False))
@@ -176,7 +176,7 @@ def test_pods_that_wish_for_a_spread_are_placed_where_later_ones_can_tell_them_f
     assert shy_zone not in web_zones
 
 
-def test_pods_that_a_spread_over_nodes_counts_and_does_not_bind_come_first_too() -> None:
+def test_pods_that_only_a_spread_over_nodes_of_others_counts_are_placed_first_too() -> None:
     alone = shape("1", topologySpreadConstraints=spread(HOSTNAME, hard=True))
 
     decided = plan((alone, 1), (shape("100m"), 3), nodes=[node("n-a")], pools=[NOTHING_FOR_SALE])
@@ -185,8 +185,8 @@ def test_pods_that_a_spread_over_nodes_counts_and_does_not_bind_come_first_too()
     assert [u.pods for u in decided.unplaced] == [("default/of-0-0000",)]
 
 
-def test_pods_for_which_nothing_can_be_bought_have_room_first() -> None:
-    """So many that no other order is tried."""
+def test_pods_for_which_nothing_can_be_bought_get_existing_capacity_first() -> None:
+    """There are too many pods to try another order."""
     here, large, small = (
         node("here", cpu="2", labels={RACK: "1"}),
         shape("1"),
@@ -199,7 +199,7 @@ def test_pods_for_which_nothing_can_be_bought_have_room_first() -> None:
     assert not decided.unplaced
 
 
-def test_pods_for_which_nothing_can_be_bought_are_not_what_fills_the_domain_that_others_left_them() -> None:
+def test_pods_for_which_nothing_can_be_bought_do_not_break_the_spread_of_others() -> None:
     here = node("here", cpu="2", labels={RACK: "1", CAPACITY: "spot"})
     even = shape("100m", topologySpreadConstraints=spread(CAPACITY, hard=True))
     large, small = shape("1"), shape("500m", nodeSelector={RACK: "1"})
@@ -210,7 +210,7 @@ def test_pods_for_which_nothing_can_be_bought_are_not_what_fills_the_domain_that
     assert placed(decided)["here"] >= 3
 
 
-def test_pods_that_no_node_takes_have_no_say_in_where_others_go() -> None:
+def test_pods_that_no_node_takes_do_not_affect_where_others_go() -> None:
     huge = shape("9999", affinity=anti_affinity(key=ZONE))
     on_demand = expression(CAPACITY, "In", "on-demand")
     pools = [
@@ -225,8 +225,8 @@ def test_pods_that_no_node_takes_have_no_say_in_where_others_go() -> None:
     assert [n.claim.nodepool for n in decided.nodes] == ["heavy"]
 
 
-def test_pods_that_need_a_node_with_their_kind_join_those_that_may_bind_before_them() -> None:
-    """Where they cannot, they would be lost whenever the others, which may be first as well, bind first."""
+def test_pods_that_must_share_a_node_join_the_pods_that_may_bind_before_them() -> None:
+    """Otherwise they would be left whenever the other pods, which may also be first, bind first."""
 
     def near(key: str) -> dict[str, Any]:
         term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "web"}}}
@@ -245,8 +245,8 @@ def test_pods_that_need_a_node_with_their_kind_join_those_that_may_bind_before_t
     assert [u.pods for u in barred.unplaced] == [("default/of-0-0000",)]
 
 
-def test_pods_that_must_follow_come_after_those_that_only_wish_to() -> None:
-    """These may bind first, and then keep the others away: no plan may count on the contrary."""
+def test_pods_that_must_follow_come_after_those_that_only_prefer_to() -> None:
+    """The latter may bind first and then keep the others away; no plan may rely on the opposite order."""
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "web"}}}
     preferred = [{"weight": 1, "podAffinityTerm": {**term, "topologyKey": CAPACITY}}]
     shy = {
@@ -260,8 +260,8 @@ def test_pods_that_must_follow_come_after_those_that_only_wish_to() -> None:
     assert [u.pods for u in decided.unplaced] == [("default/of-1-0000",)]
 
 
-def test_pods_take_free_room_though_that_is_too_much_for_spreads_of_others() -> None:
-    """kube-scheduler asks a pod for its own spreads alone: whoever has room and asks for nothing is bound there."""
+def test_pods_take_free_capacity_even_if_that_exceeds_the_skew_of_others() -> None:
+    """kube-scheduler applies only a pod's own spreads: it binds a pod without constraints wherever the pod fits."""
     nodes = [node("n-a", zone=A), node("n-b", zone=B, cpu="100m")]
     spreading = shape("500m", app="other", topologySpreadConstraints=spread(hard=True))
 
@@ -271,8 +271,8 @@ def test_pods_take_free_room_though_that_is_too_much_for_spreads_of_others() -> 
     assert placed(decided) == {"n-a": 5}
 
 
-def test_pods_go_where_spreads_of_others_leave_them_a_place_if_there_is_one() -> None:
-    """Whoever is bound last then has a place, so others give up the one node where it can be."""
+def test_pods_go_where_spreads_of_others_allow_them_if_possible() -> None:
+    """The pod bound last then has a place, so the others leave the only node where it can run."""
     nodes = [node("n-a", zone=A), node("n-b", zone=B, cpu="1")]
     spreading = shape("500m", app="other", topologySpreadConstraints=spread(hard=True))
 

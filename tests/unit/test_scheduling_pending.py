@@ -1,4 +1,4 @@
-"""Which pods nodes are bought for, and what is said of the others."""
+"""Which pods nodes are bought for, and which reasons the others get."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_a_pod_whose_rules_cannot_be_kept_is_ignored_with_the_one_reason(case: s
         {"priority": -10},
     ],
 )
-def test_what_can_be_kept_or_is_only_a_wish_stands_in_nobodys_way(spec: dict[str, Any]) -> None:
+def test_satisfiable_rules_and_preferences_do_not_exclude_a_pod(spec: dict[str, Any]) -> None:
     assert len(judged(*pods(shape(**spec)))[0]) == 1
 
 
-def test_one_pod_that_cannot_be_read_hides_no_other() -> None:
+def test_a_pod_that_cannot_be_read_does_not_hide_others() -> None:
     bad: Shape = shape(app="bad", tolerations=["all"])
 
     wanted, ignored = judged(*pods(bad), *pods(shape()))
@@ -144,7 +144,7 @@ def test_pods_whose_claim_is_on_its_way_are_not_served_twice() -> None:
 @pytest.mark.parametrize(
     ("owner", "provided"), [("ReplicaSet/web", True), ("", False), ("DaemonSet/web", False)]
 )
-def test_pods_on_a_node_that_goes_are_provided_for_if_they_come_back(owner: str, provided: bool) -> None:
+def test_pods_on_a_node_that_goes_away_are_provided_for_if_they_come_back(owner: str, provided: bool) -> None:
     of = replace(shape(), owner=owner)
 
     wanted, ignored = provisionable(bind(of, "going") + bind(of, "staying"), {"going"})
@@ -154,7 +154,7 @@ def test_pods_on_a_node_that_goes_are_provided_for_if_they_come_back(owner: str,
 
 
 def budget(**spec: Any) -> PodDisruptionBudget:
-    """Return a budget of all the pods; of two that are healthy it needs one."""
+    """Return a PodDisruptionBudget for all pods; it needs one of two healthy pods."""
     metadata = {"namespace": "default", "name": "web"}
     status = {"expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 0}
     return parse_budget({"metadata": metadata, "spec": {"selector": {}, **spec}, "status": status})
@@ -174,7 +174,7 @@ def budget(**spec: Any) -> PodDisruptionBudget:
         ("", (budget(minAvailable=1), budget(minAvailable=1)), False),
     ],
 )
-def test_pods_that_nobody_may_evict_from_a_node_that_goes_are_provided_for_only_ahead_of_its_deadline(
+def test_pods_that_cannot_be_evicted_are_provided_for_only_before_the_deadline_of_their_node(
     annotation: str, budgets: tuple[PodDisruptionBudget, ...], is_provided_for: bool
 ) -> None:
     annotations = {"karpenter.sh/do-not-disrupt": annotation} if annotation else {}

@@ -1,4 +1,4 @@
-"""Wishes of pods: rules for as long as they can be kept, or nothing that may cost anything."""
+"""Preferences of pods: rules for as long as they can be satisfied, or nothing that may raise the price."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def zones(decided: Plan) -> list[set[str]]:
 
 
 class TestRespect:
-    def test_preferred_node_affinity_is_kept(self) -> None:
+    def test_preferred_node_affinity_is_satisfied(self) -> None:
         assert {zone for each in zones(plan(relaxation(wish_for(ZONE, B)), 2)) for zone in each} == {B}
 
-    def test_the_heaviest_term_counts_and_one_that_cannot_be_had_gives_way_to_the_next(self) -> None:
+    def test_the_heaviest_term_counts_and_gives_way_to_the_next_if_unsatisfiable(self) -> None:
         decided = plan(
             relaxation(wish_for(ZONE, "nowhere", weight=9), wish_for(ZONE, C, weight=5), wish_for(ZONE, A)), 1
         )
 
         assert zones(decided) == [{C}]
 
-    def test_a_wish_that_nothing_meets_is_given_up(self) -> None:
+    def test_a_preference_that_nothing_meets_is_dropped(self) -> None:
         assert len(plan(relaxation(wish_for("example.com/rack", "1")), 1).nodes) == 1
 
     def test_preferred_anti_affinity_over_hostnames_costs_nodes(self) -> None:
@@ -74,13 +74,13 @@ class TestRespect:
 
         assert [len(n.claim.nominated) for n in decided.nodes] == [1, 1, 1]
 
-    def test_preferred_anti_affinity_over_zones_is_kept_by_as_many_as_there_are_zones(self) -> None:
+    def test_preferred_anti_affinity_over_zones_holds_for_one_pod_a_zone(self) -> None:
         decided = plan(relaxation(apart=(wish_about("web", ZONE),), requests={"cpu": "3"}), 5)
 
         assert not decided.unplaced
         assert {z for each in zones(decided) for z in each} >= {A, B, C}
 
-    def test_preferred_affinity_is_kept_where_there_is_somebody_and_given_up_where_not(self) -> None:
+    def test_preferred_affinity_holds_where_a_matching_pod_runs_and_is_dropped_otherwise(self) -> None:
         alone = plan(relaxation(near=(wish_about("db", ZONE),)), 2)
         together = plan(relaxation(near=(wish_about("web", ZONE),), requests={"cpu": "3"}), 9)
 
@@ -88,7 +88,7 @@ class TestRespect:
         assert len({frozenset(z) for z in zones(together)}) == 1
         assert all(len(z) == 1 for z in zones(together))
 
-    def test_the_heaviest_wish_is_given_up_first(self) -> None:
+    def test_the_heaviest_preference_is_dropped_first(self) -> None:
         both = (wish_about("web", ZONE, weight=10), wish_about("web", HOSTNAME))
 
         decided = plan(relaxation(wish_for(ZONE, A), apart=both), 4)
@@ -96,7 +96,7 @@ class TestRespect:
         assert zones(decided) == [{A}] * 4
         assert [len(n.claim.nominated) for n in decided.nodes] == [1] * 4
 
-    def test_what_a_limit_forbids_is_bought_without_the_wish(self) -> None:
+    def test_a_preference_is_dropped_when_a_limit_forbids_it(self) -> None:
         only_a = nodepool_manifest("a", requirements=[expression(ZONE, "In", A)], limits={"cpu": "0"})
         elsewhere = nodepool_manifest("b", requirements=[expression(ZONE, "In", B)])
 
@@ -113,46 +113,46 @@ def tainted(**fields: Any) -> dict[str, Any]:
 
 
 def sellers(decided: Plan) -> Counter[str]:
-    """Count pods by the NodePool that their node is bought from."""
+    """Count pods by the NodePool of their new node."""
     assert not decided.unplaced
     return Counter(n.claim.nodepool for n in decided.nodes for _ in n.claim.nominated)
 
 
 class TestSoftTaints:
-    def test_they_are_avoided_where_nodes_are_bought_whatever_the_weights(self) -> None:
+    def test_soft_taints_are_avoided_when_nodes_are_bought_whatever_the_weights(self) -> None:
         assert sellers(plan(shape(), 2, pools=[tainted(), nodepool_manifest()])) == {"default": 2}
 
-    def test_they_stop_nobody_where_there_is_nothing_else(self) -> None:
+    def test_soft_taints_do_not_stop_pods_without_an_alternative(self) -> None:
         assert sellers(plan(shape(), 2, pools=[tainted()])) == {"tainted": 2}
 
-    def test_what_no_other_nodepool_may_sell_is_bought_with_the_taint(self) -> None:
+    def test_a_node_with_the_taint_is_bought_if_no_other_nodepool_can(self) -> None:
         little = nodepool_manifest(limits={"cpu": "2"})
 
         bought = sellers(plan(shape("1500m"), 3, pools=[tainted(), little]))
 
         assert bought == {"default": 1, "tainted": 2}
 
-    def test_who_tolerates_them_goes_by_weight(self) -> None:
+    def test_pods_that_tolerate_soft_taints_go_by_weight(self) -> None:
         tolerant = shape(tolerations=[{"key": "dear", "operator": "Exists"}])
 
         assert sellers(plan(tolerant, 2, pools=[tainted(), nodepool_manifest()])) == {"tainted": 2}
 
-    def test_they_are_the_last_wish_to_be_given_up(self) -> None:
+    def test_soft_taints_are_the_last_preference_to_be_dropped(self) -> None:
         only_b = nodepool_manifest(requirements=[expression(ZONE, "In", B)])
 
         decided = plan(relaxation(wish_for(ZONE, A)), 1, pools=[tainted(), only_b])
 
         assert zones(decided) == [{B}]
 
-    def test_no_node_is_bought_to_avoid_one_that_is_there(self) -> None:
-        """kube-scheduler would bind the pods to it long before the new one has come."""
+    def test_no_node_is_bought_to_avoid_an_existing_node_with_a_soft_taint(self) -> None:
+        """kube-scheduler would bind the pods to it long before the new node is ready."""
         there = node(taints=[Taint("dear", "PreferNoSchedule")])
 
         decided = plan(shape(), 2, pools=[nodepool_manifest()], nodes=[there])
 
         assert decided.placed == {"node-1": ("default/web-0000", "default/web-0001")}
 
-    def test_under_ignore_they_are_nothing(self) -> None:
+    def test_soft_taints_do_not_count_under_ignore(self) -> None:
         decided = plan(shape(), 2, PreferencePolicy.IGNORE, pools=[tainted(), nodepool_manifest()])
 
         assert sellers(decided) == {"tainted": 2}
@@ -161,7 +161,7 @@ class TestSoftTaints:
 class TestIgnore:
     IGNORE = PreferencePolicy.IGNORE
 
-    def test_wishes_about_other_pods_cost_no_node(self) -> None:
+    def test_preferences_about_other_pods_cost_no_node(self) -> None:
         both = (wish_about("web", ZONE), wish_about("web", HOSTNAME))
         some = relaxation(apart=both, topologySpreadConstraints=spread(HOSTNAME, hard=False))
         free = plan(shape(), 4, self.IGNORE)
@@ -170,7 +170,7 @@ class TestIgnore:
 
         assert decided.price_hourly_usd == pytest.approx(free.price_hourly_usd)
 
-    def test_a_dearer_choice_is_not_taken_for_a_wish(self) -> None:
+    def test_a_preference_never_raises_the_price(self) -> None:
         assert (
             plan(relaxation(wish_for(CAPACITY, "on-demand")), 1, self.IGNORE).nodes[0].request.capacity_type
             == "spot"
@@ -179,7 +179,7 @@ class TestIgnore:
             plan(relaxation(wish_for(CAPACITY, "on-demand")), 1).nodes[0].request.capacity_type == "on-demand"
         )
 
-    def test_room_that_does_not_meet_a_wish_is_used(self) -> None:
+    def test_existing_capacity_is_used_even_if_it_does_not_meet_a_preference(self) -> None:
         decided = plan(relaxation(wish_for(ZONE, B)), 1, self.IGNORE, nodes=[node("n-a", zone=A)])
 
         assert not decided.nodes

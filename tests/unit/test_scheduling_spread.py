@@ -46,7 +46,7 @@ def shares(
     app: str = "web",
     **more: Any,
 ) -> dict[str, int]:
-    """Share pods of `web` out; zones are called by one letter."""
+    """Share out pods of `web`; zones have one-letter names."""
     constraint = {**spread(hard=hard, app=app)[0], **more}
     web = shape(topologySpreadConstraints=[constraint])
     counts = {**dict.fromkeys(launchable, 0), **found}
@@ -73,14 +73,14 @@ def shares(
         pytest.param(3, {}, "", {}, id="no zone"),
     ],
 )
-def test_pods_go_where_fewest_are_within_the_skew(
+def test_pods_go_to_the_zone_with_the_fewest_within_the_skew(
     count: int, found: dict[str, int], launchable: str, expected: dict[str, int]
 ) -> None:
     assert shares(count, found, launchable) == expected
 
 
 @pytest.mark.parametrize(("skew", "expected"), [(1, {"a": 1}), (2, {"a": 2}), (5, {"a": 5})])
-def test_the_skew_is_what_one_zone_may_have_more_than_the_least(skew: int, expected: dict[str, int]) -> None:
+def test_the_skew_limits_how_far_a_zone_exceeds_the_fewest(skew: int, expected: dict[str, int]) -> None:
     assert shares(9, {"b": 0}, "a", maxSkew=skew) == expected
 
 
@@ -94,7 +94,7 @@ def test_with_fewer_zones_than_min_domains_none_may_have_more_than_the_skew(
     assert shares(4, {}, "ab", minDomains=least) == expected
 
 
-def test_a_zone_that_is_full_takes_no_more_and_holds_the_others_back() -> None:
+def test_a_full_zone_takes_no_more_pods_and_limits_the_others() -> None:
     assert shares(9, {"c": 0}, "ab", {"c": 1}) == {"a": 2, "b": 2, "c": 1}
 
 
@@ -102,12 +102,12 @@ def test_a_spread_over_other_pods_lets_any_number_into_zones_within_the_skew() -
     assert shares(4, {"a": 1, "b": 3, "c": 1}, app="db") == {"a": 4}
 
 
-def test_a_wish_orders_the_zones_and_refuses_none() -> None:
+def test_a_preferred_spread_orders_zones_and_excludes_none() -> None:
     assert shares(5, {"c": 0}, "ab", hard=False) == {"a": 3, "b": 2}
     assert shares(2, {"a": 7}, "ab", hard=False) == {"b": 2}
 
 
-def test_domains_that_share_the_value_that_counts_do_not_each_get_a_pod_of_their_own() -> None:
+def test_domains_with_the_same_counted_value_share_their_pods() -> None:
     pairs: dict[Domain, int | None] = {("spot", "a"): None, ("on-demand", "a"): None, ("spot", "b"): None}
 
     apart = share_out(5, [Tally(1, {"a": 0, "b": 0}, counts_self=True, most=1)], pairs)
@@ -116,7 +116,7 @@ def test_domains_that_share_the_value_that_counts_do_not_each_get_a_pod_of_their
 
 
 class Zones:
-    """A market in which nodes of every size are sold, in some zones at the same price."""
+    """Offerings of nodes of every size, in some zones at the same price."""
 
     scarce_zones: frozenset[str] = frozenset()
 
@@ -170,7 +170,7 @@ def test_pods_without_a_spread_may_be_bought_for_anywhere() -> None:
     assert demanded(assigned(pods(shape(), 5))) == {None: 5}
 
 
-def test_room_is_used_before_anything_is_bought() -> None:
+def test_existing_capacity_is_used_before_anything_is_bought() -> None:
     result = assigned(pods(shape(), 6), [node("full", cpu="1"), node("free")])
 
     assert {name: len(keys) for name, keys in result.placed.items()} == {"free": 4, "full": 1}
@@ -179,7 +179,7 @@ def test_room_is_used_before_anything_is_bought() -> None:
 
 @pytest.mark.parametrize(("option", "expected"), [(0, 3), (1, 0), (2, 2), (3, 1)])
 @pytest.mark.parametrize("spreads", [[], spread(hard=True)])
-def test_a_room_gets_as_many_pods_as_is_chosen_and_what_must_be_there_is_not_bought_for_elsewhere(
+def test_a_node_gets_the_chosen_number_of_pods_and_the_rest_stays_in_its_zone(
     spreads: list[dict[str, Any]], option: int, expected: int
 ) -> None:
     to_its_like = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
@@ -226,8 +226,8 @@ def test_what_an_earlier_shape_gets_counts_for_the_next() -> None:
     assert [(d.shape is big, d.zone) for d in result.demands] == [(True, A), (False, B), (False, C)]
 
 
-def test_pods_that_come_later_leave_the_spread_of_those_before_them_as_it_must_be() -> None:
-    """Both count each other; the skew of 3 would let five be in a zone, where one has come that wants a skew of 1."""
+def test_later_pods_keep_the_spread_of_placed_pods_intact() -> None:
+    """Both count each other; a skew of 3 would let five into a zone that holds a pod with a skew of 1."""
     nodes = [node("n-a", zone=A, cpu="8"), node("n-b", zone=B, cpu="1")]
     strict = shape("1", topologySpreadConstraints=hard())
     loose = shape("500m", topologySpreadConstraints=hard(maxSkew=3))
@@ -238,7 +238,7 @@ def test_pods_that_come_later_leave_the_spread_of_those_before_them_as_it_must_b
     assert {name: len(keys) for name, keys in result.placed.items()} == {"n-a": 3, "n-b": 2}
 
 
-def test_a_zone_without_launches_holds_the_others_back_and_is_named() -> None:
+def test_a_zone_without_launches_limits_the_others_and_is_named() -> None:
     web = shape(topologySpreadConstraints=hard())
 
     result = assigned(pods(web, 5), [node("n-c", cpu="0", zone=C)], zones=(A, B))
@@ -252,7 +252,7 @@ def test_a_zone_without_launches_holds_the_others_back_and_is_named() -> None:
     )
 
 
-def test_room_in_a_zone_without_launches_is_used() -> None:
+def test_existing_capacity_in_a_zone_without_launches_is_used() -> None:
     web = shape(topologySpreadConstraints=hard())
 
     result = assigned(pods(web, 5), [node("n-c", cpu="1", zone=C)], zones=(A, B))
@@ -295,7 +295,7 @@ def test_a_node_without_a_zone_takes_no_pods_of_a_hard_spread() -> None:
     assert not assigned(pods(web, 1), [nowhere]).placed
 
 
-def test_a_wish_for_spread_is_kept_as_long_as_it_can_be() -> None:
+def test_a_preferred_spread_holds_as_long_as_possible() -> None:
     web = shape(topologySpreadConstraints=spread(hard=False))
 
     result = assigned(pods(web, 8), [node("n-a", zone=A)])
@@ -304,7 +304,7 @@ def test_a_wish_for_spread_is_kept_as_long_as_it_can_be() -> None:
     assert demanded(result) == {B: 3, C: 2}
 
 
-def test_under_the_policy_ignore_a_wish_for_spread_is_for_the_scores_alone() -> None:
+def test_a_preferred_spread_does_not_count_under_ignore() -> None:
     web = shape(topologySpreadConstraints=spread(hard=False))
 
     result = assigned(pods(web, 8), [node("n-a", zone=A)], policy=PreferencePolicy.IGNORE)
@@ -313,7 +313,7 @@ def test_under_the_policy_ignore_a_wish_for_spread_is_for_the_scores_alone() -> 
     assert demanded(result) == {None: 4}
 
 
-def test_a_wish_for_spread_is_dropped_where_nothing_can_be_launched() -> None:
+def test_a_preferred_spread_is_dropped_where_nothing_can_be_launched() -> None:
     web = shape(topologySpreadConstraints=spread(hard=False))
 
     assert demanded(assigned(pods(web, 2), zones=())) == {None: 2}

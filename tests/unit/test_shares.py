@@ -101,7 +101,7 @@ def test_pods_tried_in_vain_come_again_after_those_that_nobody_has_looked_at() -
 def test_pods_that_wait_for_their_turn_are_told_how_many_they_are() -> None:
     plan = decide(inputs(pods=(*heavy(70), *unlike(20, "shop")), tried=()))
     (waiting,) = [group for group in plan.unplaced if group.reason.startswith("waits for its turn")]
-    assert waiting.reason == "waits for its turn: 17 unlike pods of namespace crowd do"
+    assert waiting.reason == "waits for its turn: 17 different kinds of pods wait in namespace crowd"
     assert len(waiting.pods) == plan.new == 17
     assert waiting.why.fix
 

@@ -1,4 +1,4 @@
-"""Which subnet nodes go to: free addresses, what is planned and on its way, and subnets that are full."""
+"""Which subnet nodes use: free addresses, planned and pending nodes, and subnets that are full."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_nodes_planned_alike_stay_in_a_subnet_until_it_is_full() -> None:
     assert rows == ["subnet-1", "subnet-1", "subnet-1", "subnet-2", "subnet-2"]
 
 
-def test_a_subnet_on_back_off_is_left_out_until_it_is_over() -> None:
+def test_a_subnet_in_back_off_is_left_out_until_the_back_off_ends() -> None:
     held = Ledger(subnet_backoffs={"subnet-1": Backoff(NOW + timedelta(minutes=5), 1, "full")})
     assert [s.id for s in usable(with_subnets(*TWO), held, NOW).subnets] == ["subnet-2", "subnet-b"]
     later = NOW + timedelta(minutes=5)
     assert usable(with_subnets(*TWO), held, later) == with_subnets(*TWO)
 
 
-def test_what_was_launched_since_ec2_was_asked_counts_as_taken() -> None:
+def test_addresses_of_nodes_launched_since_the_resolution_count_as_taken() -> None:
     resolved = with_subnets(*TWO)
     moment = resolved.resolved_at + timedelta(seconds=1)
     room = Resources({"pods": 29})
@@ -94,7 +94,9 @@ def test_a_full_subnet_is_not_used_while_another_of_its_zone_has_addresses() -> 
     world.observe()
     outcome = provision(world.provisioning())
     (claim,) = (world.store.claims[name] for name in outcome.launched)
-    assert asked[0] <= {subnet.id for subnet in known.subnets}, "those with most free addresses come first"
+    assert asked[0] <= {subnet.id for subnet in known.subnets}, (
+        "subnets with the most free addresses come first"
+    )
     assert claim.subnet_id.endswith("-2")
     assert world.store.unavailable == {}
     assert set(world.store.subnet_backoffs) == asked[0]

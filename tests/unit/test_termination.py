@@ -1,4 +1,4 @@
-"""How a node ends: whose turn it is, what protects a pod, what a claim waits for."""
+"""How a node terminates: in which order, what protects a pod, what a claim waits for."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WEB = builders.shape(app="web")
 
 
 def closed(name: str = "node-a", claim: NodeClaim = CLAIM, **fields: Any) -> Node:
-    """Return the claim's Node as it is once no pods come to it any more."""
+    """Return the claim's Node as it is once it is closed to new pods."""
     return builders.node(
         name,
         provider_id=claim.provider_id,
@@ -74,7 +74,7 @@ def seen(pods: Iterable[Pod] = (), **fields: Any) -> Snapshot:
 def steps(
     snapshot: Snapshot, *claims: NodeClaim, instances: Sequence[str] = (), now: datetime = NOW
 ) -> list[TerminationCommand]:
-    """Return what is to be done; `instances` are the states of the first claim's, where EC2 was asked."""
+    """Return the next commands. `instances` are the states of the first claim's instances, if EC2 was asked."""
     claims = claims or (ENDING,)
     found = [instance(claims[0], state) for state in instances]
     checked = [claims[0].name] if instances else []
@@ -124,7 +124,7 @@ def test_a_deleted_nodepool_s_nodes_go_within_its_budgets(budget: str, ends: int
     later = [ending.get(claim.name, claim) for claim in pool]
     assert to_end(later, snapshot, NOW) == []
     kept = builders.snapshot(nodeclaims=tuple(map(shown, pool)), nodepools=(builders.nodepool_manifest(),))
-    assert len(to_end(pool, kept, NOW)) == 5, "who deletes NodeClaims one by one knows what they do"
+    assert len(to_end(pool, kept, NOW)) == 5, "users who delete NodeClaims one by one do so on purpose"
 
 
 def test_a_deadline_does_not_wait_for_a_budget() -> None:
@@ -134,7 +134,7 @@ def test_a_deadline_does_not_wait_for_a_budget() -> None:
     assert len(to_end(late, snapshot, NOW)) == 3
 
 
-def test_nothing_ends_that_nobody_deletes() -> None:
+def test_nothing_ends_without_a_deletion() -> None:
     snapshot = builders.snapshot(nodes=(builders.node(provider_id=CLAIM.provider_id),))
     assert to_end([CLAIM], snapshot, NOW) == []
 
@@ -148,7 +148,7 @@ def test_nothing_ends_that_nobody_deletes() -> None:
         ("10m", "soon", 9),
     ],
 )
-def test_the_deadline_is_the_grace_after_the_deletion_or_what_is_annotated_if_sooner(
+def test_the_deadline_is_the_grace_after_the_deletion_or_an_earlier_annotated_time(
     grace: str | None, annotation: str | None, minutes: int
 ) -> None:
     noted: Any = {"karpenter.sh/nodeclaim-termination-timestamp": annotation} if annotation else {}
@@ -192,14 +192,14 @@ def test_static_pods_and_those_that_tolerate_the_taint_stay() -> None:
     assert isinstance(command, TerminateInstances)
 
 
-def test_a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() -> None:
+def test_the_drain_does_not_wait_for_a_pod_that_should_have_ended_a_minute_ago() -> None:
     stuck = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW - timedelta(seconds=61))
     assert isinstance(steps(seen(stuck))[0], TerminateInstances)
     late = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW - timedelta(seconds=59))
     assert not any(isinstance(c, TerminateInstances) for c in steps(seen(late)))
 
 
-def test_budgets_are_spent_on_the_node_whose_end_came_first() -> None:
+def test_budgets_are_used_for_the_node_that_began_to_end_first() -> None:
     later = builders.claim("default-b", phase=Phase.INITIALIZED, instance_id="i-default-b").terminating(
         "Deleted", "", NOW - timedelta(seconds=20)
     )
@@ -213,7 +213,7 @@ def test_budgets_are_spent_on_the_node_whose_end_came_first() -> None:
     assert pods_of(steps(snapshot, ENDING, later)) == [pods[0].key, pods[1].key, pods[2].key]
 
 
-def test_an_eviction_names_the_budget_that_it_counts_for() -> None:
+def test_an_eviction_names_the_budget_that_it_counts_against() -> None:
     free = builders.bind(builders.shape(app="free"), "node-a")
     (command,) = steps(seen([*builders.bind(WEB, "node-a"), *free], budgets=(budget(1),)))
     assert isinstance(command, Evict)
@@ -272,7 +272,7 @@ def test_a_duration_counts_from_the_start_of_the_pod_and_protects_one_that_has_n
     assert not refuses_disruption(replace(pod, started_at=NOW - timedelta(minutes=10)), NOW)
 
 
-def test_a_protected_pod_is_waited_for_and_named() -> None:
+def test_the_drain_waits_for_a_protected_pod_and_names_it() -> None:
     protected = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}), "node-a")
     daemon = builders.bind(builders.daemon(), "node-a")
     commands = steps(seen([*protected, *daemon]))
@@ -308,10 +308,10 @@ def test_past_its_deadline_nothing_protects_a_pod() -> None:
         ("SpotInterrupted", 12, 12, [30]),
     ],
 )
-def test_a_pod_is_deleted_at_the_last_moment_that_gives_it_its_grace(
+def test_a_pod_is_deleted_at_the_last_moment_that_leaves_it_its_grace(
     cause: str, lead: int, late: float, graces: list[int]
 ) -> None:
-    """Where EC2 takes the instance, twelve seconds sooner: EC2 waits for nobody."""
+    """If EC2 takes the instance, twelve seconds sooner: EC2 does not wait."""
     deadline = NOW + timedelta(minutes=1)
     pods = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}, grace_seconds=30), "node-a")
     ending = CLAIM.terminating(cause, "", NOW - timedelta(minutes=1), deadline)
@@ -325,14 +325,14 @@ def test_a_pod_is_deleted_at_the_last_moment_that_gives_it_its_grace(
     assert given == graces
 
 
-def test_a_terminating_pod_that_would_outlive_the_deadline_is_hurried() -> None:
+def test_a_terminating_pod_that_would_outlive_the_deadline_is_deleted_again() -> None:
     slow = builders.bind(WEB, "node-a", deleting=True, deletion_at=NOW + timedelta(minutes=10))
     ending = replace(ENDING, deadline=NOW + timedelta(seconds=30))
     assert pods_of(steps(seen(slow), ending), DeletePods) == [slow[0].key]
 
 
 @pytest.mark.parametrize(("later", "hurried"), [(0, 0), (5, 0), (6, 1)])
-def test_a_terminating_pod_that_would_outlive_the_deadline_by_a_moment_is_left_its_grace(
+def test_a_terminating_pod_that_would_outlive_the_deadline_by_seconds_keeps_its_grace(
     later: int, hurried: int
 ) -> None:
     deadline = NOW + timedelta(seconds=30)
@@ -343,7 +343,7 @@ def test_a_terminating_pod_that_would_outlive_the_deadline_by_a_moment_is_left_i
     assert len(found.delete) == hurried
 
 
-def test_at_its_deadline_the_instance_goes_whatever_is_on_it() -> None:
+def test_at_its_deadline_the_instance_is_terminated_whatever_runs_on_it() -> None:
     protected = builders.bind(replace(WEB, annotations={DO_NOT_DISRUPT: "true"}), "node-a")
     held = VolumeAttachment("node-a", "pv-1")
     last = steps(seen(protected, attachments=(held,)), replace(ENDING, deadline=NOW))[-1]
@@ -358,7 +358,7 @@ def test_at_its_deadline_the_instance_goes_whatever_is_on_it() -> None:
     assert (read.phase, read.terminated_at) == (Phase.TERMINATED, NOW)
 
 
-def test_what_is_done_by_its_deadline_is_not_said_to_be_cut_short() -> None:
+def test_a_phase_that_is_complete_at_the_deadline_is_not_reported_as_cut_short() -> None:
     last = steps(seen(), replace(ENDING, deadline=NOW))[-1]
     told = {c.type: (c.status, c.message) for c in conditions_of(last.claim)}
     assert told["Drained"] == told["VolumesDetached"] == ("True", "")
@@ -370,7 +370,7 @@ def test_an_empty_node_is_kept_for_five_seconds() -> None:
     assert isinstance(steps(seen(), begun, now=NOW + timedelta(seconds=1))[0], TerminateInstances)
 
 
-def test_volumes_are_waited_for_but_not_those_of_pods_that_stay() -> None:
+def test_the_claim_waits_for_volumes_but_not_for_those_of_pods_that_stay() -> None:
     tolerant = builders.shape(app="guard", tolerations=[{"operator": "Exists"}])
     stays = builders.bind(tolerant, "node-a")
     held = VolumeAttachment("node-a", "pv-1")
@@ -383,7 +383,7 @@ def test_volumes_are_waited_for_but_not_those_of_pods_that_stay() -> None:
     assert isinstance(steps(seen(stays, attachments=(own,)), advanced.claim)[0], TerminateInstances)
 
 
-def test_each_step_is_kept_with_its_cause() -> None:
+def test_each_phase_is_recorded_with_its_cause() -> None:
     (last,) = steps(seen())
     assert [step.phase for step in last.claim.history[-4:]] == [
         Phase.TERMINATING,
@@ -424,7 +424,7 @@ GONE = replace(
 )
 
 
-def test_a_claim_waits_for_its_node_and_says_which_finalizer_holds_it() -> None:
+def test_a_claim_waits_for_its_node_and_names_the_finalizer_that_holds_it() -> None:
     node = closed(finalizers=(BACKUP,))
     (waiting,) = steps(seen(nodes=(node,)), GONE)
     assert isinstance(waiting, Wait)
@@ -459,23 +459,23 @@ def test_ec2_is_not_asked_again_for_an_instance_that_is_gone() -> None:
     ],
     ids=["not shown any more", "with our finalizer", "made anew", "another instance's by now"],
 )
-def test_a_claim_without_an_instance_is_let_go_unless_the_snapshot_shows_who_holds_its_node(
+def test_a_claim_without_an_instance_is_released_unless_the_snapshot_shows_a_finalizer_on_its_node(
     nodes: tuple[Node, ...],
 ) -> None:
-    """Whether the Node is gone is asked of the API server, by its name."""
+    """The API server is asked by name whether the Node is gone."""
     assert steps(seen(nodes=nodes), replace(GONE, node_name="node-a")) == [
         Release(replace(GONE, node_name="node-a"), "node-a")
     ]
 
 
-def test_pods_that_are_shown_on_a_held_node_without_an_instance_are_deleted() -> None:
+def test_pods_on_a_held_node_without_an_instance_are_deleted() -> None:
     pods = builders.bind(WEB, "node-a")
     told = replace(GONE, reason="AwaitingNodeDeletion")
     deletion, _ = steps(seen(pods, nodes=(closed(finalizers=(BACKUP,)),)), told)
     assert isinstance(deletion, DeletePods)
 
 
-def test_an_instance_that_ec2_does_not_show_yet_is_not_taken_for_gone() -> None:
+def test_an_instance_that_ec2_does_not_describe_yet_does_not_count_as_gone() -> None:
     new = replace(ENDING, phase=Phase.TERMINATED, launched_at=NOW - timedelta(seconds=2))
     nothing = builders.snapshot()
     assert next_steps([new], nothing, {}, [new.name], NOW) == []
@@ -483,9 +483,7 @@ def test_an_instance_that_ec2_does_not_show_yet_is_not_taken_for_gone() -> None:
     assert isinstance(last, Release)
 
 
-def test_an_instance_that_ec2_did_not_know_when_it_was_to_be_terminated_is_terminated_once_it_is_shown() -> (
-    None
-):
+def test_an_instance_that_ec2_did_not_know_at_its_termination_is_terminated_once_it_is_described() -> None:
     done = replace(ENDING, phase=Phase.TERMINATED, launched_at=NOW - timedelta(seconds=5))
     (again,) = next_steps(
         [done], builders.snapshot(), {done.name: (instance(done, "running"),)}, [done.name], NOW
@@ -500,7 +498,7 @@ def test_only_instances_whose_node_does_not_run_are_looked_up() -> None:
     assert to_check([CLAIM], seen(nodes=())) == []
 
 
-def test_an_instance_may_still_turn_up_for_a_claim_that_was_being_launched() -> None:
+def test_an_instance_may_still_appear_for_a_claim_that_was_being_launched() -> None:
     begun = builders.claim("default-p", phase=Phase.PENDING).terminating("Deleted", "", NOW)
     nothing = builders.snapshot()
     assert not any(isinstance(c, Release) for c in next_steps([begun], nothing, {}, [begun.name], NOW))
@@ -515,7 +513,7 @@ def test_an_instance_may_still_turn_up_for_a_claim_that_was_being_launched() -> 
     assert isinstance(next_steps([begun], nothing, {}, [begun.name], later)[0], Release)
 
 
-def test_what_hinders_an_eviction_is_told_with_the_budgets_arithmetic() -> None:
+def test_the_obstacle_of_an_eviction_is_shown_with_the_budgets_figures() -> None:
     pods = builders.bind(WEB, "node-a", 2)
     waiting = why_not_gone(ENDING, seen(pods, budgets=(budget(0),)), NOW)
     assert waiting is not None
@@ -524,8 +522,8 @@ def test_what_hinders_an_eviction_is_told_with_the_budgets_arithmetic() -> None:
     assert waiting.fix == "raise its maxUnavailable, or lower its minAvailable"
 
 
-def test_a_node_whose_turn_has_not_come_says_the_same_whatever_its_budget_allows_those_before_it() -> None:
-    """Otherwise each round of a drain would write each waiting claim anew."""
+def test_a_node_behind_others_keeps_its_message_whatever_its_budget_allows_them() -> None:
+    """Otherwise each round of a drain would write each waiting claim again."""
     first = replace(
         ENDING, name="default-0", provider_id="aws:///a/i-0", terminating_at=NOW - timedelta(hours=1)
     )
@@ -540,12 +538,12 @@ def test_a_node_whose_turn_has_not_come_says_the_same_whatever_its_budget_allows
 
     (told,) = waits(2, ENDING)
     assert told.claim.reason == "PodDisruptionBudget"
-    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; those of nodes before it")
+    assert told.claim.message.endswith("1 needed (maxUnavailable 2), 2 may go; used by nodes ahead of it")
     assert waits(2, told.claim) == waits(0, told.claim) == waits(1, told.claim) == []
 
 
-def test_what_an_end_waits_for_is_told_anew_when_it_is_another_though_the_reason_stays() -> None:
-    """`default/we` is no part of `default/web`, though it begins like it."""
+def test_a_wait_for_another_object_is_recorded_even_if_the_reason_is_the_same() -> None:
+    """`default/we` does not match `default/web`, although it is a prefix of it."""
     (pod,) = builders.bind(WEB, "node-a")
 
     def waits(guard: str, claim: NodeClaim) -> list[Wait]:
@@ -559,7 +557,7 @@ def test_what_an_end_waits_for_is_told_anew_when_it_is_another_though_the_reason
     assert waits("we", second.claim) == []
 
 
-def test_an_unknown_taint_does_not_let_pods_stay() -> None:
+def test_tolerating_an_unknown_taint_does_not_let_pods_stay() -> None:
     other = Toleration("example.com/other", "Exists")
     of = replace(WEB, tolerations=(other,))
     assert Taint(DISRUPTED.key, Effect.NO_SCHEDULE) == DISRUPTED

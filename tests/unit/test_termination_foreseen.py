@@ -1,4 +1,4 @@
-"""What would hold up a node's end, known before it begins."""
+"""What would delay a node's termination, known before it begins."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def found(pods: list[Pod], *budgets: PodDisruptionBudget) -> list[Waiting]:
     return obstacles("n1", snapshot(pods=pods, nodes=(node("n1"),), budgets=budgets), NOW)
 
 
-def test_a_node_whose_pods_may_go_has_nothing_in_its_way() -> None:
+def test_a_node_whose_pods_may_go_has_no_obstacle() -> None:
     assert found(bind(shape(), "n1", 3)) == []
     assert found(bind(shape(app="web"), "n1", 3), budget(healthy=3, expected=3, maxUnavailable=1)) == []
 
 
-def test_a_budget_that_allows_nothing_just_now_is_no_obstacle() -> None:
+def test_a_budget_that_allows_nothing_for_now_is_not_an_obstacle() -> None:
     assert found(bind(shape(app="web"), "n1"), budget(healthy=2, expected=3)) == []
 
 
-def test_a_budget_that_never_allows_any_eviction_is_named_with_its_arithmetic() -> None:
+def test_a_budget_that_never_allows_an_eviction_is_named_with_its_figures() -> None:
     (waiting,) = found(bind(shape(app="web"), "n1", 2), budget())
     assert (waiting.reason, waiting.on) == ("PodDisruptionBudget", "PodDisruptionBudget/default/web")
     assert "2 of 2 healthy, 2 needed (minAvailable 2), 0 may go; it never allows any" in waiting.message
@@ -67,7 +67,7 @@ def test_only_pods_that_would_have_to_go_from_this_node_count() -> None:
     assert found([*elsewhere, *ending, *stays], budget()) == []
 
 
-def test_the_words_are_those_that_are_told_once_the_end_has_begun() -> None:
+def test_the_messages_are_those_that_are_published_once_the_termination_has_begun() -> None:
     pods = bind(shape(app="web"), "n1", 2)
     (foreseen,) = found(pods, budget())
     ending = claim(phase=Phase.TERMINATING, provider_id="aws:///a/i-1", terminating_at=NOW)

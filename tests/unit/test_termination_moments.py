@@ -1,4 +1,4 @@
-"""When time alone lets the end of a node go on."""
+"""When time alone lets the termination of a node go on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_end_of_a_pods_protection_is_foreseen() -> None:
     assert change(ending("Deleted"), pod("1m", NOW - timedelta(seconds=57))) == NOW + timedelta(seconds=3)
 
 
-def test_a_protection_that_does_not_end_or_holds_up_nobody_is_no_such_moment() -> None:
+def test_a_protection_that_never_ends_or_delays_nothing_is_no_such_moment() -> None:
     others = pod("true"), pod("1m", None), pod("1m", deleting=True), pod("1m", node="another")
     assert change(ending("Deleted"), *others) is None
     assert change(ending("Deleted"), pod("1m", NOW - timedelta(minutes=1))) is None
@@ -56,7 +56,7 @@ def test_the_end_of_the_wait_for_a_replacement_is_foreseen() -> None:
     assert change(ending("Deleted")) is None
 
 
-def test_the_last_moments_that_give_pods_their_grace_are_foreseen_and_so_is_the_deadline() -> None:
+def test_the_last_moments_that_leave_pods_their_grace_are_foreseen_and_so_is_the_deadline() -> None:
     deadline = NOW + timedelta(minutes=2)
     claim = replace(ending("Deleted"), deadline=deadline)
     assert change(claim) == deadline
@@ -70,9 +70,7 @@ def test_the_last_moments_that_give_pods_their_grace_are_foreseen_and_so_is_the_
     assert change(replace(claim, phase=Phase.TERMINATED)) is None
 
 
-def test_pods_of_an_interrupted_node_have_a_head_start_and_those_whose_drains_take_long_a_longer_one() -> (
-    None
-):
+def test_pods_of_an_interrupted_node_have_a_head_start_which_is_longer_after_long_drains() -> None:
     claim = replace(ending("SpotInterrupted", LONGEST_WAIT), deadline=NOW + timedelta(minutes=9))
     kept = pod("true")
     asked = NOW + timedelta(minutes=9) - timedelta(seconds=kept.shape.grace_seconds) - HEAD_START
@@ -80,7 +78,7 @@ def test_pods_of_an_interrupted_node_have_a_head_start_and_those_whose_drains_ta
     assert change(claim, kept, drain_times={"default": DrainTime(40, NOW)}) == asked - timedelta(seconds=40)
 
 
-def test_a_deadline_that_is_annotated_sooner_counts() -> None:
+def test_an_earlier_annotated_deadline_counts() -> None:
     claim = replace(ending("Deleted"), deadline=NOW + timedelta(minutes=9))
     annotated = {TERMINATION_TIMESTAMP: format_time(NOW + timedelta(minutes=1))}
     shown = {"metadata": {"name": claim.name, "annotations": annotated}}
@@ -88,5 +86,5 @@ def test_a_deadline_that_is_annotated_sooner_counts() -> None:
     assert next_change([claim], snapshot, NOW) == NOW + timedelta(minutes=1)
 
 
-def test_a_node_that_does_not_end_has_no_such_moment() -> None:
+def test_a_node_that_is_not_ending_has_no_such_moment() -> None:
     assert change(CLAIM, pod("1m")) is None

@@ -1,4 +1,4 @@
-"""A snapshot taken before a node was tainted holds neither its last pods nor its volumes, and ends nothing."""
+"""A snapshot taken before a node was tainted lacks its last pods and volumes, and terminates nothing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def ending(**fields: Any) -> NodeClaim:
 
 
 def steps(of: NodeClaim, **seen: Any) -> Sequence[type]:
-    """Return what is done about a claim whose node is empty, as one snapshot shows it."""
+    """Return the commands for a claim whose node is empty, as one snapshot shows it."""
     shown = snapshot(nodes=(node(provider_id=of.provider_id, **seen),))
     done = [type(command) for command in next_steps([of], shown, {}, (), NOW)]
     return [kind for kind in done if kind in (Advance, TerminateInstances)]
 
 
-def test_an_empty_node_is_not_ended_by_a_snapshot_from_before_its_taint() -> None:
+def test_a_snapshot_from_before_the_taint_does_not_terminate_an_empty_node() -> None:
     assert steps(ending()) == []
 
 
-def test_an_empty_node_that_is_seen_tainted_is_ended() -> None:
+def test_an_empty_node_that_is_shown_with_the_taint_is_terminated() -> None:
     assert steps(ending(), taints=[DISRUPTED], deleting=True) == [TerminateInstances]
 
 
-def test_at_its_deadline_a_node_is_ended_whatever_was_seen() -> None:
+def test_at_its_deadline_a_node_is_terminated_whatever_the_snapshot_shows() -> None:
     assert steps(ending(deadline=NOW)) == [TerminateInstances]

@@ -1,4 +1,4 @@
-"""Which concerns of a cluster dispatch wakes in a minute: all while the cluster changes, else what is due."""
+"""Which concerns of a cluster a tick wakes: all while the cluster changes, otherwise those that are due."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def alive(at: datetime = NOON, changed: datetime = NEVER, ledger: datetime | Non
 
 
 def rested(**due: datetime) -> list[Record]:
-    """Return records of a cluster in which nothing has to look again but those that are named."""
+    """Return records of a cluster in which only the named concerns are due."""
     return [Record("east", concern, NOON, due=due.get(str(concern))) for concern in TICK_MINUTES]
 
 
@@ -35,7 +35,7 @@ def woken(
 
 
 def own_minute(cluster: str) -> int:
-    """Return the minute after noon in which a cluster that does not change looks."""
+    """Return the minute after noon in which an unchanged cluster looks."""
     (minute,) = (
         m
         for m in range(QUIET_TICK_MINUTES)
@@ -44,7 +44,7 @@ def own_minute(cluster: str) -> int:
     return minute
 
 
-def test_noon_is_not_the_minute_in_which_this_cluster_looks_in_any_case() -> None:
+def test_noon_is_not_the_regular_minute_of_this_cluster() -> None:
     assert own_minute("east") != 0
 
 
@@ -74,20 +74,22 @@ def test_noon_is_not_the_minute_in_which_this_cluster_looks_in_any_case() -> Non
         pytest.param(alive(), rested()[1:], {next(iter(TICK_MINUTES))}, id="one has no record"),
     ],
 )
-def test_who_is_woken(marks: Marks | None, records: list[Record] | None, expected: set[Concern]) -> None:
+def test_which_concerns_are_woken(
+    marks: Marks | None, records: list[Record] | None, expected: set[Concern]
+) -> None:
     assert woken(marks, records) == expected
 
 
-def test_what_is_due_is_woken_in_its_interval_and_not_each_minute() -> None:
+def test_a_due_concern_is_woken_at_its_interval_and_not_each_minute() -> None:
     records = rested(readiness=NOON, lifecycle=NOON)
     hour = Counter(c for m in range(60) for c in woken(alive(NOON + m * MINUTE), records, NOON + m * MINUTE))
 
     assert hour[Concern.LIFECYCLE] == 60
-    assert hour[Concern.READINESS] in {12, 14}  # with the two looks that each concern has in any case
+    assert hour[Concern.READINESS] in {12, 14}  # with the two regular looks of each concern
     assert hour[Concern.TERMINATION] == 2
 
 
-def test_in_a_cluster_that_changes_each_concern_looks_in_its_interval() -> None:
+def test_in_a_cluster_that_changes_each_concern_looks_at_its_interval() -> None:
     hour = Counter(
         c
         for at in (NOON + m * MINUTE for m in range(60))
@@ -107,9 +109,9 @@ def test_clusters_that_do_not_change_look_in_different_minutes() -> None:
     assert max(clusters.values()) <= 30
 
 
-def test_a_cluster_looks_in_the_same_minute_whatever_process_decides() -> None:
+def test_a_clusters_minute_is_the_same_in_every_process() -> None:
     assert [own_minute(name) for name in ("east", "west", "prod")] == [3, 4, 4]
 
 
-def test_without_any_mark_a_cluster_is_not_taken_for_quiet() -> None:
+def test_without_any_mark_a_cluster_does_not_count_as_quiet() -> None:
     assert not is_quiet(Marks(), NOON)

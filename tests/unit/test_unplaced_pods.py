@@ -1,4 +1,4 @@
-"""Pods that stay are told why, in Events where people look first: once, and not for ever."""
+"""Events on pods that stay unscheduled, with the reason: once, and not forever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = EVENTS_AT_ONCE + 10
 
 
 class Cluster:
-    """A cluster in which so many pods wait, and what they are told from run to run."""
+    """A cluster in which a number of pods wait, and their Events from run to run."""
 
     def __init__(self, waiting: int = MANY) -> None:
         self.blobs, self.objects = FakeBlobs(), FakeCluster()
@@ -29,7 +29,7 @@ class Cluster:
         self.seen = snapshot(pods=pods(shape(), waiting))
 
     def decide(self, *groups: tuple[Reason, int, int], at: datetime = NOW) -> None:
-        """Leave pods unplaced: for a reason, from one number to another."""
+        """Leave the pods with numbers in a range unplaced, for a reason."""
         unplaced = tuple(
             Unplaced(tuple(f"default/web-{number:04}" for number in range(first, last)), why)
             for why, first, last in groups
@@ -40,7 +40,7 @@ class Cluster:
         return tell_unplaced(self.blobs, self.objects, FakeStore(), self.seen, self.told, now)
 
 
-def test_each_pod_that_stays_has_an_event_with_the_reason_and_what_would_help() -> None:
+def test_each_unplaced_pod_gets_an_event_with_the_reason_and_a_remedy() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
 
@@ -55,9 +55,7 @@ def test_each_pod_that_stays_has_an_event_with_the_reason_and_what_would_help() 
     assert event.message == "NodePool a: its limit of 1 cpu is reached; raise spec.limits.cpu to at least 2"
 
 
-def test_pods_that_ask_for_what_no_node_can_give_hear_so_and_those_that_want_none_of_ours_hear_nothing() -> (
-    None
-):
+def test_pods_that_no_node_can_satisfy_get_an_event_and_pods_for_other_schedulers_or_nodes_get_none() -> None:
     opted_out = expression("karpenter.sh/nodepool", "DoesNotExist")
     term = {"nodeSelectorTerms": [{"matchExpressions": [opted_out]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
@@ -80,7 +78,7 @@ def test_pods_that_ask_for_what_no_node_can_give_hear_so_and_those_that_want_non
     assert "karpenter.sh/nodepol" in objects.events[0].message
 
 
-def test_the_same_is_said_once_in_five_minutes() -> None:
+def test_the_same_event_is_published_once_in_five_minutes() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
     cluster.tell()
@@ -90,7 +88,7 @@ def test_the_same_is_said_once_in_five_minutes() -> None:
     assert cluster.tell(NOW + timedelta(minutes=5)) == 2
 
 
-def test_another_reason_is_said_at_once() -> None:
+def test_another_reason_is_published_at_once() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 1))
     cluster.tell()
@@ -100,7 +98,7 @@ def test_another_reason_is_said_at_once() -> None:
     assert [event.message for event in cluster.objects.events][1] == LARGE.text
 
 
-def test_a_pod_that_has_found_a_node_meanwhile_is_told_nothing() -> None:
+def test_a_pod_that_got_a_node_meanwhile_gets_no_event() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
     cluster.seen = snapshot(pods=bind(shape(), "node-1", 2))
@@ -108,14 +106,14 @@ def test_a_pod_that_has_found_a_node_meanwhile_is_told_nothing() -> None:
     assert cluster.tell() == 0
 
 
-def test_what_was_decided_long_ago_is_told_no_more() -> None:
+def test_an_old_decision_causes_no_events() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, 2))
 
     assert cluster.tell(NOW + timedelta(minutes=20)) == 0
 
 
-def test_many_pods_of_one_reason_leave_room_for_those_of_another() -> None:
+def test_many_pods_with_one_reason_do_not_displace_those_with_another() -> None:
     cluster = Cluster()
     cluster.decide((LIMIT, 0, MANY - 1), (LARGE, MANY - 1, MANY))
 
@@ -124,11 +122,11 @@ def test_many_pods_of_one_reason_leave_room_for_those_of_another() -> None:
     assert cluster.tell(NOW + timedelta(seconds=30)) == MANY - EVENTS_AT_ONCE
 
 
-def test_where_nothing_was_ever_left_nothing_is_told() -> None:
+def test_without_unplaced_pods_no_events_are_published() -> None:
     assert Cluster().tell() == 0
 
 
-def test_a_nodepool_that_no_instance_type_is_left_for_is_told_so_once_in_five_minutes() -> None:
+def test_a_nodepool_without_compatible_instance_types_gets_an_event_once_in_five_minutes() -> None:
     cluster = Cluster(0)
     cluster.seen = snapshot(nodepools=(nodepool_manifest("picky"), nodepool_manifest()))
     why = "no instance type meets its requirements"
@@ -147,7 +145,7 @@ def test_a_nodepool_that_no_instance_type_is_left_for_is_told_so_once_in_five_mi
     assert event.message == why
 
 
-def test_pods_for_which_nodes_were_bought_in_vain_are_told_so_by_a_reason_of_its_own() -> None:
+def test_pods_for_which_nodes_were_bought_in_vain_get_an_event_with_its_own_reason() -> None:
     cluster = Cluster()
     cluster.decide((Reason("nodes were bought 2 times", blocking="back-off"), 0, 1), (LIMIT, 1, 2))
     cluster.tell()

@@ -83,7 +83,7 @@ def written(nodeclass: EC2NodeClass, claim: NodeClaim = CLAIM) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_user_data_is_byte_for_byte_what_it_was(case: str) -> None:
+def test_user_data_is_byte_for_byte_the_same_as_before(case: str) -> None:
     """Run with UPDATE_GOLDEN=1 to accept a change on purpose."""
     path, text = GOLDEN / f"{case}.txt", written(*CASES[case])
     if os.environ.get("UPDATE_GOLDEN"):
@@ -91,13 +91,13 @@ def test_user_data_is_byte_for_byte_what_it_was(case: str) -> None:
     assert text.encode() == path.read_bytes()
 
 
-def test_the_own_nodeconfig_comes_last_so_that_it_wins() -> None:
+def test_nodesmiths_nodeconfig_comes_last_so_that_it_wins() -> None:
     started = parse_user_data(written(replace(NODECLASS, user_data=NODE_CONFIG)))
     assert started.kubelet["maxPods"] == 29
     assert started.kubelet["shutdownGracePeriod"] == "30s"
 
 
-def test_what_is_written_is_read_back_by_the_node() -> None:
+def test_the_node_reads_back_what_was_written() -> None:
     labelled = replace(TAINTED, labels={**CLAIM.labels, "example.com/team": "express"})
     started = parse_user_data(written(replace(NODECLASS, kubelet=KUBELET), labelled))
     assert (started.cluster, started.endpoint) == ("express", "https://api.express.test")
@@ -130,7 +130,7 @@ def test_labels_that_the_kubelet_may_not_set_are_left_to_registration() -> None:
 
 
 @pytest.mark.parametrize("value", ['x" --authorization-mode=AlwaysAllow --v="1', "a,admin=true", "a\nb"])
-def test_a_label_that_is_none_does_not_reach_the_kubelets_flags(value: str) -> None:
+def test_an_invalid_label_does_not_reach_the_kubelets_flags(value: str) -> None:
     claim = replace(CLAIM, labels={"team": value, "tier": "web"})
     assert "team" not in node_labels(claim, "spot")
     assert node_labels(claim, "spot")["tier"] == "web"
@@ -183,7 +183,7 @@ def test_parts_inside_parts_are_kept_whole() -> None:
     assert "hello" in part
 
 
-def test_no_user_data_is_no_part() -> None:
+def test_empty_user_data_has_no_parts() -> None:
     assert own_parts("") == own_parts(" \n") == []
 
 
@@ -192,13 +192,13 @@ def test_a_multipart_document_without_its_boundary_is_malformed() -> None:
         own_parts('MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="A"\n\n--B\nx\n')
 
 
-def test_parts_nested_without_end_are_malformed() -> None:
+def test_parts_that_are_nested_too_deeply_are_malformed() -> None:
     levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
     with pytest.raises(MalformedUserData, match="nested too deeply"):
         own_parts(f"MIME-Version: 1.0\n{levels}Content-Type: text/plain\n\nx\n")
 
 
-def test_telling_a_nodeconfig_from_a_script_takes_no_longer_than_reading_it() -> None:
+def test_distinguishing_a_nodeconfig_from_a_script_takes_linear_time() -> None:
     before = time.process_time()
     own_parts("#" + "\n" * 200_000)
     assert time.process_time() - before < 1  # by trying every pair of lines it would take minutes

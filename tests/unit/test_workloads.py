@@ -1,4 +1,4 @@
-"""Which pods are of one workload: those of a controller that ask for the same, whatever they are called."""
+"""Which pods belong to one workload: those of a controller with equal constraints, whatever their names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def of(**fields: Any) -> Pod:
     return pods(shape(**fields))[0]
 
 
-def test_pods_of_one_controller_are_of_one_workload_by_whatever_name() -> None:
+def test_pods_of_one_controller_belong_to_one_workload_whatever_their_names() -> None:
     first, second = pods(shape(), 2)
     assert named(first) == named(second) == named(replace(of(), key="default/web-other"))
 
 
-def test_a_pod_without_a_controller_is_a_workload_by_itself() -> None:
+def test_a_pod_without_a_controller_is_a_workload_of_its_own() -> None:
     bare = replace(shape(), owner="")
     first, second = pods(bare, 2)
     assert named(first) != named(second)
@@ -47,19 +47,19 @@ def test_a_pod_without_a_controller_is_a_workload_by_itself() -> None:
     ],
     ids=str,
 )
-def test_pods_that_ask_for_something_else_or_are_anothers_are_another_workload(
+def test_pods_with_other_constraints_or_another_controller_are_another_workload(
     fields: dict[str, Any],
 ) -> None:
     assert named(of(**fields)) != named(of())
 
 
-def test_what_volumes_and_labels_of_its_own_make_of_a_pod_does_not_matter() -> None:
+def test_volumes_and_labels_of_a_single_pod_do_not_matter() -> None:
     mine = replace(of().shape, labels={"app": "web", "statefulset.kubernetes.io/pod-name": "web-3"})
     attached = of(attachments={"attachable-volumes-csi-ebs.csi.aws.com": "2"})
     assert named(replace(of(), shape=mine)) == named(attached) == named(of())
 
 
-def test_a_workload_is_known_by_its_controller() -> None:
+def test_a_workloads_name_contains_its_controller() -> None:
     names = Workloads()
     small, large = of(), of(cpu="4")
     assert controller(names.of(small)) == controller(names.of(large)) == names.controller_of(small)

@@ -23,7 +23,7 @@ from nodesmith_cli.local.served import ServedCluster
 from nodesmith_cli.local.shrinking import Shrunk, grow, shrink
 from nodesmith_cli.local.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_cli.local.timeline import Timeline
-from nodesmith_cli.local.view import console, latency_table, price_text, screen
+from nodesmith_cli.local.view import ESTIMATE, console, latency_table, price_text, screen
 from nodesmith_cli.preconditions import require_speed
 from nodesmith_cli.records import writable_state_folder
 from nodesmith_cli.spans import seconds_of
@@ -149,7 +149,7 @@ def _show(to: Console, outcome: Outcome) -> None:
     to.print()
     to.print(screen(outcome.report, to.width))
     if outcome.report.price.estimated:
-        to.print("~ an estimate: only AWS publishes spot prices and the prices of most regions", style="dim")
+        to.print(ESTIMATE, style="dim")
     if outcome.latencies:
         to.print()
         to.print(latency_table(outcome.latencies))

@@ -17,6 +17,8 @@ from nodesmith_cli.local.report import HOURS_A_MONTH, NodeReport, PendingPod, Pr
 from nodesmith_cli.printing import counted
 
 GIB = 2**30
+ESTIMATE = "~ an estimate: only AWS publishes spot prices and the prices of most regions"
+"""Explains the mark of `price_text`."""
 _WIDTH = 120
 _LAYOUTS = ((8, 2), (3, 1), (0, 1))
 """The length of a node's bars and the padding between columns, from wide to narrow."""

@@ -17,7 +17,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.explain import price_and_bound
 from nodesmith_cli.local.report import Price
-from nodesmith_cli.local.view import gauge, price_text
+from nodesmith_cli.local.view import ESTIMATE, gauge, price_text
 from nodesmith_cli.printing import counted, some
 
 _MOST_ROWS = 40
@@ -41,7 +41,7 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
         to.print(_unplaced(written["unplaced"]))
     if any(node.estimated for node in plan.nodes):
         to.print()
-        to.print("~ estimated: only AWS has the exact price", style="dim")
+        to.print(ESTIMATE, style="dim")
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodesmith.errors import Rejected
+from nodesmith.registration import TRIAL_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ def releases(versions: Iterable[FunctionVersion], live: Mapping[str, int]) -> li
 def target(known: Sequence[Release], asked: str, functions: Iterable[str]) -> Release:
     """Return the release to roll back to: the one `asked` for, else the newest one before the live release.
 
+    A release that was only on trial may have failed there, so it has to be asked for.
     An interrupted rollback is continued: its target is the release that some functions run already. Raises Rejected if
     there is no such release, or if it lacks a function.
     """
@@ -78,6 +80,7 @@ def _before(known: Sequence[Release]) -> Release:
     if len(serving) > 1:
         return serving[-1]
     older = known[known.index(serving[0]) + 1 :] if serving else []
+    older = [each for each in older if not each.name.endswith(TRIAL_SUFFIX)]
     if not older:
         raise Rejected("there is no release before the live one")
     return older[0]

@@ -1,4 +1,4 @@
-"""Disruption: what consolidation makes of fleets, and what a pass over a large one takes."""
+"""Disruption: prices of fleets after consolidation, and the cost of a pass over a large fleet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.benchmarks.figures import Figure
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure what fleets cost once they are consolidated, how long passes take, and how many rules moves break."""
+    """Measure prices of consolidated fleets, times of passes, and violations of rules by moves."""
     return [
         *consolidated.figures(quick=quick),
         *passes.figures(nodes=500 if quick else 5000),

@@ -1,4 +1,4 @@
-"""Look at the random clusters of some numbers, FROM to TO, and tell how it stands after each hundred."""
+"""Check the random clusters with seeds FROM to TO, and print the result after each hundred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fleets as first-fit leaves them, consolidated until nothing more is found, beside N to 1 moves as Karpenter makes."""
+"""Fleets as first-fit packs them, consolidated until no move is found, next to N to 1 moves as in Karpenter."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.problems.greedyconsolidation import one_command
 MIB = 2**20
 _QUICK = ("microservices",)
 _BETWEEN = timedelta(hours=12)
-"""What passes between two looks: all is quiet, as life in these fleets goes"""
+"""time between two searches; the fleets are quiet in between"""
 _MOST_PASSES = 400
 Search = Callable[[Inputs], Sequence[Proposal]]
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """What a search has made of a fleet. `evictions` are pods moved, `passes` those in which anything was found."""
+    """The result of a search on a fleet. `evictions` counts pods moved, `passes` the passes that found a move."""
 
     before_hourly_usd: float
     after_hourly_usd: float
@@ -42,7 +42,7 @@ class Consolidated:
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure each trace; the mean ratios to the bounds are the figures."""
+    """Measure each trace; the figures are the mean ratios to the bounds."""
     chosen = [trace for trace in traces() if not quick or trace.name in _QUICK]
     fleets = {trace.name: first_fit_fleet(trace) for trace in chosen}
     ours = {name: consolidated(inputs, _ours) for name, inputs in fleets.items()}
@@ -91,7 +91,7 @@ def _cheapest_zone(kind: str) -> str:
 
 
 def consolidated(inputs: Inputs, search: Search) -> Consolidated:
-    """Let a search have its way, pass by pass, with the fleet quiet for half a day after each."""
+    """Carry out what a search finds, pass by pass, with the fleet quiet for half a day after each."""
     before, evictions = price_hourly_usd(inputs), 0
     for number in range(_MOST_PASSES):
         found = search(inputs)
@@ -104,7 +104,7 @@ def consolidated(inputs: Inputs, search: Search) -> Consolidated:
 
 
 def price_hourly_usd(inputs: Inputs) -> float:
-    """Return what a fleet costs at today's prices."""
+    """Return the price of a fleet at present prices."""
     nodes = {node.provider_id: node for node in inputs.snapshot.nodes}
     return fsum(price_of(claim, nodes[claim.provider_id], inputs.catalog) for claim in inputs.ledger.claims)
 

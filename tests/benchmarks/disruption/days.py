@@ -1,7 +1,7 @@
-"""What happens to a cluster from hour to hour, whatever is done about it, and the same in every run.
+"""The hourly changes of a simulated cluster, the same in every run and for every search.
 
-Deployments follow the day, Jobs come in the evening and begin anew where they are moved, prices of spot move from day
-to day, and now and then there is a new image.
+Deployments follow the time of day, Jobs start in the evening and start over when they are moved, spot prices change
+from day to day, and every ten days there is a new image.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from tests import builders
 
 HOUR = timedelta(hours=1)
 APPS = ((250, 500, 40), (500, 2000, 30), (1000, 2000, 16), (2000, 8000, 6), (100, 400, 60), (750, 3500, 12))
-"""cpu (milli), memory (MiB) and most replicas of each Deployment"""
+"""cpu (milli), memory (MiB) and maximum replicas of each Deployment"""
 SHAPES = [builders.shape(f"{cpu}m", f"{mem}Mi", app=f"app-{n}") for n, (cpu, mem, _) in enumerate(APPS)]
 JOB = replace(builders.shape("1500m", "3000Mi", app="etl"), owner="Job/etl")
 _EVENING, _MOST_JOBS, _LONGEST_HOURS = (18, 19, 20, 21, 22, 23), 5, 5.0
 _IMAGE_EVERY_DAYS, _NOON = 10, 12
 _PRICES_MOVE = 0.06
-"""standard deviation of the logarithm of a pool's spot price from day to day"""
+"""standard deviation of the logarithm of a spot price's change from day to day"""
 
 
 @dataclass(slots=True)
 class Outside:
-    """What comes next. `work` is how long each Job's pod (by key) takes from its beginning."""
+    """The source of changes. `work` is how long each Job's pod (by key) takes from its start."""
 
     dice: random.Random = field(default_factory=lambda: random.Random(5))  # noqa: S311
     born: int = 0
     work: dict[str, timedelta] = field(default_factory=dict)
 
     def goes_on(self, inputs: Inputs, hour: int) -> tuple[Inputs, frozenset[str]]:
-        """Let an hour begin; give also the Nodes that pods have left."""
+        """Start an hour; return the inputs, and the Nodes that pods have left."""
         if hour % 24 == 0:
             inputs = replace(inputs, catalog=self._repriced(inputs.catalog))
         if hour % (24 * _IMAGE_EVERY_DAYS) == _NOON and hour >= 24:
@@ -63,7 +63,7 @@ class Outside:
         ]
 
     def _scaled(self, pods: list[Pod], shape: Shape, most: int, hour: int, inputs: Inputs) -> list[Pod]:
-        """Bring a Deployment to its replicas of this hour: most at noon, few at night, a little at random."""
+        """Scale a Deployment to its replicas of this hour: most at noon, few at night, and some noise."""
         day = 0.55 - 0.45 * math.cos(2 * math.pi * (hour % 24) / 24)
         wanted = max(1, round(most * day * self.dice.uniform(0.93, 1.07)))
         mine = [pod for pod in pods if pod.shape is shape]
@@ -77,7 +77,7 @@ class Outside:
         return Pod(key, shape, inputs.now, unschedulable=True)
 
     def _repriced(self, catalog: Catalog) -> Catalog:
-        """Return the catalogue of the next day: each pool of spot capacity a little dearer or cheaper."""
+        """Return the catalogue of the next day, with every spot price slightly changed."""
         offerings = {
             name: tuple(
                 replace(o, price_hourly_usd=o.price_hourly_usd * math.exp(self.dice.gauss(0, _PRICES_MOVE)))
@@ -91,14 +91,14 @@ class Outside:
 
 
 def begun_anew(pods: Iterable[Pod], moved: Mapping[str, str], inputs: Inputs) -> tuple[Pod, ...]:
-    """Return the pods as they are once some have been moved: those of Jobs have all their work before them."""
+    """Return the pods after some have moved: moved pods of Jobs start over."""
     return tuple(
         replace(pod, created_at=inputs.now) if pod.key in moved and pod.shape is JOB else pod for pod in pods
     )
 
 
 def image_of(labels: Mapping[str, str], ledger: Ledger) -> str:
-    """Return the image that a node with these labels is booted from."""
+    """Return the image that a node with these labels boots from."""
     images = ledger.nodeclasses["default"].images
     return next(image.id for image in images if image.requirements.allow_labels(labels))
 

@@ -1,4 +1,4 @@
-"""Large fleets by recipe, as decisions see them."""
+"""Large fleets by recipe, as inputs of decisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fleets import Worker, fleet, kinds, pool
 
 TEAM = "example.com/team"
 _ASKS = ((250, 900), (500, 1900), (250, 950), (1000, 3700), (100, 400))
-"""cpu (milli) and memory (MiB) of the pods of each Deployment, in turn: 20 pods of these fill about a node"""
+"""cpu (milli) and memory (MiB) of the pods of each Deployment, in turn: 20 such pods nearly fill a node"""
 _KIND = "m5.2xlarge"
 
 
@@ -31,7 +31,7 @@ def machine(
     nodepool: str,
     labels: Mapping[str, str] | None = None,
 ) -> Worker:
-    """Return a node of an instance type that has worked quietly for two days."""
+    """Return a node of an instance type that has been quiet for two days."""
     of = kinds()[kind]
     since = builders.NOW - timedelta(days=2)
     known = {**of.labels, INSTANCE_TYPE: kind, CAPACITY_TYPE: capacity_type, ZONE: zone, NODEPOOL: nodepool}
@@ -73,10 +73,10 @@ def large(
     budget: str = "10%",
     seed: int = 1,
 ) -> Inputs:
-    """Return a fleet on demand of one NodePool a team, whose pods leave `slack` of it free, on the nodes unevenly.
+    """Return an on-demand fleet with one NodePool per team, whose pods leave about `slack` of it free, unevenly.
 
-    Each team has ten Deployments, every third of them spread over zones. The market sells what the fleet is made of at
-    the lowest price, so that only free room can be saved.
+    Each team has ten Deployments, every third with a spread over zones. No types are cheaper than those of the fleet,
+    so only free capacity can be saved.
     """
     dice = random.Random(seed)  # noqa: S311
     each, apps = nodes // pools, 10
@@ -121,7 +121,7 @@ def _shape(team: str, app: int) -> Shape:
 def _placed(
     workers: list[Worker], shapes: list[Shape], count: int, slack: float, dice: random.Random
 ) -> list[Pod]:
-    """Fill nodes in turn, each to a share of its own around 1 - slack; give so many pods at most."""
+    """Fill nodes in turn, each to a share of its own around 1 - slack; return at most `count` pods."""
     found: list[Pod] = []
     order = [shapes[n % len(shapes)] for n in range(count)]
     dice.shuffle(order)
@@ -151,7 +151,7 @@ def _room(node: Node, share: float) -> tuple[float, float]:
 
 
 def launched(node: PlannedNode, now: datetime) -> Worker:
-    """Return the node that comes of a plan: the cheapest thing it may be, working since just now."""
+    """Return the node that a planned node becomes: its cheapest offering, initialized just now."""
     first = min(node.request.overrides, key=lambda o: (o.price_hourly_usd, o.instance_type, o.zone))
     claim = node.claim
     made = machine(claim.name, first.instance_type, first.zone, node.request.capacity_type, claim.nodepool)

@@ -1,4 +1,4 @@
-"""A look at a large cluster in which nothing has changed: snapshot and ledger are read, and no other call is made."""
+"""A search in a large unchanged cluster: it reads the snapshot and the ledger, and makes no other call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.fleets import pool
 
 _REPEATS = 7
 _LATER = timedelta(seconds=25)
-"""more than what passes between two searches in any case"""
+"""more than the longest interval between two searches"""
 
 
 def figures(*, nodes: int) -> list[Figure]:
-    """Measure it: what is left of the processor's time once DynamoDB and S3, which run here too, are taken off."""
+    """Measure the processor time without that of DynamoDB and S3, which run in this process."""
     scene = Scene.of(nodes, 20 * nodes, max(1, nodes // 10))
     settled = scene.state((), pool(policy="WhenEmpty"))
     store = DynamoStore(scene.aws.client("dynamodb"), "nodesmith", builders.CLUSTER, lambda: scene.now)

@@ -1,8 +1,8 @@
-"""Days of a cluster whose work follows the day, at moving prices and images: ours beside N to 1 as Karpenter does it.
+"""A month of a cluster with a daily rhythm, changing prices and images: nodesmith next to N to 1 moves as in Karpenter.
 
-Every hour pods come and go, what waits is bought for, and a search may have its way until it finds nothing more. What
-each search saves is counted against a third run in which only empty nodes go. Nodes of old images are renewed in all
-three, in the same way; their pods are no evictions for money's sake, and not counted.
+Every hour, pods come and go, nodes are bought for pending pods, and a search runs until it finds nothing more. The
+savings of each search are relative to a third run, in which only empty nodes are removed. Nodes with old images are
+replaced in all three runs in the same way; evictions of their pods are not counted, since they do not save money.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_ROUNDS = 12
 
 @dataclass(slots=True)
 class Life:
-    """One run. `repeated` counts states that came twice within an hour, `spent_usd` is what the nodes have cost."""
+    """One run. `repeated` counts states that occur twice within an hour, `spent_usd` is the price of all nodes."""
 
     inputs: Inputs
     spent_usd: float = 0.0
@@ -47,26 +47,26 @@ class Life:
 
 
 def figures(*, days: int) -> list[Figure]:
-    """Live the days three times."""
+    """Run the days with each of the three searches."""
     ours, theirs, idle = (lived(days, search) for search in (_ours, _theirs, _empty_only))
     saved, beside = idle.spent_usd - ours.spent_usd, idle.spent_usd - theirs.spent_usd
     rate, other = ours.evictions / max(saved, 1e-9), theirs.evictions / max(beside, 1e-9)
     note = (
-        f"{days} days: ${idle.spent_usd:.0f} with empty nodes gone only; ours ${ours.spent_usd:.0f} by"
+        f"{days} days: ${idle.spent_usd:.0f} with only empty nodes removed; ours ${ours.spent_usd:.0f} by"
         f" {ours.evictions} evictions, N to 1 ${theirs.spent_usd:.0f} by {theirs.evictions};"
-        f" renewed nodes: {ours.renewed}, {theirs.renewed}, {idle.renewed}"
+        f" replaced nodes: {ours.renewed}, {theirs.renewed}, {idle.renewed}"
     )
     return [
         Figure("month-evictions-per-usd-ratio", rate / other, "× N to 1's", 0.5, note),
         Figure("month-price-ratio", ours.spent_usd / theirs.spent_usd, "× N to 1's", 1.03, note),
         Figure(
-            "repeated-states", ours.repeated, "states", 0, "that came twice while nothing outside changed"
+            "repeated-states", ours.repeated, "states", 0, "that occurred twice while nothing outside changed"
         ),
     ]
 
 
 def lived(days: int, search: Search) -> Life:
-    """Live so many days, hour by hour."""
+    """Run the days hour by hour."""
     either = pool(after="30s", budgets=[{"nodes": "30%"}])
     life = Life(fleet([], pools=[either]))
     for hour in range(24 * days):
@@ -89,7 +89,7 @@ def _see(life: Life, pods: Iterable[Pod], touched: Iterable[str]) -> None:
 
 
 def _buy(life: Life) -> None:
-    """Give every pod that waits a node, bought where none has room."""
+    """Assign every pending pod to a node, and buy nodes if capacity is missing."""
     inputs = replace(life.inputs, decision=f"buy-{life.outside.born}-{life.inputs.now:%d%H}")
     plan = decide(inputs)
     come = [_booted(node, inputs) for node in plan.nodes]
@@ -107,14 +107,14 @@ def _buy(life: Life) -> None:
 
 
 def _booted(node: PlannedNode, inputs: Inputs) -> Worker:
-    """Return the node that comes of a plan, of today's image."""
+    """Return the node that a planned node becomes, with today's image."""
     worker = launched(node, inputs.now)
     image = image_of(worker.claim.labels, inputs.ledger)
     return Worker(worker.node, replace(worker.claim, image_id=image))
 
 
 def _consolidate(life: Life, search: Search) -> None:
-    """Let a search have its way until it finds nothing more, a minute after what came before."""
+    """Run a search until it finds nothing more, with a minute between rounds."""
     states = {_state(life.inputs)}
     for number in range(_MOST_ROUNDS):
         now = life.inputs.now + timedelta(minutes=1)
@@ -140,7 +140,7 @@ def _carry_out(life: Life, seen: Inputs, found: Sequence[Proposal], decision: st
 
 
 def _state(inputs: Inputs) -> frozenset[tuple[object, ...]]:
-    """Return what runs on what, whatever the nodes are called."""
+    """Return which pods run on which kinds of nodes, without the nodes' names."""
     kinds = {
         c.node_name: (c.instance_type, c.zone, c.capacity_type, c.image_id) for c in inputs.ledger.claims
     }
@@ -156,7 +156,7 @@ def _ours(inputs: Inputs) -> Sequence[Proposal]:
 
 
 def _theirs(inputs: Inputs) -> Sequence[Proposal]:
-    """Renew what has drifted first, as Karpenter does."""
+    """Replace drifted nodes first, as Karpenter does."""
     renewed = _renewals(inputs)
     found = None if renewed else one_command(inputs)
     return renewed or ([found] if found is not None else [])

@@ -1,4 +1,4 @@
-"""What a pass over a large fleet takes, in processor time and memory, with budgets as usual and with all allowed."""
+"""Processor time and memory of a pass over a large fleet, with usual budgets and with budgets of 100 %."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUDGETS = ("10%", "100%")
 
 
 def figures(*, nodes: int = 5000) -> list[Figure]:
-    """Measure passes in processes of their own, for the sake of their memory; the worse of both budgets counts."""
+    """Measure passes in separate processes, because of their memory; the worse of both budgets counts."""
     found = [_apart(nodes, budget) for budget in _BUDGETS]
     notes = "; ".join(f"budgets of {b}: {note}" for b, (*_, note) in zip(_BUDGETS, found, strict=True))
     seconds, mib, considered = (max(float(each[n]) for each in found) for n in range(3))
@@ -39,7 +39,7 @@ def _apart(nodes: int, budget: str) -> list[str]:
 
 
 def measure(nodes: int, budget: str) -> None:
-    """Measure here, and print what was measured."""
+    """Measure in this process, and print the result."""
     inputs = large(nodes, nodes * 20, max(1, nodes // 125), budget=budget)
     before, started = reference_ms(), time.process_time()
     first = propose(inputs)
@@ -55,13 +55,13 @@ def measure(nodes: int, budget: str) -> None:
 
 
 def _most_memory_mib() -> float:
-    """Return the most memory that this process has had, as Linux tells (what it was started from is not counted)."""
+    """Return the peak memory of this process as Linux reports it, without that of its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _until_considered(inputs: Inputs, first: Proposals) -> int:
-    """Count the passes over the fleet as it is until each node has been looked at."""
+    """Return the number of passes over the unchanged fleet until each node has been examined."""
     looked_at, names = first.looked_at, {claim.name for claim in inputs.ledger.claims}
     number, now = 1, inputs.now
     while not names <= looked_at.keys() and number < 2 * _PASSES:

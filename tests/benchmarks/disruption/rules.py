@@ -1,4 +1,4 @@
-"""Random clusters by the thousand: what is wrong with the moves proposed for them."""
+"""Thousands of random clusters: violations of rules by the moves proposed for them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tests.benchmarks.figures import Figure
 from tests.problems.shrunk import shrunk, violations
 
 _EVERY = 4
-"""of so many clusters one has its zones rebalanced, and another drifts"""
+"""among so many clusters, one has its zones rebalanced, and another one drifts"""
 
 
 @dataclass(slots=True)
 class Checked:
-    """How many clusters were looked at, the moves proposed for them, and by cluster what is wrong with these."""
+    """The number of clusters examined, the moves proposed for them, and the violations by cluster."""
 
     clusters: int = 0
     moves: int = 0
     bad: dict[int, list[str]] = field(default_factory=dict)
 
     def look_at(self, seed: int) -> None:
-        """Look at the cluster of this number."""
+        """Check the cluster of this seed."""
         cluster = shrunk(seed, rebalancing=seed % _EVERY == 0, drifting=seed % _EVERY == 2)
         inputs = cluster.inputs()
         found = propose(inputs)
@@ -31,13 +31,13 @@ class Checked:
             self.bad[seed] = said
 
     def __str__(self) -> str:
-        """How it stands."""
+        """Return a summary."""
         first = {seed: said[0] for seed, said in list(self.bad.items())[:3]}
         return f"{self.moves} moves in {self.clusters} random clusters" + (f"; {first}" if first else "")
 
 
 def figures(count: int) -> list[Figure]:
-    """Look at so many clusters; see `tests.problems.shrunk` for what is looked for."""
+    """Check `count` clusters; see `tests.problems.shrunk` for the rules."""
     checked = Checked()
     for seed in range(count):
         checked.look_at(seed)

@@ -1,7 +1,7 @@
-"""How dear and how slow plans are: prices beside first-fit in Karpenter's manner and beside what no plan can undercut.
+"""Price and speed of plans, compared with first-fit as in Karpenter and with lower bounds.
 
-All inputs are made here: tables of what pods ask for, and seeded recipes. `python -m tests.benchmarks packing` runs
-these only; with `--quick` fewer and smaller ones.
+All inputs are made here, from tables of requests and seeded recipes. `python -m tests.benchmarks packing` runs only
+these benchmarks; with `--quick` it runs fewer and smaller ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from tests.benchmarks.packing import growth, judgements, prices, speeds
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure prices, times, what becomes of random problems, and how times grow."""
+    """Measure prices, times, the audit of random problems, and the growth of times."""
     found = prices.figures(quick=quick) + speeds.figures(quick=quick) + judgements.figures(quick=quick)
     return found if quick else found + growth.figures()

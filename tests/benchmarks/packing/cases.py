@@ -1,4 +1,4 @@
-"""The large inputs by name, and how long a plan for each may take."""
+"""The large inputs by name, and the time limit for a plan for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input: a NodePool, what is in the cluster, and the catalogue. `at_most_seconds` is the goal."""
+    """One input: a NodePool, the objects in the cluster, and the catalogue. `at_most_seconds` is the goal."""
 
     nodepool: Callable[[], Manifest]
     objects: Callable[[], list[Manifest]]
@@ -30,11 +30,11 @@ class Case:
     settings: NodeSettings = field(default_factory=NodeSettings)
 
     def manifests(self) -> list[Manifest]:
-        """Make the input."""
+        """Return the manifests of the input."""
         return [self.nodepool(), *self.objects()]
 
     def inputs(self, manifests: Iterable[Manifest]) -> Inputs:
-        """Read the input, or a part of it."""
+        """Return the decision's inputs for these manifests, which are the whole input or a part of it."""
         return inputs_of(manifests, self.catalog(), self.settings)
 
 

@@ -1,4 +1,4 @@
-"""A running cluster by recipe: nodes with their pods, and more pods that wait."""
+"""A running cluster by recipe: nodes with their pods, and pending pods."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tests.builders import ZONES, anti_affinity, spread
 
 Manifest = dict[str, Any]
 _CPU, _MEMORY = 7910, 29317
-"""what an m5.2xlarge offers to pods, in milli and MiB"""
+"""allocatable resources of an m5.2xlarge, in milli-cpu and MiB"""
 
 
 def existing(
     nodes: int = 2000, pods: int = 30_000, pending: int = 1000, shapes: int = 60, seed: int = 1
 ) -> list[Manifest]:
-    """Return nodes of one type with 200 Deployments' pods on them, evenly, and pending pods of so many Deployments.
+    """Return nodes of one type with the pods of 200 Deployments, and pending pods of `shapes` Deployments.
 
-    Of those every third is spread over zones (half of these hard), every fifth keeps away from itself.
+    The running pods are spread evenly over the nodes. Of the Deployments of pending pods, every third has a spread over
+    zones (half of these required), and every fifth has anti-affinity to itself.
     """
     dice = random.Random(seed)  # noqa: S311
     found = [node(f"node-{n:05d}", ZONES[n % len(ZONES)]) for n in range(nodes)]

@@ -1,4 +1,4 @@
-"""Plan after plan: the nodes of each are there, with their pods on them, when the next is made."""
+"""Successive plans: each plan finds the nodes of those before it, with their pods on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What all waves together came to. `manifests` and `plan` are those of the last."""
+    """The totals of all waves. `manifests` and `plan` are those of the last wave."""
 
     price_hourly_usd: float
     nodes: int
@@ -36,7 +36,7 @@ class Followed:
 
 
 def in_waves(waves: Iterable[Sequence[Manifest]], nodepool: Manifest, catalog: Catalog) -> Followed:
-    """Plan one wave of pods after the other; every node that is bought joins, every pod that has one runs."""
+    """Plan one wave of pods after the other; each node that is bought joins, and each pod with a node runs."""
     types = _types(catalog)
     there: list[Manifest] = []
     price, nodes, unplaced = 0.0, 0, set[str]()
@@ -57,7 +57,7 @@ def in_waves(waves: Iterable[Sequence[Manifest]], nodepool: Manifest, catalog: C
 
 
 def joining(name: str, bought: Manifest, kind: InstanceType) -> Manifest:
-    """Return the Node that a planned node becomes, once it is ready."""
+    """Return the Node that a planned node becomes once it is ready."""
     labels = {
         **kind.labels,
         NODEPOOL: bought["nodePool"],

@@ -1,4 +1,4 @@
-"""How the time for a plan grows when one thing grows tenfold and all else stays."""
+"""The growth of planning time if one quantity grows tenfold and everything else stays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANY = math.inf
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """One quantity: how large it is at first, and the input for any size of it. `at_most` is in times the first."""
+    """One quantity: its first size, and the input for any size. `at_most` is the allowed ratio to the first time."""
 
     first: int
     manifests: Callable[[int], list[Manifest]]
@@ -34,7 +34,7 @@ class _Growth:
 
 
 def deployments(pods: int, shapes: int) -> list[Manifest]:
-    """Return pods of so many Deployments that ask for different amounts, 0.1 to 4 cpu and 128 MiB to 8 GiB."""
+    """Return pods of `shapes` Deployments with different requests, 0.1 to 4 cpu and 128 MiB to 8 GiB."""
     return [
         owned(
             pod(f"app-{n % shapes}-{n}", 100 + n % shapes * 137 % 3900, 128 + n % shapes * 613 % 8000),
@@ -45,7 +45,7 @@ def deployments(pods: int, shapes: int) -> list[Manifest]:
 
 
 def _linearithmic(first: int) -> float:
-    """Return what n log n grows to when n grows tenfold."""
+    """Return the growth of n log n if n grows tenfold."""
     return 10 * math.log(10 * first) / math.log(first)
 
 
@@ -68,7 +68,7 @@ _GROWTHS = {
 
 
 def figures() -> list[Figure]:
-    """Measure each quantity at its first size and at ten times that."""
+    """Measure each quantity at its first size and at ten times that size."""
     return [_figure(name, growth) for name, growth in _GROWTHS.items()]
 
 

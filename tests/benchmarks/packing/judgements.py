@@ -1,4 +1,4 @@
-"""Thousands of random problems: what the audit finds in their plans, and how plans stand to the best there are."""
+"""Thousands of random problems: violations that the audit finds, and prices compared with the optimum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEAREST = 1.1
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Audit problems of three kinds, a third each, and hold small ones against brute force."""
+    """Audit problems of three kinds, a third each, and compare small ones with brute force."""
     return [_audit(_QUICK if quick else _AUDITED), *_beside_best(_QUICK if quick else _JUDGED)]
 
 

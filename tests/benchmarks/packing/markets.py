@@ -1,4 +1,4 @@
-"""What there is to buy: general-purpose EC2 on demand, daily life's spot and on-demand, and 400 made-up types."""
+"""What can be bought: general-purpose EC2 on demand, spot and on-demand of all types, and 400 made-up types."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.problems.firstfit import Kind
 Manifest = dict[str, Any]
 AWS = "karpenter.k8s.aws/instance"
 FAKE_PRICE = 0.3147483648
-"""of one cpu and 2 GiB, USD an hour: 0.1 per cpu and 0.1 per 10⁹ bytes"""
+"""of 1 cpu and 2 GiB, USD an hour: 0.1 per cpu and 0.1 per 10⁹ bytes"""
 _BARE_METAL = ("metal", "metal-12xl", "metal-16xl", "metal-24xl", "metal-32xl", "metal-48xl", "metal-96xl")
 _LATER = ("m8idb", "m8idn", "r8idb", "r8idn")
 
 
 def on_demand_cmr() -> Manifest:
-    """Return the NodePool for which the bounds of the openb traces were found.
+    """Return the NodePool for which the bounds of the openb traces were computed.
 
-    592 types: x86 of families c, m and r, of generation 3 or later, not metal. Those in `_LATER` have come since.
+    It allows 592 types: x86 of families c, m and r, generation 3 or later, not metal. Those in `_LATER` are newer.
     """
     return nodepool_manifest(
         requirements=[
@@ -42,7 +42,7 @@ def on_demand_cmr() -> Manifest:
 
 
 def everything() -> Manifest:
-    """Return a NodePool that may buy all that its images boot on, either way."""
+    """Return a NodePool that may buy every type that its images boot on, spot or on-demand."""
     return nodepool_manifest(requirements=[expression(CAPACITY_TYPE, "In", "spot", "on-demand")])
 
 
@@ -52,7 +52,7 @@ def anything_fake() -> Manifest:
 
 
 def kinds(nodepool: Manifest) -> list[Kind]:
-    """Return what the NodePool may buy of the embedded catalogue in `ZONES`, each type at its lowest price."""
+    """Return the types of the embedded catalogue that the NodePool may buy in `ZONES`, each at its lowest price."""
     pool = parse_nodepool(nodepool).value
     assert pool is not None
     found: list[Kind] = []
@@ -76,7 +76,7 @@ def embedded() -> Catalog:
 
 @lru_cache(maxsize=4)
 def fake_types(count: int = 400) -> Catalog:
-    """Return types i = 1…count, in Karpenter's KWOK format: i cpu, 2i Gi, 10i pods; spot in two zones of three."""
+    """Return types i = 1…count, in Karpenter's KWOK format: i cpu, 2i GiB, 10i pods; spot in two of three zones."""
     found, problems = read_catalog_file(json.dumps([_fake(i) for i in range(1, count + 1)]).encode(), NOW)
     assert not problems
     return found
@@ -89,7 +89,7 @@ def _fake(size: int) -> Manifest:
 
 
 def fake_type(cpu: int, price: float, zones: Sequence[str]) -> Manifest:
-    """Return a type of so many cpu, twice the Gi and ten times the pods, on demand in these zones."""
+    """Return a type with `cpu` cpus, twice as many GiB and ten times as many pods, on demand in these zones."""
     return {
         "name": f"fake-{cpu}",
         "architecture": "amd64",

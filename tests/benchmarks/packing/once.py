@@ -1,4 +1,4 @@
-"""One case in a process of its own: `python -m tests.benchmarks.packing.once diverse-1000` prints what came of it."""
+"""One case in a separate process: `python -m tests.benchmarks.packing.once diverse-1000` prints its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """What one plan cost to make, and what it says. `reference_seconds` is the reference loop's time beside it."""
+    """The cost of making one plan, and its result. `reference_seconds` is the time of the reference loop."""
 
     cpu_seconds: float
     reference_seconds: float
@@ -39,11 +39,14 @@ class Once:
     steps: int
     violations: int
     reason: str
-    """of the first pod that stays, empty where none does"""
+    """of the first unplaced pod; empty if there is none"""
 
 
 def measured(name: str) -> Once:
-    """Run a case in a fresh process. Raises CalledProcessError or TimeoutExpired where that comes to no end."""
+    """Run a case in a fresh process.
+
+    Raises CalledProcessError if it fails, and TimeoutExpired if it takes too long.
+    """
     done = subprocess.run(
         [sys.executable, "-m", __name__, name],
         cwd=_ROOT,
@@ -82,7 +85,10 @@ def _once(name: str) -> Once:
 
 
 def _fastest(case: Case, manifests: Sequence[dict[str, Any]]) -> Planned:
-    """Plan a few times, each time from the manifests on, unless that takes long: what others do at once slows one."""
+    """Plan several times from the manifests, unless that takes long, and return the fastest run.
+
+    Other load on the machine slows some of the runs.
+    """
     made = [timed(case.inputs(manifests))]
     while len(made) < _RUNS and sum(one.cpu_seconds for one in made) < _MOST_SECONDS:
         made.append(timed(case.inputs(manifests)))
@@ -90,7 +96,7 @@ def _fastest(case: Case, manifests: Sequence[dict[str, Any]]) -> Planned:
 
 
 def _peak_mib() -> float:
-    """Return the most memory this process has had. Where Linux tells, without what its parent had when it forked."""
+    """Return the peak memory of this process, on Linux without the memory of its parent before the fork."""
     if _STATUS.exists():
         stated = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
         return int(stated["VmHWM"].removesuffix("kB")) / 1024

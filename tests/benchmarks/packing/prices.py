@@ -1,4 +1,4 @@
-"""What plans cost, as a ratio to the price that no plan can undercut; first-fit in Karpenter's manner beside it."""
+"""Prices of plans as ratios to a lower bound, next to first-fit as in Karpenter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 _SMALL_BATCHES, _QUICK_BATCHES = 1000, 100
 _LONGEST_SECONDS = 3
 _OWN_BOUND = 0.99
-"""of the linear programme's: how near to it the bound that a plan reports is to be"""
+"""least ratio of the bound that a plan reports to that of the linear program"""
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
@@ -70,7 +70,7 @@ def _waves(trace: Trace) -> list[Figure]:
 
 
 def _small(count: int) -> list[Figure]:
-    """Hold daily life's batches against the bounds that their own plans report: no other is known."""
+    """Compare small everyday batches with the bounds that their own plans report, since no other bound is known."""
     kinds = markets.kinds(markets.everything())
     ratios: list[tuple[float, tuple[Ask, ...]]] = []
     beside: list[float] = []
@@ -98,7 +98,7 @@ def _violations(manifests: Sequence[Manifest], made: Planned) -> int:
 
 
 def _ratio(price: float, bound: float, unplaced: Iterable[str]) -> float:
-    """A plan that leaves pods out has no price to speak of."""
+    """Return price per bound; infinity for a plan that leaves pods out, since its price means nothing."""
     return float("inf") if any(True for _ in unplaced) or bound <= 0 else price / bound
 
 

@@ -1,4 +1,4 @@
-"""How long plans take and how much memory, each in a process of its own; and how that grows with the work."""
+"""Time and memory of plans, each in a separate process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.benchmarks.packing.once import Once, measured
 
 _MOST_MIB = 600
 _KARPENTER = {"diverse-1000": 1.657, "diverse-5000": 1.687, "diverse-20000": 1.714}
-"""Karpenter v1.14's price on pods of this recipe, as a ratio to what their cpu or memory alone costs"""
+"""price of Karpenter v1.14 for pods of this recipe, as a ratio to the price of their cpu or memory alone"""
 _CHEAPER = 0.97
 
 
 def figures(*, quick: bool = False) -> list[Figure]:
-    """Measure every case, the quick ones only if so wished."""
+    """Measure every case, or only the quick ones."""
     return [figure for name, case in CASES.items() if case.is_quick or not quick for figure in _case(name)]
 
 
@@ -52,7 +52,7 @@ def _note(once: Once) -> str:
 
 
 def _resource_price(name: str) -> float:
-    """Return what cpu or memory of a case's pods would cost if types came in any size and had no overhead."""
+    """Return the price of the cpu or memory of a case's pods if types came in any size and had no overhead."""
     asks = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in CASES[name].objects()]
     cpu = sum(int(ask["cpu"].removesuffix("m")) for ask in asks) / 1000
     gibibytes = sum(int(ask["memory"].removesuffix("Mi")) for ask in asks) / 1024

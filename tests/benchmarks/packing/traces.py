@@ -1,9 +1,10 @@
-"""Five traces: what their pods ask for, how often, and the price that no plan for them can undercut.
+"""Five traces: requests of pods, their counts, and a price that no plan for them can undercut.
 
-Three are the pods without GPUs of the openb cluster trace (Alibaba, 2023), reduced to cpu, memory and count; their
-bounds are values of the linear programme over all fillings of all types (column generation with exact pricing, see
-`tests.problems.lpbound`) at the embedded catalogue's on-demand prices. Two are drawn here; theirs is the weaker one of
-three prices, for cpu, memory and a pod, under which no type is worth more than it costs: up to 0.6 % lower.
+Three are the pods without GPUs of the openb cluster trace (Alibaba, 2023), reduced to cpu, memory and count. Their
+bounds are values of the linear program over all patterns of all types (column generation with exact pricing, see
+`tests.problems.lpbound`) at the embedded catalogue's on-demand prices. Two traces are drawn here. Their bounds are
+weaker, by up to 0.6 %: they come from three prices, of cpu, memory and a pod, at which no type is worth more than it
+costs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "traces"
 Ask = tuple[int, int, int]
-"""cpu in milli, memory in MiB, how many pods"""
+"""cpu in milli, memory in MiB, number of pods"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One trace. `bound_hourly_usd` holds for the NodePool `markets.on_demand_cmr`."""
+    """One trace. `bound_hourly_usd` is valid for the NodePool `markets.on_demand_cmr`."""
 
     name: str
     asks: tuple[Ask, ...]
@@ -30,12 +31,12 @@ class Trace:
 
     @property
     def pods(self) -> int:
-        """How many there are."""
+        """The number of pods."""
         return sum(count for _, _, count in self.asks)
 
 
 def traces() -> tuple[Trace, ...]:
-    """Return all five."""
+    """Return all five traces."""
     return (
         Trace("cpu050", _table("openb-cpu050"), 267.17),
         Trace("cpu100", _table("openb-cpu100"), 574.58),
@@ -57,7 +58,7 @@ def microservices(services: int = 60, seed: int = 5) -> tuple[Ask, ...]:
 
 
 def batch(jobs: int = 24, seed: int = 7) -> tuple[Ask, ...]:
-    """Draw jobs heavy on memory: 1 to 12 cpu, 6 to 15 GiB per cpu, 4 to 40 pods each."""
+    """Draw memory-heavy jobs: 1 to 12 cpu, 6 to 15 GiB per cpu, 4 to 40 pods each."""
     dice = random.Random(seed)  # noqa: S311
     return _counted(
         (cpu, cpu * dice.randint(6, 15) * 1024 // 1000, dice.randint(4, 40))

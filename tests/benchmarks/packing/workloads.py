@@ -37,7 +37,7 @@ _LARGE = (
 def pod(
     name: str, cpu_milli: int, memory_mib: int, labels: dict[str, str] | None = None, **spec: Any
 ) -> Manifest:
-    """Return a pod of one container; keywords are fields of its spec."""
+    """Return a pod with one container; keywords are fields of its spec."""
     requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
     containers = [{"name": "c", "image": "registry.example/app:1", "resources": {"requests": requests}}]
     return {
@@ -58,14 +58,14 @@ def asked(asks: Sequence[Ask], name: str = "pod") -> list[Manifest]:
 
 
 def waves(asks: Sequence[Ask], count: int = 10, seed: int = 3) -> list[list[Manifest]]:
-    """Return the pods of a trace in random order, cut into so many waves."""
+    """Return the pods of a trace in random order, divided into `count` waves."""
     pods = asked(asks)
     random.Random(seed).shuffle(pods)  # noqa: S311
     return [pods[wave::count] for wave in range(count)]
 
 
 def diverse(count: int, seed: int = 1) -> list[Manifest]:
-    """Return the pods of Karpenter's own benchmark: five kinds, a fifth each, what is left over generic."""
+    """Return the pods of Karpenter's own benchmark: five kinds, a fifth each, and generic pods for the remainder."""
     dice = random.Random(seed)  # noqa: S311
     kinds = ["generic", ZONE, HOSTNAME, "affinity", "anti-affinity"]
     return [
@@ -95,7 +95,7 @@ def _diverse(name: str, kind: str, dice: random.Random) -> Manifest:
 
 
 def preferences(count: int = 4000, seed: int = 1) -> list[Manifest]:
-    """Return pods alike that wish for a zone and for each other's absence, but would do without."""
+    """Return identical pods that prefer a zone and anti-affinity to each other, without requiring either."""
     dice = random.Random(seed)  # noqa: S311
     cpu, memory = dice.choice(_CPU), dice.choice(_MEMORY)
     selects = {"labelSelector": {"matchLabels": {"app": "nginx"}}}
@@ -114,7 +114,7 @@ def preferences(count: int = 4000, seed: int = 1) -> list[Manifest]:
 
 
 def distinct(count: int = 5000, seed: int = 1) -> list[Manifest]:
-    """Return pods of which no two ask for the same: 50m to 4 cpu, 64 MiB to 16 GiB, no constraints."""
+    """Return pods with distinct requests: 50m to 4 cpu, 64 MiB to 16 GiB, no constraints."""
     dice = random.Random(seed)  # noqa: S311
     asks = [(50 + number * 3950 // count, dice.randint(64, 16384)) for number in range(count)]
     dice.shuffle(asks)
@@ -122,7 +122,10 @@ def distinct(count: int = 5000, seed: int = 1) -> list[Manifest]:
 
 
 def replicas(count: int = 10_000) -> list[Manifest]:
-    """Return the pods of three Deployments, a half, three tenths and a fifth of all, as a cluster shows them."""
+    """Return the pods of three Deployments, as a cluster shows them.
+
+    The Deployments have a half, three tenths and a fifth of the pods.
+    """
     shares = (
         ("web", 250, 512, count // 2),
         ("api", 500, 1024, count * 3 // 10),
@@ -136,7 +139,7 @@ def replicas(count: int = 10_000) -> list[Manifest]:
 
 
 def owned(manifest: Manifest, app: str) -> Manifest:
-    """Say that a pod is one of a ReplicaSet's."""
+    """Make a ReplicaSet the owner of a pod, and return the pod."""
     manifest["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"uid-{app}", "controller": True}
     ]
@@ -144,7 +147,7 @@ def owned(manifest: Manifest, app: str) -> Manifest:
 
 
 def small_batches(count: int = 1000, seed: int = 11) -> list[tuple[Ask, ...]]:
-    """Draw batches as daily life brings them: 1 to 6 shapes, 1 to 50 pods in all, small or large or mixed."""
+    """Draw everyday batches: 1 to 6 shapes, 1 to 50 pods in all, small or large or mixed."""
     dice = random.Random(seed)  # noqa: S311
     return [_small_batch(dice) for _ in range(count)]
 

@@ -1,9 +1,9 @@
 """The functions exactly as the CDK app deploys them, on moto. A wrong setting in `infra/` shows up here.
 
-Everything is read off the synthesised template: queues, mappings, aliases, rules, schedules, variables, layers, roles,
-access entries. `assembly` makes the template, `stacks` names things, `resources`, `functions`, `versions`,
-`invocations` and `mappings` play them, `access` tells who is who, `calls` records what is done by which role, `faults`
-does harm.
+Everything is read from the synthesised template: queues, mappings, aliases, rules, schedules, variables, layers, roles,
+access entries. `assembly` creates the template, and `stacks` resolves names. `resources`, `functions`, `versions`,
+`invocations` and `mappings` simulate the resources. `access` authenticates, `calls` records each role's calls, and
+`faults` injects faults.
 """
 
 from tests.e2e.deployed.assembly import Release

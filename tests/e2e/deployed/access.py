@@ -1,4 +1,4 @@
-"""Who is who: credentials of the template's roles, and the Kubernetes user behind a token that is signed with them."""
+"""Authentication: credentials of the template's roles, and the Kubernetes user of a token signed with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLUSTER_HEADER = "x-k8s-aws-id"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What STS gives for a role."""
+    """Credentials that STS returned for a role."""
 
     role_arn: str
     session: str
@@ -34,7 +34,7 @@ class Credentials:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables by which an SDK uses them."""
+        """Return the environment variables through which an SDK uses the credentials."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -43,7 +43,7 @@ class Credentials:
 
 
 def assumed(access_key: str) -> Credentials | None:
-    """Return what STS has given under an access key, None for a key of somebody else."""
+    """Return the credentials that STS returned with an access key, or None for a key of another origin."""
     for each in list(sts_backends[DEFAULT_ACCOUNT_ID]["aws"].assumed_roles):
         if each.access_key_id == access_key:
             return Credentials(
@@ -61,7 +61,7 @@ def assume(sts: Any, role_arn: str, session: str) -> Credentials:
 
 
 class Authenticator:
-    """EKS's token authenticator with the access entries of a template. Tokens live in real time, whatever the clock."""
+    """EKS's token authenticator with a template's access entries. Tokens expire in real time, whatever the clock."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Authenticator:
         }
 
     def authenticate(self, token: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return user name and groups, None for a token that is malformed, expired, forged, or nobody's here."""
+        """Return user name and groups; None if the token is malformed, expired, forged or has no access entry."""
         question = _presigned(token)
         if question is None:
             return None
@@ -99,7 +99,7 @@ class Authenticator:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A presigned GetCallerIdentity."""
+    """A presigned GetCallerIdentity request."""
 
     host: str
     path: str
@@ -110,7 +110,7 @@ class _Question:
     signature: str
 
     def signature_by(self, secret: str, cluster: str) -> str:
-        """Sign the same question about a cluster: SigV4, with the cluster's name in a signed header."""
+        """Return the SigV4 signature of the same request for a cluster, with the cluster's name in a signed header."""
         query = "&".join(
             f"{quote(key, safe='-_.~')}={quote(value, safe='-_.~')}" for key, value in sorted(self.query)
         )
@@ -127,7 +127,7 @@ class _Question:
 
 
 def _presigned(token: str) -> _Question | None:
-    """Read a token; None unless it is a presigned GetCallerIdentity that covers a cluster's name."""
+    """Read a token; return None unless it is a presigned GetCallerIdentity that signs a cluster's name."""
     if not token.startswith(PREFIX):
         return None
     encoded = token.removeprefix(PREFIX)

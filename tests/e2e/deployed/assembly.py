@@ -1,16 +1,13 @@
-"""What `cdk deploy` would upload for a region: templates and assets, made once and kept in build/e2e/.
+"""What `cdk deploy` would upload for a region: templates and assets, created once and kept in build/e2e/.
 
-The layers in it are for this machine instead of Lambda's arm64; everything else is what app.py makes.
+Its layers are for this machine instead of Lambda's arm64. Everything else is what app.py creates.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,20 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from layers.vendor.build import THIS_MACHINE, build, stamp_of
+from tests.synthesis import synthesise
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
 FUNCTIONS = ROOT / "functions"
-_KEPT = 12  # assemblies of older sources, which a run may still be using; 100 MB each
+_KEPT = 12  # assemblies of older sources, which a run may still use; 100 MB each
 
 
 _taken: dict[str, Path] = {}
-"""Assets by the names that their contents give them, in the assembly in which this process found each first."""
+"""Assets by content hash, each with the path where this process first found it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What is deployed: the folder of the functions, and which clusters it serves on trial; it serves all for none."""
+    """A release to deploy: the functions' folder, and the clusters for a canary (if empty, it serves all)."""
 
     functions: Path = FUNCTIONS
     canary: tuple[str, ...] = ()
@@ -41,7 +39,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The AWS that the app asks for the versions which serve: the way to it, and what it will say, by function."""
+    """The AWS account that the app asks which versions serve: its environment, and its answer by function."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     live: Mapping[str, str] = field(default_factory=dict)
@@ -49,14 +47,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A cloud assembly on disk, of some clusters in one region."""
+    """A cloud assembly on disk, for some clusters in one region."""
 
     folder: Path
     clusters: tuple[str, ...]
     region: str
 
     def cluster_templates(self) -> Mapping[str, str]:
-        """Return the JSON of the stack of each cluster."""
+        """Return the JSON of each cluster's stack."""
         return {
             name: (self.folder / f"nodesmith-{self.region}-{name}.template.json").read_text()
             for name in self.clusters
@@ -69,7 +67,7 @@ class Assembly:
     def asset(self, key: str) -> Path:
         """Return the folder that is uploaded as the object `key` of the bootstrap bucket.
 
-        What several releases have in common is one folder, so that one Python with all imported does for all of them.
+        Releases with the same content share one folder, so one preloaded Python process serves all of them.
         """
         files: dict[str, Any] = {}
         for manifest in self.folder.glob("*.assets.json"):
@@ -89,9 +87,9 @@ def synthesised(
     release: Release = Release(),
     account: Account = Account(),
 ) -> Assembly:
-    """Synthesise a release for some clusters; `options` are what cdk.json says of the region.
+    """Synthesise a release for some clusters; `options` are the region's options in cdk.json.
 
-    Takes 5 s (Node has to start), or nothing while sources and context are those of an assembly that is kept.
+    Takes 5 s because Node has to start, or no time while a kept assembly has the same sources and context.
     """
     context = {
         "regions": {region: dict(options or {})},
@@ -110,44 +108,25 @@ def synthesised(
             _forget_old(folder.parent)
             draft = folder.with_suffix(".draft")
             shutil.rmtree(draft, ignore_errors=True)
-            _synthesise(context, release.functions, layers, draft, account.environment)
+            synthesise(context, release.functions, layers, draft, account.environment)
             draft.rename(folder)
         folder.touch()
     return Assembly(folder, tuple(clusters), region)
 
 
 def placeholder_vpc(number: int) -> str:
-    """Return the VPC of a cluster in all assemblies: an account's VPC has another id each time it is made."""
+    """Return a cluster's VPC ID in all assemblies, because the account's VPC gets a new ID each time it is created."""
     return f"vpc-{number:017x}"
 
 
 @cache
 def _layers() -> Mapping[str, Path]:
-    """Build the layers, or find that they are built: once for all the clusters of a process."""
+    """Build the layers, unless they are built, once per process."""
     return build(BUILT / "layers", THIS_MACHINE)
 
 
-def _synthesise(
-    context: Mapping[str, Any],
-    functions: Path,
-    layers: Mapping[str, Path],
-    output: Path,
-    environment: Mapping[str, str],
-) -> None:
-    folders = {name: str(folder) for name, folder in layers.items()}
-    arguments = [json.dumps(context), str(functions), json.dumps(folders), str(output)]
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "layers" / "core" / "python")))
-    subprocess.run(
-        [sys.executable, "-m", "tests.e2e.synthesise", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment, "PYTHONPATH": paths},
-        stdout=sys.stderr,
-        check=True,
-    )
-
-
 def _digest(said: Sequence[Any], functions: Path, layers: Mapping[str, Path]) -> str:
-    """Name an assembly by all that it is made from; `said` is what is not in files."""
+    """Return an assembly's name, a hash of everything it is made from; `said` is what is not in files."""
     sources = [
         *(ROOT / "infra").glob("*.py"),
         ROOT / "cdk.json",
@@ -173,7 +152,7 @@ def _forget_old(assemblies: Path) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Let the tests' other processes wait."""
+    """Make the tests' other processes wait."""
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

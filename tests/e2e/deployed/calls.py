@@ -1,4 +1,4 @@
-"""What each role did, as IAM would have seen it, held against what the template grants it."""
+"""Each role's calls as IAM would see them, checked against what the template grants."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.e2e.deployed.access import assumed
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: the concern (or `forwarder`, `ticks`), and the tags of its session, as condition keys."""
+    """A caller: the concern (or `forwarder`, `ticks`), and its session's tags as condition keys."""
 
     who: str
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class CallRecord:
-    """Records the requests to moto's server that are signed by those who act by the templates. A context manager.
+    """Record requests to moto's server that are signed by the templates' roles. A context manager.
 
-    `principals` has them by access key, `roles` says whose each role is (by ARN), `statements` what each is granted.
-    Whoever assumes a role is known by the session's credentials from then on.
+    `principals` are by access key, `roles` maps role ARNs to callers, and `statements` are the grants of each caller. A
+    session of one of these roles is recognised by its credentials.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CallRecord:
     ) -> None:
         self._principals, self._roles, self._statements = dict(principals), roles, statements
         self._tags: dict[tuple[str, str], Mapping[str, str]] = {}
-        """Of sessions, by role ARN and session name; STS itself is not asked: moto does not keep them."""
+        """Tags of sessions by role ARN and session name, kept here because moto does not keep them."""
         self._called: dict[str, set[str]] = defaultdict(set)
         self._refused: set[str] = set()
         self._lock = threading.Lock()
@@ -58,21 +58,21 @@ class CallRecord:
         self._patch.stop()
 
     def called(self) -> dict[str, frozenset[str]]:
-        """Return the actions by who called them."""
+        """Return the actions that each caller called."""
         with self._lock:
             return {who: frozenset(actions) for who, actions in self._called.items()}
 
     def ungranted(self) -> list[str]:
-        """Return who called what on what without a grant."""
+        """Return the calls without a grant, with caller and resource."""
         with self._lock:
             return sorted(self._refused)
 
     def unused(self) -> list[str]:
-        """Return who is granted what and never called it, but for what Lambda does itself in a function's name."""
+        """Return the grants that were never used, except for those that Lambda itself uses on a function's behalf."""
         return never_called(self._statements, self.called())
 
     def record(self, principal: Principal, calls: Iterable[Call]) -> None:
-        """Take calls down and judge them."""
+        """Record calls and check them against the grants."""
         who, tags = principal.who, principal.tags
         for call in calls:
             if call.action == "sts:AssumeRole":
@@ -94,7 +94,7 @@ class CallRecord:
             self._tags[call.resource, str(call.context["sts:RoleSessionName"])] = tags
 
     def _principal(self, access_key: str) -> Principal | None:
-        """Return who signs with an access key; None for somebody who does not act by the templates."""
+        """Return the caller for an access key, or None for one that does not use the templates' roles."""
         found = self._principals.get(access_key)
         session = assumed(access_key) if found is None else None
         if session is None or session.role_arn not in self._roles:

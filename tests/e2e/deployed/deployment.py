@@ -1,4 +1,4 @@
-"""A deployment, running: what its templates say, played on the imitated AWS."""
+"""A running deployment of the templates on the simulated AWS."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Edit = Callable[[str], str]
 
 
 class Deployed(Started):
-    """The CDK app for the clusters of `aws`, deployed there, its functions awake. A context manager.
+    """The CDK app deployed for the clusters of `aws`, with its functions running. A context manager.
 
-    `folder` takes what the functions print. moto's queues must be on `clock` (`queues_run_on`) by the time messages
-    are sent. `options` are what cdk.json says of the region; `edit` may change the text of the region's template.
-    Raises ValueError for anything in the templates that would be passed over. `deploy` brings another release.
+    `folder` holds the functions' logs. moto's queues must be on `clock` (`queues_run_on`) by the time messages are
+    sent. `options` are the region's options in cdk.json; `edit` may change the text of the region's template. `deploy`
+    deploys another release. Raises ValueError for anything in the templates that would be ignored.
     """
 
     def __init__(
@@ -72,62 +72,62 @@ class Deployed(Started):
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """What wakes functions, with its counts: asynchronous events by the keys of aliases, a queue by its name."""
+        """Return the feeds that invoke functions: asynchronous events by alias key, and a queue by its name."""
         return {name: feed for woken in self._woken for name, feed in woken.feeds.items()}
 
     @property
     def undelivered(self) -> list[str]:
-        """Events that a rule could not hand to a function, and why."""
+        """Return the events that a rule could not deliver to a function, and why."""
         return list(self._aws.lambdas.undelivered)
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The outputs of the region's stack."""
+        """Return the outputs of the region's stack."""
         return {name: str(each["Value"]) for name, each in self.template.outputs.items()}
 
     def forwarder_environment(self, cluster: str = "") -> Mapping[str, str]:
-        """Return what EKS Pod Identity gives a cluster's forwarder, and the way to AWS. For no name the only one's."""
+        """Return a forwarder's Pod Identity credentials and AWS's endpoint as variables, by default the only one's."""
         name = cluster or next(iter(self.clusters))
         return {**self._aws.environment, **self._credentials[f"{FORWARDER} {name}"].environment}
 
     def authenticate(self, token: str, cluster: str = "") -> tuple[str, tuple[str, ...]] | None:
-        """Return user name and groups behind an EKS token, None for one that does not count.
+        """Return user name and groups of an EKS token, or None for one that is invalid.
 
-        Without a name it is the only cluster that is asked.
+        Without a name the only cluster is asked.
         """
         return self._authenticators[cluster or next(iter(self.clusters))].authenticate(token)
 
     def is_at_rest(self, alias: str) -> bool:
-        """Tell whether Lambda keeps no event for this alias of functions, those of retries included, and none runs."""
+        """Return whether no function runs by this alias, and Lambda keeps no event for it, retries included."""
         named = [each for each in aliases(self.template, self._aws.region) if each.name == alias]
         return not any(
             self._events[each.key].pending or self._versions.serving(each).at_work() for each in named
         )
 
     def at_work(self) -> set[RuntimeProcess]:
-        """Give the functions' processes that work."""
+        """Return the functions' processes that are busy."""
         return self._versions.at_work()
 
     def kill(self, concern: str) -> bool:
-        """Kill those of a function's processes that work, in the middle of it; False when none does."""
+        """Kill a function's busy processes; return False if none is busy."""
         killed = [each.kill() for each in self._versions.of(concern)]
         return any(killed)
 
     def endanger(self, *faults: Faults) -> None:
-        """Let functions be killed from now on as these faults say; all else that goes wrong stays as it was."""
+        """Have functions killed from now on as these faults say; all other faults stay as they were."""
         for mortal in self._mortals.values():
             mortal.endanger(*faults)
 
     @property
     def killed(self) -> int:
-        """How often a function was killed by its faults."""
+        """Return how often faults killed a function."""
         return sum(mortal.killed for mortal in self._mortals.values())
 
     def deploy(self, release: Release) -> None:
-        """Deploy another release for the same clusters, as CloudFormation updates a stack that is there.
+        """Deploy another release for the same clusters, as CloudFormation updates an existing stack.
 
-        One function after another is switched, while all go on. What is gone is deleted at the end. Raises ValueError
-        for a change that is not imitated.
+        One function after another is switched, while all keep running. Removed resources are deleted at the end. Raises
+        ValueError for a change that is not simulated.
         """
         before, assembly = self.template, self._synthesised(release)
         self._assembly = assembly
@@ -143,15 +143,15 @@ class Deployed(Started):
         resources.clean_up(before, self.template, self._aws.client)
 
     def calls(self) -> Mapping[str, frozenset[str]]:
-        """Return the IAM actions that were called: by concern, by the forwarder, by the ticks."""
+        """Return the IAM actions that were called, by concern, `forwarder` or `ticks`."""
         return self._calls.called()
 
     def ungranted(self) -> list[str]:
-        """Return what was called without a grant."""
+        """Return the calls that were made without a grant."""
         return self._calls.ungranted()
 
     def unused(self) -> list[str]:
-        """Return what was granted and never called."""
+        """Return the grants that were never used."""
         return self._calls.unused()
 
     def _start(self, stack: ExitStack) -> None:
@@ -177,7 +177,7 @@ class Deployed(Started):
         self._versions.deploy(self.template, self._numbers, self._run)
 
     def _run(self, id_: str, number: str) -> DeployedFunction | None:
-        """Make a version of a function run here, with logs of its own."""
+        """Run a version of a function here, with its own logs."""
         code = read_function(self.template, id_, self._assembly, self._aws.region, number)
         if code.concern in NOT_RUN:
             return None
@@ -185,7 +185,7 @@ class Deployed(Started):
         return DeployedFunction(code, environment, self._folder / code.concern / number, self._clock)
 
     def _know_each_other(self, stack: ExitStack) -> None:
-        """Give every role that acts here its credentials, and record what is done with them."""
+        """Create credentials for every role in use, and record the calls made with them."""
         sts, arns = self._aws.client("sts"), self._roles()
         for who, arn in arns.items():
             if who != FORWARDER:
@@ -206,12 +206,12 @@ class Deployed(Started):
         stack.enter_context(self._calls)
 
     def _signer(self, access_key: str) -> Credentials | None:
-        """Return the credentials of a session of the templates' roles."""
+        """Return the credentials of a session of one of the templates' roles."""
         found = assumed(access_key)
         return found if found is not None and found.role_arn in self._roles().values() else None
 
     def _roles(self) -> dict[str, str]:
-        """Return the ARNs of the roles of all who act by the templates."""
+        """Return the ARN of each caller's role in the templates."""
         functions = {
             concern_of(each["FunctionName"]): each["Role"]
             for each in self.template.of_type("Lambda::Function").values()
@@ -227,7 +227,7 @@ class Deployed(Started):
         return {**functions, FORWARDER: forwarder, TICKER: ticker}
 
     def _wake(self, stack: ExitStack) -> None:
-        """Let events, queues and schedules wake the functions, each acting by the role that the template gives it."""
+        """Connect events, queues and schedules to the functions, each with the role that the template assigns."""
         events = self._new_events()
         may = permitted(self.template)
         self._aws.lambdas.may_pass_on = lambda rule, function: (rule, function) in may
@@ -241,7 +241,7 @@ class Deployed(Started):
         stack.callback(self._stopping.set)
 
     def _new_events(self) -> dict[str, AsyncInvocations]:
-        """Let functions be invoked by the template's aliases; give the events of those that are new."""
+        """Let functions be invoked by the template's aliases, and return the invocations of the new aliases."""
         region = self._aws.region
         stated = [each for each in aliases(self.template, region) if each.concern not in NOT_RUN]
         for alias in stated:
@@ -266,18 +266,18 @@ class Deployed(Started):
             each.join()
 
     def _invoke_by_schedule(self, arn: str, event: Mapping[str, Any]) -> object:
-        """Invoke by the schedules' role, which must allow it."""
+        """Invoke with the schedules' role, which must allow it."""
         self._calls.record(Principal(TICKER), [Call("lambda:InvokeFunction", arn)])
         return self._aws.lambdas.accept(arn, event)
 
     def _bury(self, concern: str, arn: str, body: str) -> None:
-        """Keep what a function has failed with for good: by its role, which must allow it."""
+        """Send a function's finally failed event to its queue with the function's role, which must allow it."""
         context = {"aws:RequestedRegion": self._aws.region}
         self._calls.record(Principal(concern), [Call("sqs:SendMessage", arn, context)])
         bury(self._aws.region, arn, body)
 
     def _polled(self, concern: str) -> PolledQueues:
-        """Return the queues as Lambda polls them: by the function's role, which must allow it."""
+        """Return the queues as Lambda polls them, with the function's role, which must allow it."""
         region = self._aws.region
         context = {"aws:RequestedRegion": region}
 
@@ -290,12 +290,12 @@ class Deployed(Started):
         return f"{self._aws.url}/{DEFAULT_ACCOUNT_ID}/{arn.rpartition(':')[2]}"
 
     def _way(self) -> dict[str, str]:
-        """Return what leads a function to this AWS, where Lambda would have nothing to say."""
+        """Return the variables that direct a function to this AWS, which Lambda itself would not set."""
         names = ("AWS_ENDPOINT_URL", "AWS_ACCOUNT_ID_ENDPOINT_MODE")
         return {name: self._aws.environment[name] for name in names}
 
 
 def _principal(who: str) -> Principal:
-    """Return who acts by credentials; EKS Pod Identity tags the forwarder's session with the cluster's name."""
+    """Return the caller of credentials; EKS Pod Identity tags the forwarder's session with the cluster's name."""
     kind, _, cluster = who.partition(" ")
     return Principal(kind, {"aws:PrincipalTag/eks-cluster-name": cluster} if cluster else {})

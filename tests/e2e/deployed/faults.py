@@ -1,4 +1,4 @@
-"""What may go wrong on purpose: messages and events that come twice and in any order, processes that die."""
+"""Injected faults: messages and events that arrive twice and in any order, and processes that die."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from moto.sqs.models import Message, Queue
 from nodesmith_cli.local.asynchronous import Deliveries
 from nodesmith_cli.local.invocable import Invocable
 
-_TWIN_LATE_SECONDS = 10  # at the most, after the first
-_APART = 3  # invocations from one fatal one to the next, at the most
-_BUSY_SECONDS = 0.15  # of life: what an invocation is thought to take until one has
+_TWIN_LATE_SECONDS = 10  # at most, after the first
+_APART = 3  # at most, invocations from one fatal one to the next
+_BUSY_SECONDS = 0.15  # real time: assumed duration of an invocation until one has been measured
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Which, all drawn from the seed.
+    """The faults to inject, all drawn from the seed.
 
-    With `duplicate` SQS delivers every message twice, and Lambda each asynchronous event, the second time some seconds
-    later; with `shuffle` in any order.
-    `kills` invocations of each function, among its first, end with its process killed.
+    With `duplicate`, SQS delivers every message twice, and Lambda every asynchronous event, the second time some
+    seconds later. With `shuffle`, they arrive in any order. `kills` is how many of the first invocations of each
+    function end with their process killed.
     """
 
     seed: int = 0
@@ -40,7 +40,7 @@ class Faults:
 
 @contextmanager
 def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
-    """Let these queues, by name, deliver as the faults say until the end of the block."""
+    """Make the named queues deliver as the faults say until the end of the block."""
     luck = random.Random(faults.seed)  # noqa: S311 not for secrets
     add = Queue.add_message
 
@@ -62,7 +62,7 @@ def faulty_queues(faults: Faults, queues: Collection[str]) -> Iterator[None]:
 
 
 def faulty_deliveries(faults: Faults, concern: str) -> Deliveries:
-    """Let the asynchronous events of a function come as the faults say."""
+    """Return deliveries of a function's asynchronous events as the faults say."""
     luck = random.Random(f"{faults.seed} {concern} events")  # noqa: S311 not for secrets
 
     def deliver(number: int) -> Iterator[tuple[float, float]]:
@@ -74,7 +74,7 @@ def faulty_deliveries(faults: Faults, concern: str) -> Deliveries:
 
 
 class _Danger:
-    """Which of a function's invocations are fatal by one seed: the next is the one of this number, or a later one."""
+    """The fatal invocations of a function for one seed: the next is number `next`, or a later one."""
 
     def __init__(self, faults: Faults, concern: str) -> None:
         self.luck = random.Random(f"{faults.seed} {concern}")  # noqa: S311 not for secrets
@@ -82,19 +82,19 @@ class _Danger:
         self.next = self.luck.randint(1, _APART)
 
     def passed(self) -> None:
-        """Choose the next."""
+        """Choose the next fatal invocation."""
         self.left -= 1
         self.next += self.luck.randint(1, _APART)
 
 
 class Killable(Invocable, Protocol):
-    """A function whose processes can be ended in the middle of their work; `kill` tells whether any was at work."""
+    """A function whose processes can be killed while busy; `kill` returns whether any was busy."""
 
     def kill(self) -> bool: ...
 
 
 class Mortal:
-    """A function that is killed in the middle of some of its invocations. `killed` counts them."""
+    """A function that is killed during some of its invocations. `killed` counts them."""
 
     def __init__(self, function: Killable) -> None:
         self._function = function
@@ -112,7 +112,7 @@ class Mortal:
         return self._function.concern
 
     def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
-        """Invoke; one that ends before its killer comes has got away, and the next one is in danger."""
+        """Invoke the function. If it ends before it is killed, the next invocation is in danger instead."""
         number = next(self._numbers)
         danger = next((each for each in self._dangers if each.left > 0 and number >= each.next), None)
         if danger is None:
@@ -130,7 +130,7 @@ class Mortal:
     def _invoked(self, event: Mapping[str, Any], trace: str) -> Any:
         began = time.monotonic()
         answer = self._function(event, trace)
-        self._takes_seconds = time.monotonic() - began  # as the machine is now
+        self._takes_seconds = time.monotonic() - began  # adapts to the machine's current speed
         return answer
 
     def _kill(self, danger: _Danger, over: threading.Event) -> None:

@@ -23,7 +23,7 @@ from tests.infra.templates import Template
 from tests.runtimeapi import RuntimeProcess
 
 RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
-"""What Lambda's own image has beside Python: the runtime, and what that needs."""
+"""What Lambda's own image has beside Python: the runtime and its dependencies."""
 
 PROPERTIES = frozenset(
     "Code Environment FunctionName Handler Layers MemorySize RecursiveLoop Role Runtime Timeout".split()
@@ -31,19 +31,19 @@ PROPERTIES = frozenset(
 NOT_IMITATED = {
     "Architectures": "it runs on this machine",
     "LoggingConfig": "it writes to a file",
-    "Tags": "nobody looks",
-    "TracingConfig": "nobody looks",
+    "Tags": "not used here",
+    "TracingConfig": "not used here",
     "VpcConfig": "everything is on this machine",
 }
 
 
 class InvocationFailed(Exception):
-    """A function raised, ran out of time, or its process ended."""
+    """A function raised, timed out, or its process ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """Where the files of a function's version lie, and what Lambda is told of it. `arn` is that of the usual alias."""
+    """The files of a function's version, and its configuration in Lambda. `arn` is that of the usual alias."""
 
     concern: str
     arn: str
@@ -57,7 +57,7 @@ class FunctionCode:
 def read_function(
     template: Template, id_: str, assembly: Assembly, region: str, version: str = "$LATEST"
 ) -> FunctionCode:
-    """Read a function off the template, as this version. Raises ValueError for a property that would be passed over."""
+    """Read a version of a function from the template. Raises ValueError for a property that would be ignored."""
     properties = template.resources[id_]["Properties"]
     unknown = properties.keys() - PROPERTIES - NOT_IMITATED.keys()
     if unknown:
@@ -77,7 +77,7 @@ def read_function(
             each.arn for each in aliases(template, region) if (each.function, each.name) == (name, ALIAS)
         ),
         task=task,
-        path=tuple(reversed(layers)),  # in /opt the later layer's file covers the earlier one's
+        path=tuple(reversed(layers)),  # in /opt a later layer's file covers an earlier one's
         handler=properties["Handler"],
         timeout_seconds=properties["Timeout"],
         variables={**own, **properties["Environment"]["Variables"]},
@@ -85,7 +85,7 @@ def read_function(
 
 
 def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict[str, str]:
-    """Return the variables that Lambda sets itself, but for version, credentials and the address of its API."""
+    """Return the variables that Lambda itself sets, except for version, credentials and the address of its API."""
     return {
         "AWS_DEFAULT_REGION": region,
         "AWS_EXECUTION_ENV": f"AWS_Lambda_{properties['Runtime']}",
@@ -103,10 +103,10 @@ def _lambdas_own(properties: Mapping[str, Any], task: Path, region: str) -> dict
 
 
 class DeployedFunction:
-    """The execution environments of a function's version. Calling it invokes it once, in an idle one or in a new one.
+    """The execution environments of a function's version. A call is one invocation, in an idle or a new environment.
 
-    `environment` is what leads to AWS; `folder` takes logs. An environment begins as a process that has imported what
-    functions import; the rest of its start is its own. A call may say by which `arn` the function is invoked. Raises
+    `environment` has the variables that lead to AWS; `folder` holds logs. An environment starts as a preloaded process
+    and does the rest of its start itself. A call may state the `arn` by which the function is invoked. Raises
     InvocationFailed.
     """
 
@@ -137,7 +137,7 @@ class DeployedFunction:
 
     def __call__(self, event: Mapping[str, Any], trace: str = "", arn: str = "") -> Any:
         process = self._take()
-        seconds = self._code.timeout_seconds  # of life: no work is hurried by a clock
+        seconds = self._code.timeout_seconds  # real time, because no clock accelerates work
         answer = process.invoke(event, seconds, trace, arn)
         with self._lock:
             self._idle.append(process)
@@ -146,7 +146,7 @@ class DeployedFunction:
         return answer.payload
 
     def kill(self) -> bool:
-        """End those of its processes that work, in the middle of it; False when none does."""
+        """Kill the busy processes; return False if none is busy."""
         at_work = self.at_work()
         for process in at_work:
             process.kill()
@@ -159,7 +159,7 @@ class DeployedFunction:
                 list(pool.map(RuntimeProcess.close, self._all))
 
     def at_work(self) -> list[RuntimeProcess]:
-        """Give those of its processes that work."""
+        """Return the busy processes."""
         with self._lock:
             return [each for each in self._all if each not in self._idle and each.is_alive]
 
@@ -185,7 +185,7 @@ class DeployedFunction:
 
 @cache
 def _runtime() -> Path:
-    """Return a folder with Lambda's runtime and nothing else of this virtual environment; others may be using it."""
+    """Return a folder with only Lambda's runtime from this virtual environment; other processes may be using it."""
     folder = BUILT / "runtime"
     folder.mkdir(exist_ok=True)
     for name in RUNTIME:

@@ -1,4 +1,4 @@
-"""Asynchronous invocations as a template has them: aliases, what becomes of failures, and which rules may invoke."""
+"""A template's asynchronous invocations: aliases, destinations of failures, and rules that may invoke functions."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _CONFIG = frozenset(
 _DESTINATIONS = frozenset({"OnFailure"})
 _PERMISSION = frozenset("Action FunctionName Principal SourceArn".split())
 USUAL = 2
-"""Invocations at once, of events and of messages. Lambda has more where they pile up, which none do here."""
+"""Concurrent invocations, of events and of messages. Lambda has more when they pile up, which they do not here."""
 
 
 def only(known: frozenset[str], found: Mapping[str, Any], where: str) -> None:
-    """Raise ValueError for a property that would be passed over."""
+    """Raise ValueError for a property that would be ignored."""
     unknown = found.keys() - known
     if unknown:
         raise ValueError(f"{where}: unknown properties {', '.join(sorted(unknown))}")
 
 
 def concern_of(function: str) -> str:
-    """Return the concern of a function, after its VPC where it has one: `private-lifecycle`.
+    """Return a function's concern, prefixed with its VPC if it has one: `private-lifecycle`.
 
-    Takes its name or an ARN.
+    `function` is a name or an ARN.
     """
     return function.rpartition("function:")[2].partition(":")[0].removeprefix("nodesmith-")
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An alias of a function, and the number of the version that a template has it name."""
+    """A function's alias, and the number of the version that the template assigns to it."""
 
     function: str
     name: str
@@ -53,17 +53,17 @@ class Alias:
 
     @property
     def concern(self) -> str:
-        """The concern of the function."""
+        """Return the function's concern."""
         return concern_of(self.function)
 
     @property
     def key(self) -> str:
-        """What it is called here: its concern, and its name too unless it is the usual one: `lifecycle:canary`."""
+        """Return its key here: the concern, with the alias's name unless that is the usual one: `lifecycle:canary`."""
         return self.concern if self.name == ALIAS else f"{self.concern}:{self.name}"
 
 
 def aliases(template: Template, region: str) -> list[Alias]:
-    """Return the aliases of all functions. Raises ValueError for what would be passed over."""
+    """Return the aliases of all functions. Raises ValueError for properties that would be ignored."""
     for version in template.of_type("Lambda::Version").values():
         only(_VERSION, version, f"version of {version['FunctionName']}")
     found = []
@@ -82,9 +82,9 @@ def invocations(
     bury: Callable[[str, str, str], object],
     deliveries: Callable[[str], Deliveries] = lambda concern: once,  # noqa: ARG005
 ) -> dict[str, AsyncInvocations]:
-    """Return the asynchronous invocations of these functions; both are by the keys of their aliases.
+    """Return the asynchronous invocations of `functions`; both are by alias key.
 
-    `bury` takes what is given up: the concern, the ARN of the queue, the message.
+    `bury` takes the concern, the queue's ARN and the message of each event that is given up.
     """
     configs, known = dict(_configs(template, region)), aliases(template, region)
     strays = configs.keys() - {alias.arn for alias in known}
@@ -106,13 +106,13 @@ def invocations(
 
 
 def recursive_loops(template: Template) -> dict[str, lineage.RecursiveLoop]:
-    """Return what each function, by name, says of chains that lead back to it."""
+    """Return each function's setting for recursive loops, by function name."""
     functions = template.of_type("Lambda::Function").values()
     return {each["FunctionName"]: each.get("RecursiveLoop", "Terminate") for each in functions}
 
 
 def _configs(template: Template, region: str) -> Iterator[tuple[str, InvokeConfig]]:
-    """Yield what is configured, by the ARN of the alias."""
+    """Yield the configurations with the ARNs of their aliases."""
     usual = InvokeConfig()
     for config in template.of_type("Lambda::EventInvokeConfig").values():
         name, destinations = config["FunctionName"], config.get("DestinationConfig", {})
@@ -133,7 +133,7 @@ def _arn(region: str, name: str, alias: str) -> str:
 
 
 def permitted(template: Template) -> frozenset[tuple[str, str]]:
-    """Return which rule may invoke which function, both by ARN. Raises ValueError for anybody else who may."""
+    """Return pairs of rule and function ARNs that may invoke. Raises ValueError for any other permission."""
     found = set()
     for permission in template.of_type("Lambda::Permission").values():
         function = permission["FunctionName"]

@@ -1,4 +1,4 @@
-"""Event source mappings and schedules of a template, as the local system's pollers and schedules."""
+"""A template's event source mappings and schedules, as the local system's pollers and schedules."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MAPPING = frozenset(
 )
 _SCHEDULE = frozenset("FlexibleTimeWindow GroupName ScheduleExpression Target".split())
 _TARGET = frozenset("Arn Input RetryPolicy RoleArn".split())
-"""Scheduler retries what Lambda does not accept, which happens to none here."""
+"""Scheduler would retry what Lambda does not accept, which does not happen here."""
 
 
 def concurrency(mapping: Mapping[str, Any]) -> int:
-    """Return how many invocations a mapping allows at once."""
+    """Return how many concurrent invocations a mapping allows."""
     return int(mapping.get("ScalingConfig", {}).get("MaximumConcurrency", USUAL))
 
 
@@ -42,9 +42,9 @@ def event_sources(
     url: Callable[[str], str],
     clock: LocalClock,
 ) -> dict[str, EventSource]:
-    """Return the event sources by the names of their queues.
+    """Return the event sources by queue name.
 
-    `queues` gives those that are polled for a concern, `url` a queue's URL by ARN.
+    `queues` returns the queues that are polled for a concern, and `url` a queue's URL by ARN.
     """
     sources, loops = {}, recursive_loops(template)
     for mapping in template.of_type("Lambda::EventSourceMapping").values():
@@ -69,15 +69,15 @@ def schedules(template: Template, invoke: Callable[[str, Mapping[str, Any]], obj
         only(_SCHEDULE, schedule, f"schedule {id_}")
         rate = _RATE.fullmatch(schedule["ScheduleExpression"])
         if rate is None:
-            raise ValueError(f"schedule {id_}: {schedule['ScheduleExpression']} is no rate")
+            raise ValueError(f"schedule {id_}: {schedule['ScheduleExpression']} is not a rate")
         arn, text = schedule["Target"]["Arn"], schedule["Target"]["Input"]
         if ":function:" not in arn:
-            raise ValueError(f"schedule {id_}: {arn} is no function")
+            raise ValueError(f"schedule {id_}: {arn} is not a function")
         only(_TARGET, schedule["Target"], f"target of schedule {id_}")
         every_seconds = int(rate[1]) * _SECONDS[rate[2]]
         yield Schedule(concern_of(arn), partial(_invoke, invoke, arn, text), every_seconds)
 
 
 def _invoke(invoke: Callable[[str, Mapping[str, Any]], object], arn: str, text: str, at: datetime) -> object:
-    """Invoke with the input of a schedule, filled in as EventBridge Scheduler does."""
+    """Invoke with a schedule's input, filled in as EventBridge Scheduler does."""
     return invoke(arn, json.loads(text.replace("<aws.scheduler.scheduled-time>", format_time(at))))

@@ -1,4 +1,4 @@
-"""A Python with everything imported, from which processes are made much faster than by a start."""
+"""A Python process with everything imported, which forks processes much faster than they start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.runtimeapi import Start
 
 @cache
 def preloaded_from(path: str) -> Preloaded:
-    """Return the one of this process that imports from `path`, as PYTHONPATH has it. It runs as long as we do."""
+    """Return this process's preloaded Python for `path`, a PYTHONPATH. It runs as long as this process."""
     return Preloaded(path)
 
 
 class Preloaded:
-    """A Python without this virtual environment, and with all that functions import from `path` imported.
+    """A Python process outside this virtual environment that has imported what functions import from `path`.
 
-    -S: nothing but the path counts; -B: assets stay as they are.
+    -S ignores everything but the path; -B leaves assets as they are.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,7 +43,7 @@ class Preloaded:
     def started(
         self, program: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path
     ) -> Start:
-        """Run `program` (a file or -m and a module, then arguments) as `executed` does, but in a process made here."""
+        """Run `program` (a file or -m and a module, then arguments) as `executed` does, but in a forked process."""
 
         def start(api: str) -> Forked:
             ask, answers = self._process.stdin, self._process.stdout
@@ -58,14 +58,14 @@ class Preloaded:
             with self._turn:
                 print(json.dumps(asked), file=ask, flush=True)
                 answer = answers.readline()
-            assert answer, "the Python with everything imported has ended"
+            assert answer, "the preloaded Python process has ended"
             return Forked(int(answer))
 
         return start
 
 
 class Forked:
-    """A process that another one has made. How it ended is its maker's to know, not ours."""
+    """A forked process. Only the process that forked it knows its exit status."""
 
     def __init__(self, pid: int) -> None:
         self._handle: int | None = os.pidfd_open(pid)
@@ -83,7 +83,7 @@ class Forked:
             self._handle = None
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
+        """Kill it, whatever it is doing."""
         self._send(signal.SIGKILL)
 
     def terminate(self) -> None:

@@ -1,4 +1,4 @@
-"""A stack's resources, made in the imitated AWS with the properties of the template. None is passed over in silence."""
+"""A stack's resources, created in the simulated AWS with the template's properties. None is ignored silently."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ READ_ELSEWHERE = frozenset(
         "AWS::Scheduler::Schedule",
     }
 )
-"""Played by this package's other modules, which read them from the template."""
+"""Types that this package's other modules read from the template and simulate."""
 
 CHANGED_ELSEWHERE = frozenset({"AWS::Lambda::Alias", "AWS::Lambda::Function", "AWS::Lambda::LayerVersion"})
-"""Where other modules follow a change of properties that an update brings."""
+"""Types for which other modules follow changes of properties in an update."""
 MADE_ELSEWHERE = frozenset({"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Version"})
-"""What other modules make, and take away, as an update says."""
+"""Types that other modules create and remove in an update."""
 
 NOT_IMITATED = {
-    "AWS::CloudWatch::Alarm": "nobody looks",
-    "AWS::CloudWatch::Dashboard": "nobody looks",
+    "AWS::CloudWatch::Alarm": "not used here",
+    "AWS::CloudWatch::Dashboard": "not used here",
     "AWS::Logs::LogGroup": "functions write to files, one per process",
     "AWS::S3::BucketPolicy": "asks for TLS, which moto does not speak",
     "AWS::SQS::QueuePolicy": "asks for TLS, which moto does not speak",
     "AWS::Scheduler::ScheduleGroup": "a name",
 }
-"""Types that have no effect here, and why."""
+"""Types without effect here, and why."""
 
 _RULE = "AWS::Events::Rule"
 _OF_RULES = {"Description", "EventPattern", "Name", "State", "Tags", "Targets"}
@@ -58,7 +58,7 @@ _QUEUE_ATTRIBUTES = (
 
 
 def make(stack: str, template: Template, client: Client, region: str) -> None:
-    """Make all resources of a stack. Raises ValueError for an unknown type or property of a queue or rule."""
+    """Create all resources of a stack. Raises ValueError for an unknown type or property of a queue or rule."""
     makers: dict[str, Callable[[Properties], None]] = {
         "AWS::IAM::Policy": lambda each: _policy(client("iam"), each),
         "AWS::DynamoDB::Table": lambda each: _table(client("dynamodb"), each),
@@ -70,12 +70,12 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
     unknown = {each["Type"] for each in template.resources.values()} - known
     if unknown:
         raise ValueError(
-            f"resources of unknown types: {', '.join(sorted(unknown))}: imitate them, or say why not"
+            f"resources of unknown types: {', '.join(sorted(unknown))}: simulate them, or say why not"
         )
     for id_, each in template.resources.items():
         if each["Type"] == "AWS::IAM::Role":
             _role(client("iam"), role_name(stack, id_, each["Properties"]), each["Properties"])
-    # Dead letter queues stand before their queues in the template.
+    # In the template, dead-letter queues precede their queues.
     for id_, each in template.resources.items():
         if each["Type"] in makers:
             makers[each["Type"]](each["Properties"])
@@ -84,7 +84,7 @@ def make(stack: str, template: Template, client: Client, region: str) -> None:
 
 
 def update(before: Template, after: Template, client: Client) -> None:
-    """Make and change what an update of a stack does. Raises ValueError for a change that is not imitated."""
+    """Create and change what a stack's update does. Raises ValueError for a change that is not simulated."""
     for id_ in sorted(before.resources.keys() | after.resources.keys()):
         old, new = before.resources.get(id_, {}), after.resources.get(id_, {})
         if old.get("Properties") == new.get("Properties"):
@@ -98,7 +98,7 @@ def update(before: Template, after: Template, client: Client) -> None:
 
 
 def clean_up(before: Template, after: Template, client: Client) -> None:
-    """Delete what a stack has no more, which CloudFormation does at the end of an update."""
+    """Delete resources that the stack no longer has, as CloudFormation does at the end of an update."""
     for id_ in sorted(before.resources.keys() - after.resources.keys()):
         if before.resources[id_]["Type"] == _PARAMETER:
             client("ssm").delete_parameter(Name=before.resources[id_]["Properties"]["Name"])

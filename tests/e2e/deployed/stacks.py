@@ -1,4 +1,4 @@
-"""The stacks with every name that CloudFormation would give, so that nothing in a template is left to resolve."""
+"""The stacks with every name that CloudFormation would assign, so that all references are resolved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": DEFAULT_ACCOUNT_ID, "AWS::
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """The stack of the region and those of its clusters, by the clusters' names, resolved."""
+    """The region's stack and its clusters' stacks by cluster name, resolved."""
 
     region: Template
     clusters: Mapping[str, Template]
@@ -30,9 +30,9 @@ class Stacks:
         url: str,
         numbers: Mapping[str, str] | None = None,
     ) -> Stacks:
-        """Read the templates' JSON. `where` is the region; `url` is where SQS is.
+        """Read the templates' JSON. `where` is the region; `url` is SQS's endpoint.
 
-        `numbers` are those of functions' versions by logical id; without them all are the first.
+        `numbers` are the numbers of functions' versions by logical ID; without it, all are 1.
         """
         here = _Place(where, url, numbers or {})
         found = {name: _resolved(text, name, here) for name, text in clusters.items()}
@@ -47,24 +47,27 @@ class _Place:
 
 
 def role_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
-    """Name a role as CloudFormation does: as the template says, else by stack and logical id."""
+    """Return a role's name as CloudFormation does: from the template, else from stack and logical ID."""
     return str(properties.get("RoleName", f"{stack}-{id_}"))
 
 
 def rule_name(stack: str, id_: str, properties: Mapping[str, Any]) -> str:
-    """Name a rule of EventBridge, likewise."""
+    """Return an EventBridge rule's name in the same way."""
     return str(properties.get("Name", f"{stack}-{id_}"))
 
 
 def bucket_name(properties: Mapping[str, Any], region: str) -> str:
-    """Return the name that S3 gives a bucket in the account's own namespace. Raises KeyError for any other bucket."""
+    """Return the name that S3 gives a bucket in the account's own namespace.
+
+    Raises AssertionError for any other bucket.
+    """
     assert properties["BucketNamespace"] == "account-regional"
     return f"{properties['BucketNamePrefix']}-{DEFAULT_ACCOUNT_ID}-{region}-an"
 
 
 def _resolved(text: str, stack: str, here: _Place) -> Template:
     known = {**_PSEUDO, "AWS::Region": here.region}
-    for _ in range(2):  # the second time versions and aliases are told by the functions that they name
+    for _ in range(2):  # the second pass resolves versions and aliases, which need functions' names
         for id_, resource in json.loads(text)["Resources"].items():
             properties = resolve(resource.get("Properties", {}), known)
             known |= _references(stack, id_, resource["Type"], properties, here)
@@ -74,7 +77,7 @@ def _resolved(text: str, stack: str, here: _Place) -> Template:
 def _references(
     stack: str, id_: str, kind: str, properties: Mapping[str, Any], place: _Place
 ) -> dict[str, str]:
-    """Return what Ref and GetAtt of a resource come to."""
+    """Return the values of a resource's Ref and GetAtt."""
     here, url = f"{place.region}:{DEFAULT_ACCOUNT_ID}", place.url
     match kind:
         case "AWS::SQS::Queue":

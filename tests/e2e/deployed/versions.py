@@ -1,4 +1,4 @@
-"""Functions as Lambda keeps them: published versions stay, an alias names one of them, and its API tells of both."""
+"""Functions' versions and aliases in Lambda: published versions stay, and an alias points to one of them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from tests.infra.templates import Template
 from tests.runtimeapi import RuntimeProcess
 
 Run = Callable[[str, str], DeployedFunction | None]
-"""Makes a version run: of a function by its logical id, under this number; None where it is not to run here."""
+"""Run a version of a function, by logical ID and number; return None where it does not run here."""
 _TOLD = ("FunctionName", "Handler", "MemorySize", "Role", "Runtime", "Timeout", "Environment")
-"""What Lambda's API is told of a function. Its code it is not told: functions run from their assets."""
+"""The configuration for Lambda's API. It gets no code, because functions run from their assets."""
 
 
 class Versions:
-    """The versions of a stack's functions. `client` is boto3's client of Lambda; who asks it sees what serves here."""
+    """The versions of a stack's functions. `client` is a boto3 Lambda client, whose API shows what serves here."""
 
     def __init__(self, client: Any, region: str) -> None:
         self._client, self._region = client, region
         self._numbers: dict[str, str] = {}
-        """Of the versions that the stack has, by logical id."""
+        """Numbers of the versions in the stack, by logical ID."""
         self._aliases: dict[tuple[str, str], str] = {}
-        """What the stack says that an alias names, by function and alias; somebody may have switched it since."""
+        """Version of each alias according to the stack, by function and alias; it may have been switched since."""
         self._published: Counter[str] = Counter()
         self._running: dict[tuple[str, str], DeployedFunction] = {}
 
     def numbers(self, text: str) -> Mapping[str, str]:
-        """Return the numbers of the versions in a template's JSON, by logical id.
+        """Return the numbers of the versions in a template's JSON, by logical ID.
 
-        For CloudFormation a version is the same while its logical id is. A new one gets its function's next number.
+        For CloudFormation a version is the same as long as its logical ID is. A new version gets its function's next
+        number.
         """
         resources = json.loads(text)["Resources"]
         found = {}
@@ -52,7 +53,7 @@ class Versions:
         return found
 
     def deploy(self, template: Template, numbers: Mapping[str, str], run: Run) -> None:
-        """Bring Lambda to what a template says, function by function: its configuration, its version, its aliases."""
+        """Update Lambda to a template, function by function: configuration, version, aliases."""
         versions = {each["FunctionName"]: id_ for id_, each in template.of_type("Lambda::Version").items()}
         stated = aliases(template, self._region)
         for id_, properties in template.of_type("Lambda::Function").items():
@@ -69,7 +70,7 @@ class Versions:
             del self._aliases[gone]
 
     def serving(self, alias: Alias) -> DeployedFunction:
-        """Return the version that an alias names now. Raises InvocationFailed where there is no such alias any more."""
+        """Return the version that an alias points to now. Raises InvocationFailed if the alias no longer exists."""
         try:
             found = lambda_backends[DEFAULT_ACCOUNT_ID][self._region].get_alias(alias.name, alias.function)
         except UnknownAliasException as error:
@@ -83,7 +84,7 @@ class Versions:
         return {name: str(each["FunctionVersion"]) for name, each in zip(names, found, strict=True)}
 
     def at_work(self) -> set[RuntimeProcess]:
-        """Give the processes that work, of all functions."""
+        """Return the busy processes of all functions."""
         return {process for each in list(self._running.values()) for process in each.at_work()}
 
     def of(self, concern: str) -> Iterator[DeployedFunction]:
@@ -104,13 +105,13 @@ class Versions:
 
     def _publish(self, name: str, number: str, running: DeployedFunction | None) -> None:
         published = self._client.publish_version(FunctionName=name)["Version"]
-        assert published == number, f"Lambda calls the version of {name} {published}, not {number}"
+        assert published == number, f"Lambda published version {published} of {name}, not {number}"
         self._published[name] += 1
         if running is not None:
             self._running[name, number] = running
 
     def _point(self, alias: Alias) -> None:
-        """Make an alias, or change it where the stack says something else than before."""
+        """Create an alias, or update it if the stack's version differs from before."""
         before = self._aliases.get((alias.function, alias.name))
         if before == alias.version:
             return
@@ -120,7 +121,7 @@ class Versions:
 
 
 class Aliased:
-    """A function as it is invoked by an alias: each time by the version that the alias names then."""
+    """A function invoked by an alias: each time by the version that the alias points to then."""
 
     def __init__(self, alias: Alias, versions: Versions) -> None:
         self._alias, self._versions = alias, versions
@@ -133,12 +134,12 @@ class Aliased:
         return self._versions.serving(self._alias)(event, trace, self._alias.arn)
 
     def kill(self) -> bool:
-        """End those processes that work of the version that serves now; False when none does."""
+        """Kill the busy processes of the version that serves now; return False if none is busy."""
         return self._versions.serving(self._alias).kill()
 
 
 def _no_code() -> bytes:
-    """Return an archive as Lambda wants one."""
+    """Return a minimal archive that Lambda accepts."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("handler.py", "")

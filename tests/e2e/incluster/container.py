@@ -1,4 +1,4 @@
-"""A container as the kubelet keeps it: started, probed, restarted with a growing back-off, stopped with patience."""
+"""A container as the kubelet runs it: started, probed, restarted with exponential back-off, and stopped gracefully."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.e2e.incluster.volumes import Manifest, Mounts
 ROOT = Path(__file__).resolve().parents[3]
 _MOVING_MOUNTS = Path(__file__).with_name("mounts")
 _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=10), timedelta(minutes=5)
-_FORGIVEN_AFTER = timedelta(minutes=10)  # who has run for so long starts with a clean slate
+_FORGIVEN_AFTER = timedelta(minutes=10)  # a container that has run this long starts with a fresh back-off
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a node has for its containers. `environment` is what EKS Pod Identity adds; everybody's log is `log`."""
+    """What a node provides to containers. EKS Pod Identity adds `environment`; all containers write to `log`."""
 
     api_server_url: str
     image: Image
@@ -38,12 +38,12 @@ class Host:
 
 @dataclass(slots=True)
 class Container:
-    """The one container of a pod. `turn` is to be called every now and then; nothing happens in between."""
+    """The only container of a pod. Call `turn` regularly; nothing happens in between."""
 
     pod: Manifest
     mounts: Mounts
     host: Host
-    restarts: int = -1  # the first start is none
+    restarts: int = -1  # the first start does not count
     _process: subprocess.Popen[bytes] | None = None
     _port: int = field(default_factory=lambda: _free_port())
     _started_at: datetime | None = None
@@ -55,17 +55,17 @@ class Container:
 
     @property
     def process_id(self) -> int | None:
-        """The process; None while there is none."""
-        process = self._process  # of another thread
+        """Return the process ID, or None while there is no process."""
+        process = self._process  # may be changed by another thread
         return process.pid if process is not None and process.poll() is None else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was stopped and is no more."""
+        """Return whether it was stopped and its process has ended."""
         return self._kill_at is not None and self.process_id is None
 
     def turn(self) -> None:
-        """Do what is due. Raises Transient where something that the pod names is not there (yet)."""
+        """Do what is due. Raises Transient if something that the pod names does not exist (yet)."""
         now = self.host.clock.now()
         if self._process is None:
             if self._kill_at is None and (self._start_at is None or self._start_at <= now):
@@ -80,7 +80,7 @@ class Container:
             self._probe_liveness(now)
 
     def stop(self) -> None:
-        """Ask it to end; it has the pod's grace period for that, then it is killed."""
+        """Ask it to end; it is killed after the pod's grace period."""
         if self._kill_at is None:
             seconds = self.pod["spec"]["terminationGracePeriodSeconds"]
             self._kill_at = self.host.clock.now() + timedelta(seconds=seconds)
@@ -88,7 +88,7 @@ class Container:
                 self._process.send_signal(signal.SIGTERM)
 
     def kill(self, for_seconds: float) -> None:
-        """Let it die at once, and not come back before so many seconds of the clock have passed."""
+        """Kill it at once, and do not restart it before this many clock seconds have passed."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -96,17 +96,17 @@ class Container:
         self._start_at = self.host.clock.now() + timedelta(seconds=for_seconds)
 
     def forget(self) -> None:
-        """Let go of a process that has ended, and of what would end it together with us."""
+        """Forget a process that has ended, and close the pipe that ties it to this process."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._process = None
 
     def is_ready(self) -> bool:
-        """Ask the readiness probe's question, now."""
+        """Run the readiness probe now."""
         return self.process_id is not None and self._answers(self._spec["readinessProbe"])
 
     def answer(self, path: str) -> str:
-        """Ask it by HTTP, as Prometheus does. Raises OSError."""
+        """Return the answer to an HTTP request, such as Prometheus's. Raises OSError."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=10) as answer:
             text: str = answer.read().decode()
         return text
@@ -135,7 +135,7 @@ class Container:
 
     def _command(self) -> list[str]:
         interpreter, dash_m, module, *arguments = self.host.image.command
-        assert dash_m == "-m", "the image starts a module"
+        assert dash_m == "-m", "the image must start a module"
         return [interpreter, *hurry.command(self.host.clock, module), *arguments]
 
     def _environment(self) -> Mapping[str, str]:
@@ -154,7 +154,7 @@ class Container:
             "PYTHONPATH": os.pathsep.join([str(_MOVING_MOUNTS), given["PYTHONPATH"]]),
             "MOUNTS": str(self.mounts.root),
             **hurry.environment(self.host.clock),
-            "HEALTH_PROBE_PORT": str(self._port),  # pods have addresses of their own, here all share one
+            "HEALTH_PROBE_PORT": str(self._port),  # pods have their own addresses, but here all share one
         }
 
     def _ended(self, now: datetime) -> None:
@@ -175,7 +175,7 @@ class Container:
             self._process.kill()
 
     def _next_probe(self, now: datetime) -> datetime:
-        """Return when its period is over, in seconds of life: no clock makes a program start or answer faster."""
+        """Return when the probe's period ends, in real seconds, because no clock makes a program answer faster."""
         life = timedelta(seconds=self._spec["livenessProbe"]["periodSeconds"])
         return now + life * self.host.clock.speed
 
@@ -183,7 +183,7 @@ class Container:
         ports = {port["name"]: port["containerPort"] for port in self._spec["ports"]}
         asked = probe["httpGet"]
         if ports.get(asked["port"], asked["port"]) != self.host.image.port:
-            return False  # nobody listens there
+            return False  # nothing listens there
         url = f"http://127.0.0.1:{self._port}{asked['path']}"
         try:
             with urllib.request.urlopen(url, timeout=probe["timeoutSeconds"]) as answer:

@@ -1,4 +1,4 @@
-"""Many nodes and pods, each with as much to it as real ones have: what a watcher gets to read."""
+"""Many nodes and pods that are as large as real ones, for a watcher to read."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MADE_WITHIN_SECONDS = 180.0
 
 
 def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
-    """Return what etcd holds of a control plane once such a crowd has come and its pods run.
+    """Return etcd's data of a control plane with such a crowd, once its pods run.
 
-    To make it takes a minute and more, so it is kept in `folder` while all is the same that it is made of.
+    It takes more than a minute to create, so it is kept in `folder` as long as its sources are the same.
     """
     binaries = find_binaries()
     kept = folder / _identity(binaries, nodes, pods, kinds)
@@ -46,15 +46,13 @@ def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
             crowd = Crowd(plane)
             crowd.make(nodes, pods, kinds)
             eventually(crowd.settled, "all pods run", _MADE_WITHIN_SECONDS)
-            assert crowd.size() == pods, (
-                "some were evicted from nodes that had not been heard of for too long"
-            )
+            assert crowd.size() == pods, "some were evicted from nodes whose leases had lapsed"
         draft.rename(kept)
     return kept
 
 
 def _identity(binaries: Path, nodes: int, pods: int, kinds: int) -> str:
-    """Name a crowd by its size, and all that it is made of and by."""
+    """Return a crowd's name, from its size and a hash of the sources and programs that create it."""
     sources = [Path(module) for module in (__file__, site.__file__, manifests.__file__)]
     program = (binaries / "kube-apiserver").stat()
     digest = hashlib.sha256(f"{program.st_size} {program.st_mtime_ns}".encode())
@@ -64,7 +62,7 @@ def _identity(binaries: Path, nodes: int, pods: int, kinds: int) -> str:
 
 
 class Crowd:
-    """Nodes and pods of one control plane. Asks it by hand, for what asks must not be busier than who is measured."""
+    """Nodes and pods of one control plane. Uses plain HTTP so that it is less busy than the measured process."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._url = plane.url
@@ -75,7 +73,7 @@ class Crowd:
         )
 
     def make(self, nodes: int, pods: int, kinds: int) -> None:
-        """Make nodes, and pods of so many kinds that are bound to them already; kwok sets them running."""
+        """Create nodes, and pods of `kinds` kinds that are already bound to them; kwok sets the pods running."""
         made = [_node(number) for number in range(nodes)]
         names = [node["metadata"]["name"] for node in made]
         templates = _templates(kinds)
@@ -88,11 +86,11 @@ class Crowd:
         return not json.loads(self._ask("GET", asked))["items"]
 
     def size(self) -> int:
-        """Count the pods."""
+        """Return the number of pods."""
         return len(json.loads(self._ask("GET", _PODS, accept=_METADATA))["items"])
 
     def churn(self, per_second: int, seconds: float) -> int:
-        """Create so many pods a second, which kube-scheduler binds, and delete each after five; gives how many came."""
+        """Create `per_second` pods a second for kube-scheduler, delete each after 5 s, and return their number."""
         templates = _templates(per_second)
         alive: deque[tuple[float, str]] = deque()
         calls: list[Future[bytes]] = []
@@ -153,7 +151,7 @@ def _node(number: int) -> Manifest:
 
 
 def _templates(kinds: int) -> list[Manifest]:
-    """Return pod templates of so many kinds, with settings, probes and volumes that no decision reads."""
+    """Return pod templates of `kinds` kinds, with settings, probes and volumes that no decision reads."""
     return [_bulky(deployment["spec"]["template"]) for deployment in many_kinds(kinds, kinds)]
 
 
@@ -172,7 +170,7 @@ def _bulky(template: Manifest) -> Manifest:
 
 
 def _pod(name: str, template: Manifest, node: str = "") -> Manifest:
-    """Return a pod with a label that no other has, like those of Jobs and StatefulSets."""
+    """Return a pod with a unique label, like those of Jobs and StatefulSets."""
     labels = {**template["metadata"]["labels"], "statefulset.kubernetes.io/pod-name": name}
     return {
         "apiVersion": "v1",

@@ -32,18 +32,18 @@ _SETTING = re.compile(r"^(\w+)=.*$", re.MULTILINE)
 
 @cache
 def _image() -> Image:
-    """Build the image once for all clusters of this process: their pods read it and write elsewhere."""
+    """Build the image once for all clusters of this process; their pods read it and write elsewhere."""
     folder = Path(tempfile.mkdtemp(prefix="nodesmith-image-"))
     atexit.register(shutil.rmtree, folder)
     return build_image(FORWARDER / "Dockerfile", ROOT, folder / "image")
 
 
 class InCluster:
-    """The shipped manifests with `forwarder.env` filled in by `values`, and a kubelet for the pod they make.
+    """The shipped manifests with `forwarder.env` filled in from `values`, and a kubelet for the pod they create.
 
-    A context manager, which stops what `start` began. The pod is the control plane's: its process runs from the moment
-    that the pod is bound to a node and Running there, until it is deleted or its node is gone. Back-off, grace and
-    `kill` count on `clock`. `manifests` and `image` are other ones than those shipped.
+    A context manager that stops what `start` began. The pod belongs to the control plane: its process runs from the
+    moment that the pod is bound to a node and Running there, until the pod or its node is deleted. Back-off, grace
+    period and `kill` count on `clock`. `manifests` and `image` replace the shipped ones.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class InCluster:
         folder.mkdir(parents=True, exist_ok=True)
         self.log.touch()
         self.faults: list[str] = []
-        """What kept the pod's container from being started, as the kubelet's events would say."""
+        """What kept the pod's container from starting, as the kubelet's events would say."""
         self._plane, self._folder, self._values, self._manifests = plane, folder, values, manifests
         self._environment, self._clock, self._image = environment, clock, image
         self._server = ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token))
@@ -81,13 +81,13 @@ class InCluster:
         self.stop()
 
     def start(self) -> None:
-        """Apply the manifests and begin to follow the pod. Raises RuntimeError with what kubectl found wrong."""
+        """Apply the manifests and start to follow the pod. Raises RuntimeError with kubectl's error."""
         self._host = Host(self._plane.url, self._image or _image(), self._environment, self._clock, self.log)
         self._apply()
         self._kubelet.start()
 
     def stop(self) -> None:
-        """End the process as when its node shuts down, and follow no more."""
+        """End the process as when its node shuts down, and stop following."""
         self._stopping.set()
         if self._kubelet.is_alive():
             self._kubelet.join()
@@ -102,34 +102,34 @@ class InCluster:
             container.forget()
 
     def kill(self, for_seconds: float) -> None:
-        """Let the process die; it comes back when so many seconds of the clock have passed, as in a crash loop."""
+        """Kill the process; it restarts after this many clock seconds, as in a crash loop."""
         with self._turn:
             for container in self._containers.values():
                 container.kill(for_seconds)
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """Return whether there is a process."""
         return self.process_id is not None
 
     @property
     def ready(self) -> bool:
-        """Whether the readiness probe succeeds, asked now."""
+        """Return whether the readiness probe succeeds now."""
         return any(container.is_ready() for container in list(self._containers.values()))
 
     @property
     def restarts(self) -> int:
-        """How often a container was started again."""
+        """Return how often a container was restarted."""
         return self._restarts + sum(max(0, c.restarts) for c in list(self._containers.values()))
 
     @property
     def process_id(self) -> int | None:
-        """The process, None while there is none."""
+        """Return the process ID, or None while there is no process."""
         ids = (container.process_id for container in list(self._containers.values()))
         return next((id_ for id_ in ids if id_ is not None), None)
 
     def metrics(self) -> list[str]:
-        """Return the lines that Prometheus gets."""
+        """Return the lines that Prometheus scrapes."""
         (container,) = [each for each in list(self._containers.values()) if each.process_id]
         return container.answer("/metrics").splitlines()
 
@@ -155,7 +155,7 @@ class InCluster:
             with self._turn:
                 try:
                     self._follow(self._bound_pods())
-                except NodesmithError as error:  # a kubelet goes on with what it knows
+                except NodesmithError as error:  # a kubelet continues with what it knows
                     self._note(error)
                 for container in self._containers.values():
                     try:
@@ -175,7 +175,7 @@ class InCluster:
                 self._restarts += max(0, ended.restarts)
 
     def _bound_pods(self) -> Mapping[str, Manifest]:
-        """Return the pods that a kubelet would run now, by uid."""
+        """Return the pods that a kubelet would run now, by UID."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         pods = [pod for page in self._server.pages(path) for pod in page["items"]]
         return {pod["metadata"]["uid"]: pod for pod in pods if self._is_to_run(pod)}

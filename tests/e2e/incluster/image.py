@@ -1,7 +1,7 @@
-"""The forwarder's image as a folder, laid out by what its Dockerfile says.
+"""The forwarder's image as a folder, laid out as its Dockerfile says.
 
-What the Dockerfile forgets to copy or to install is missing here as well. Two things stand in: the packages are those
-that are installed beside the tests, and `python` is the tests' interpreter in an environment without any.
+What the Dockerfile forgets to copy or install is missing here as well. There are two stand-ins: packages are those
+installed beside the tests, and `python` is the tests' interpreter in an environment without packages.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PINNED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==", re.MULTILINE)
 _ELSEWHERE = {
     "..",
     "__pycache__",
-}  # parts of packages that lie outside of site-packages, or in no folder of theirs
+}  # parts of packages outside site-packages, or in no folder of their own
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a container is started from. `port` is the one port that the image exposes."""
+    """What a container starts from. `port` is the only port that the image exposes."""
 
     root: Path
     command: Sequence[str]
@@ -46,7 +46,7 @@ class _Stage:
 
 
 def build_image(dockerfile: Path, context: Path, folder: Path) -> Image:
-    """Build into `folder`. Raises ValueError for an instruction, or a file of the context, that cannot be had."""
+    """Build into `folder`. Raises ValueError for an unknown instruction or a file that the context does not include."""
     stages: dict[str, _Stage] = {}
     for instruction, rest in _instructions(dockerfile.read_text()):
         if instruction == "FROM":
@@ -70,7 +70,7 @@ def build_image(dockerfile: Path, context: Path, folder: Path) -> Image:
 def _image(stage: _Stage, interpreter: str) -> Image:
     program, *arguments = json.loads(stage.instructions["ENTRYPOINT"])
     if program != "python":
-        raise ValueError(f"ENTRYPOINT starts {program!r}, known here is only python")
+        raise ValueError(f"ENTRYPOINT starts {program!r}, only python is supported here")
     environment = {
         name: str(stage.path(text)) if text.startswith("/") else text
         for name, text in stage.environment.items()
@@ -116,7 +116,7 @@ def _run(words: Sequence[str], stage: _Stage) -> None:
                 if package.is_dir() and not package.is_symlink():
                     compileall.compile_dir(package, quiet=1)
         case _:
-            raise ValueError(f"RUN {shlex.join(words)}: nothing stands in for this here")
+            raise ValueError(f"RUN {shlex.join(words)}: this is not simulated")
 
 
 def _install(name: str, target: Path) -> None:

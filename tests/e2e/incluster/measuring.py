@@ -1,4 +1,4 @@
-"""What a process takes, as Linux counts it."""
+"""What a process uses, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_USER_TICKS, _SYSTEM_TICKS = 11, 12  # places in /proc/PID/stat, after the command's name
+_USER_TICKS, _SYSTEM_TICKS = 11, 12  # positions in /proc/PID/stat after the command's name
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A process at a moment: CPU time since its start, memory now and at most."""
+    """A process at a moment: CPU time since its start, current and peak memory."""
 
     at_seconds: float
     cpu_seconds: float
@@ -25,7 +25,7 @@ class Usage:
 
 
 def usage(process_id: int) -> Usage:
-    """Read what a process has used. Raises FileNotFoundError where there is no such process, or no Linux."""
+    """Read what a process has used. Raises FileNotFoundError if there is no such process, or no Linux."""
     folder = Path("/proc") / str(process_id)
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])

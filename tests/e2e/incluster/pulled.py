@@ -1,4 +1,4 @@
-"""An image out of a registry as a folder, as a container runtime lays it out; `python` is the tests' interpreter."""
+"""An image from a registry as a folder, as a container runtime lays it out; `python` is the tests' interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.registries.bases import OCI, Remote, digest_of
 
 
 def pull_image(repository: Remote, digest: str, platform: str, folder: Path) -> Image:
-    """Pull by the index's digest and unpack the layers, one over the other; all is held against its digest."""
+    """Pull by the index's digest and unpack the layers in order; everything is checked against its digest."""
     index = json.loads(_get(repository, "manifests", digest))
     manifest = json.loads(_get(repository, "manifests", _chosen(index, platform)))
     config = json.loads(_get(repository, "blobs", manifest["config"]["digest"]))

@@ -1,4 +1,4 @@
-"""What the forwarder needs round it and no more: a control plane with a node, what it writes to and whom it wakes."""
+"""Only what the forwarder needs around it: a control plane with a node, and the AWS resources that it uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLUSTER, REGION = "east", "us-east-1"
 
 
 class Site:
-    """A cluster with one node, `own`, and what the forwarder's settings name."""
+    """A cluster with one node, `own`, and the resources that the forwarder's settings name."""
 
     def __init__(self, plane: ControlPlane, aws: LocalAws, clock: LocalClock) -> None:
         self.plane, self.clock = plane, clock
@@ -48,7 +48,7 @@ class Site:
         self.server.create("/api/v1/nodes", kwok_node("own"))
 
     def forwarder(self, folder: Path, manifests: Path = FORWARDER, image: Image | None = None) -> InCluster:
-        """Return the forwarder, not yet started; `folder` takes what is its own."""
+        """Return the forwarder, not yet started; `folder` holds its files."""
         return InCluster(
             self.plane,
             folder / "forwarder",
@@ -70,13 +70,13 @@ class Site:
         return {p.key: p.unschedulable for p in pods if p.key.startswith("default/")}
 
     def create_impossible_pod(self, name: str) -> None:
-        """Make a pod that fits on no node."""
+        """Create a pod that fits on no node."""
         container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1k"}}}
         pod = {"metadata": {"name": name}, "spec": {"containers": [container]}}
         self.server.create("/api/v1/namespaces/default/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
 
     def refusals(self) -> int:
-        """Return how many requests, anybody's, the API server has refused for want of a right since it was started."""
+        """Return how many requests, from any user, the API server has refused as forbidden since it started."""
         lines = self.plane.kubectl("get", "--raw", "/metrics").stdout.splitlines()
         counts = [line.split()[-1] for line in lines if line.startswith('apiserver_request_total{code="403"')]
         return sum(round(float(count)) for count in counts)
@@ -100,9 +100,9 @@ def kwok_node(name: str, **size: str) -> dict[str, Any]:
 
 @contextmanager
 def site(folder: Path, speed: float = 1.0, data: Path | None = None) -> Iterator[Site]:
-    """Start all of it in a folder, with the forwarder's clock so many times as fast as life.
+    """Start everything in a folder, with the forwarder's clock `speed` times as fast as real time.
 
-    `data` is what etcd holds in the beginning; it is changed.
+    `data` is etcd's initial data; it is modified.
     """
     with ControlPlane(find_binaries(), folder / "plane", data=data) as plane:
         endpoint = Endpoint(plane.url, plane.ca_bundle)
@@ -111,5 +111,5 @@ def site(folder: Path, speed: float = 1.0, data: Path | None = None) -> Iterator
 
 
 def until(what: str, holds: Callable[[], bool], forwarder: InCluster, seconds: float = 40.0) -> None:
-    """Wait until something holds; fails with what the forwarder and its kubelet had to say."""
+    """Wait until something holds; on failure, report the errors of the forwarder and its kubelet."""
     eventually(holds, what, seconds, lambda: f"{forwarder.faults}\n{forwarder.log.read_text()}")

@@ -1,4 +1,4 @@
-"""The projected volumes of a container as files: its account's token, the cluster's CA, the name of the namespace."""
+"""A container's projected volumes as files: its account's token, the cluster's CA, the namespace's name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Transient
 
 Manifest = Mapping[str, Any]
-_RENEWED_AT = 0.8  # of a token's life, as the kubelet does
+_RENEWED_AT = 0.8  # of a token's lifetime, as the kubelet does
 
 
 @dataclass(slots=True)
 class Mounts:
-    """What a pod's first container has mounted, below `root` instead of `/`. Reads the API server as the kubelet would.
+    """A pod's first container's mounts, below `root` instead of `/`, read from the API server as the kubelet does.
 
-    Every method may raise Transient, when something that is named is not there (yet).
+    Every method may raise Transient when something that the pod names does not exist (yet).
     """
 
     server: ApiServer
@@ -28,7 +28,7 @@ class Mounts:
     _renewals: dict[Path, tuple[Manifest, float]] = field(default_factory=dict)
 
     def write(self) -> None:
-        """Write every file anew."""
+        """Write every file again."""
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", ())}
         for mount in self.pod["spec"]["containers"][0].get("volumeMounts", ()):
             folder = self.root / mount["mountPath"].lstrip("/")
@@ -36,7 +36,7 @@ class Mounts:
                 self._project(source, folder)
 
     def renew(self) -> None:
-        """Write those tokens anew that have lived long enough."""
+        """Renew the tokens that are due."""
         for path, (source, due) in list(self._renewals.items()):
             if time.monotonic() >= due:
                 self._write_token(source, path)
@@ -54,17 +54,17 @@ class Mounts:
             }:
                 _replace(folder / path, self.pod["metadata"]["namespace"])
             case _:
-                raise ValueError(f"a projected volume has a source that nobody here can give: {source}")
+                raise ValueError(f"a projected volume has an unsupported source: {source}")
 
     def config_map(self, name: str) -> Mapping[str, str]:
         """Read a ConfigMap of the pod's namespace."""
         found = self.server.get(f"{self._namespace}/configmaps/{name}")
         if found is None:
-            raise Transient(f"ConfigMap {name} is not there")
+            raise Transient(f"ConfigMap {name} does not exist")
         return dict(found.get("data") or {})
 
     def _write_token(self, source: Manifest, path: Path) -> None:
-        """Ask for a token that lives no longer than the pod."""
+        """Request a token that lives no longer than the pod."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
         pod = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         seconds = source["expirationSeconds"]
@@ -83,7 +83,7 @@ class Mounts:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file so that nobody ever reads half of it."""
+    """Write a file atomically, so that it is never read half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f".{path.name}")
     written.write_text(text)

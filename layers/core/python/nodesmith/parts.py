@@ -290,5 +290,5 @@ def _cluster_session(parts: Parts, registration: Registration) -> Any:
         return _session(parts.concern, registration.cluster)
     from nodesmith.adapters.aws.sessions import cluster_session
 
-    # AWS ends credentials by the time of this machine, however fast a laptop lets time run.
+    # Credentials expire by real time, even if a local system lets time run faster.
     return cluster_session(parts.client.session, parts.client("sts"), role_arn, registration, system_time)

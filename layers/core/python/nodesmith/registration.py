@@ -161,6 +161,8 @@ class Trial:
 
 
 NO_TRIAL = Trial(frozenset())
+TRIAL_SUFFIX = "-trial"
+"""Ends the names of releases that were deployed on trial: a rollback does not return to one by itself."""
 
 
 def read_trial(text: str) -> Trial:

@@ -1,6 +1,6 @@
-"""Moves the service account's volume, for nobody may mount anything at its fixed path on this machine.
+"""Move the service account's volume, because its fixed path cannot be mounted on this machine.
 
-Python imports this by itself before the program that it is asked to run, when this folder is on PYTHONPATH.
+Python imports this before the program that it runs, if this folder is on PYTHONPATH.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""The story of each concern: load, decide, carry out. No rules live here, only their order."""
+"""The controller of each concern: load, decide, carry out. Controllers contain no rules, only the order of steps."""

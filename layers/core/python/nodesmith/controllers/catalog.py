@@ -1,7 +1,7 @@
-"""The story of the catalogue: take what is known, ask AWS for news, merge, write what has changed.
+"""The controller of the catalogue: load what is known, query AWS, merge, and write what has changed.
 
-A call that fails leaves its part of the catalogue as it was; the others count. The failure is raised once everything
-is written, so that it is seen and tried again.
+If a call fails, its part of the catalogue stays as it was and the other parts are updated. The error is raised after
+everything is written, so that it is visible and the run is repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ M = TypeVar("M", bound=Mapping[Any, Any])
 
 
 class Market(Protocol):
-    """What a region sells today. Each call gives a whole answer, or raises Transient or Rejected."""
+    """What a region sells today. Each call returns a complete answer, or raises Transient or Rejected."""
 
     def facts(self) -> Mapping[str, InstanceFacts]:
         """Return the facts of every instance type."""
@@ -32,7 +32,7 @@ class Market(Protocol):
         """Return the zones that offer each type."""
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Return hourly on-demand prices by type; empty where no price list can be reached."""
+        """Return hourly on-demand prices by type; empty if no price list can be reached."""
 
     def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
         """Return hourly spot prices by type and zone."""
@@ -40,7 +40,7 @@ class Market(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CatalogReport:
-    """What a refresh found: counts of the catalogue, of what AWS said, and the calls that failed."""
+    """The result of a refresh: counts of the catalogue and of AWS's answers (`learned`), and the calls that failed."""
 
     ref: str
     written: bool
@@ -61,9 +61,9 @@ class CatalogReport:
 def refresh_catalog(
     market: Market, catalogs: Catalogs, list_prices: ListPrices, now: datetime
 ) -> CatalogReport:
-    """Bring a region's catalogue up to date.
+    """Update a region's catalogue.
 
-    Raises Transient after the work is done when a call failed, Rejected when all that failed is past mending.
+    If calls failed, raises Transient after the work is done, or Rejected if no retry can fix any of the failures.
     """
     known = _known(catalogs, list_prices, now)
     failures: list[Transient | Rejected] = []
@@ -87,7 +87,7 @@ def refresh_catalog(
 
 
 def _known(catalogs: Catalogs, list_prices: ListPrices, now: datetime) -> Catalog:
-    """What is stored damaged, or for a region nobody has seen yet, is made anew from AWS's answers."""
+    """Return the stored catalogue; an empty one, to be filled from AWS's answers, if it is missing or damaged."""
     try:
         return catalogs.latest()
     except Rejected:
@@ -95,7 +95,7 @@ def _known(catalogs: Catalogs, list_prices: ListPrices, now: datetime) -> Catalo
 
 
 def _ask(call: Callable[[], M], failures: list[Transient | Rejected]) -> M | None:
-    """An empty answer teaches nothing: no region sells nothing."""
+    """Return the answer of `call`; None if it fails, or if it is empty, since no region sells nothing."""
     try:
         return call() or None
     except (Transient, Rejected) as failure:

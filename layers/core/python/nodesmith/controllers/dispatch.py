@@ -1,4 +1,4 @@
-"""The story of dispatch: whatever was lost, each concern of each cluster looks from time to time."""
+"""The controller of dispatch: wake each concern of each cluster from time to time, in case a message was lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodesmith.registration import Registration
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """What a run needs. `stale_after` gives the age of a heartbeat at which a cluster's forwarder counts as away."""
+    """What a run needs. `stale_after` returns the age of a heartbeat at which a cluster's forwarder counts as away."""
 
     registrations: Registrations
     marks: MarksPort
@@ -30,20 +30,20 @@ class Dispatch:
 
 @dataclass(slots=True)
 class DispatchReport:
-    """What was done. `faults` say of each cluster whose registration cannot be read why not.
+    """The result of a run. `faults` maps each cluster whose registration cannot be read to the reason.
 
-    `rejected` say what is wrong and will stay wrong: which functions are missing, those of a VPC that is not deployed,
-    and what cannot be read.
+    `rejected` lists errors that no retry fixes: missing functions, functions of a VPC that is not deployed, and
+    unreadable input.
     """
 
-    registrations: Sequence[Registration]
-    faults: Mapping[str, str]
+    registrations: Sequence[Registration] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
     delays: list[Transient] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, error: Transient | Rejected) -> None:
-        """Keep what went wrong until the rest is done."""
+        """Keep an error until the rest is done."""
         if isinstance(error, Transient):
             self.delays.append(error)
         else:
@@ -53,18 +53,16 @@ class DispatchReport:
 def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     """Wake routing, and send the hints that are due in the minute of `at`, for which the schedule woke dispatch.
 
-    What cannot be read counts as changing, so that nothing waits for it. Raises Transient where some could not be read
-    or sent, once all have been tried.
+    A cluster whose marks or records cannot be read counts as changing, so that its ticks do not stop. Raises Transient
+    if a read or a hint failed, after all have been tried.
     """
-    not_woken = _wake_routing(run)  # first, since a spot warning leaves two minutes
-    registrations, faults = run.registrations.all()
-    report = DispatchReport(registrations, faults)
-    if not_woken is not None:
-        report.note(not_woken)
-    report.counts["ClustersServed"] = len(registrations)
+    report = DispatchReport()
+    _wake_routing(run, report)  # first, since a spot warning leaves two minutes
+    report.registrations, report.faults = run.registrations.all()
+    report.counts["ClustersServed"] = len(report.registrations)
     woken: dict[Concern, list[Registration]] = {concern: [] for concern in TICK_MINUTES}
-    marks = _marks(run, report) if registrations else {}
-    for registration in registrations:
+    marks = _marks(run, report) if report.registrations else {}
+    for registration in report.registrations:
         for concern in _due(run, registration, marks.get(registration.cluster), report, at):
             woken[concern].append(registration)
     for concern, clusters in woken.items():
@@ -78,12 +76,11 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     return report
 
 
-def _wake_routing(run: Dispatch) -> Transient | Rejected | None:
+def _wake_routing(run: Dispatch, report: DispatchReport) -> None:
     try:
         run.ticks.wake(Concern.ROUTING)
     except (Transient, Rejected) as error:
-        return error
-    return None
+        report.note(error)
 
 
 def _marks(run: Dispatch, report: DispatchReport) -> Mapping[str, Marks]:

@@ -1,4 +1,4 @@
-"""The story of disruption: open what is closed for nothing, carry on the moves under way, look for new ones."""
+"""The controller of disruption: remove taints left without a move, carry on moves in progress, search for new ones."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from nodesmith.settings import snapshot_key
 __all__ = ["Disruption", "Look", "Memory", "disrupt"]
 
 SHORTEST_REST, LONGEST_REST = timedelta(seconds=2), timedelta(seconds=20)
-"""Between the end of a search and the next one: in between, twice as long as the search took."""
+"""Bounds of the rest between the end of a search and the next one, which is twice as long as the search took."""
 SEEN_WITHIN = timedelta(seconds=5)
-"""By then the cluster shows a taint."""
+"""The time within which the snapshot shows a new taint."""
 ENOUGH = timedelta(seconds=20)
-"""A run that has carried moves on for so long leaves the search to the next: it may not last longer than a minute."""
+"""After carrying on moves for this long, a run leaves the search to the next: it must not last longer than a minute."""
 TOLD_AT_ONCE = 40
-"""Events about nodes that stay, in one run; the others are told in the next."""
+"""The most Events about nodes that stay, in one run. Later runs publish the others."""
 _TIMELESS = datetime.min.replace(tzinfo=UTC)
 
 
 def disrupt(run: Disruption) -> Look | None:
-    """Do what is due; give what was seen and done, None where there is no snapshot yet.
+    """Do what is due; return what was seen and done, None if there is no snapshot yet.
 
-    Raises Transient after all others are done when a call failed.
+    Raises Transient if a call failed, after everything else is done.
     """
     data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
@@ -65,7 +65,7 @@ def disrupt(run: Disruption) -> Look | None:
 
 
 def _due(look: Look) -> datetime | None:
-    """Return when to look again: now, but where no move is under way and a search of what there is now found none."""
+    """Return when to look again: now, unless no move is in progress and a search of the current state found none."""
     memory, now = look.run.memory, look.run.clock()
     if not look.ledger.moves and memory.seen is not None and memory.seen == _seen(look):
         return first((tick_for(memory.due, now), memory.next_search))
@@ -73,14 +73,14 @@ def _due(look: Look) -> datetime | None:
 
 
 def _is_worthwhile(look: Look) -> bool:
-    """Return whether a search may come to something else than the last one."""
+    """Return whether a search may have a different result than the last one."""
     memory, now = look.run.memory, look.run.clock()
     is_same = memory.seen is not None and memory.seen == _seen(look)
     return not (is_same and memory.until is not None and now < memory.until)
 
 
 def _search_rested(look: Look) -> None:
-    """Search, if the last search is long enough ago; otherwise as soon as it is."""
+    """Search if the last search is long enough ago; otherwise wake up when it is."""
     run, memory = look.run, look.run.memory
     began = run.clock()
     if memory.rests_until is not None and began < memory.rests_until:
@@ -92,14 +92,14 @@ def _search_rested(look: Look) -> None:
 
 
 def _wake_when_due(look: Look) -> None:
-    """Have the next look come when time alone may let something go on, not at the tick after."""
+    """Schedule the next look for the moment at which time alone may change something, instead of the tick after it."""
     wait = wait_until(look.run.memory.due, look.run.clock())
     if wait is not None and wait > timedelta(0):
         look.run.wake_me(wait)
 
 
 def _note_drift(look: Look) -> None:
-    """Show what drifts, before a search that may take long and not only when one is due."""
+    """Record drift before the search, which may take long, and also if no search is due."""
     inputs = look.inputs()
     drift = drifting(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.now)
     written = note_drift(drift, inputs, look.run.store, look.run.cluster, look.failures)
@@ -109,12 +109,12 @@ def _note_drift(look: Look) -> None:
 
 
 def _seen(look: Look) -> tuple[Snapshot, Ledger]:
-    """Return what a search looks at, but for the time. Read again, what has not changed is the very same object."""
+    """Return what a search looks at, except the time. Content that has not changed is the same object if read again."""
     return replace(look.snapshot, taken_at=_TIMELESS), look.ledger
 
 
 def _search(look: Look) -> None:
-    """Look for moves and begin them; remember when there are none."""
+    """Search for moves and begin them; remember if there are none."""
     run, memory, inputs = look.run, look.run.memory, look.inputs()
     looked_at, memory.seen, memory.due = memory.looked_at, None, next_change(inputs)
     with run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
@@ -136,7 +136,7 @@ def _search(look: Look) -> None:
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
-    """Write moves down, then close their sources to new pods; give how many. Another run's commit ends it."""
+    """Commit moves, then taint their sources; return the number of moves. A conflict with another run ends the loop."""
     run, version, begun = look.run, inputs.ledger.version, list[Move]()
     try:
         for number, found in enumerate(proposals):

@@ -1,4 +1,4 @@
-"""The story of garbage collection: look at AWS, then at the ledger, and let go of what neither side needs."""
+"""The controller of garbage collection: read AWS, then the ledger, and remove what neither side needs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class GarbageCollection(Outside):
     """What a run needs."""
 
     detached_since: dict[str, datetime] = field(default_factory=dict)
-    """since when volumes and interfaces are seen attached to nothing; kept from run to run"""
+    """since when volumes and network interfaces have been seen detached; kept from run to run"""
 
 
 @dataclass(slots=True)
 class GarbageReport:
-    """What went, as counts and by name, and how much is left for the next run (`counts["Left"]`).
+    """What was removed, as counts and by name, and how much is left for the next run (`counts["Left"]`).
 
-    `due` is when to look again although nothing changes, None for never.
+    `due` is when to look again even if nothing changes, None for never.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -50,9 +50,9 @@ class GarbageReport:
 
 
 def collect_garbage(run: GarbageCollection) -> GarbageReport:
-    """Let go of what nobody needs. Raises Transient after all else is done when a call failed.
+    """Remove what is no longer needed. Raises Transient if a call failed, after everything else is done.
 
-    The snapshot is read before AWS is asked, and the ledger after it: `decisions/garbagecollection` says why.
+    The snapshot is read before AWS, and the ledger after it; `decisions/garbagecollection` explains the order.
     """
     report = GarbageReport()
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
@@ -98,7 +98,7 @@ def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Fac
 
 
 def _living(run: GarbageCollection, suspected: list[str], failures: Failures) -> Sequence[str]:
-    """Who of the suspects lives: all of them while EC2 does not say."""
+    """Return the suspects that are alive: all of them if EC2 does not answer."""
     if not suspected:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""The story of health, a part of dispatch: look at what functions have recorded, and tell of what has changed."""
+"""The controller of health, a part of dispatch: evaluate what functions have recorded, and report what has changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HealthCheck:
 
 
 def is_due(at: datetime) -> bool:
-    """Return whether the minute of `at` is one in which to look."""
+    """Return whether a health check is due in the minute of `at`."""
     return int(at.timestamp()) // 60 % (LOOK_EVERY // timedelta(minutes=1)) == 0
 
 
@@ -37,9 +37,9 @@ def check_health(
     unreadable: Mapping[str, str],
     now: datetime,
 ) -> list[Finding]:
-    """Return all that is wrong, and send an event for each finding that is new or gone.
+    """Return all findings, and send an event for each finding that is new or gone.
 
-    `unreadable` says of each cluster whose registration cannot be read why not. Raises Transient, Rejected.
+    `unreadable` maps each cluster whose registration cannot be read to the reason. Raises Transient, Rejected.
     """
     known_since, before = run.records.state()
     since = {"": known_since.get("", now)}
@@ -61,7 +61,7 @@ def check_health(
 
 
 def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
-    """End the trial of a release that fails; tell of one that was ended until the next deployment."""
+    """End the trial of a release that fails; return a finding if one was ended, until the next deployment."""
     trial = run.trials.current()
     judged = judge(trial, (each for each in records if each.cluster in trial.clusters), now)
     if judged != trial:

@@ -1,8 +1,8 @@
-"""The story of interruption: read what EC2 says, let claims end, buy for their pods at once, wake termination.
+"""The controller of interruption: read EC2's notices, begin to end claims, buy for their pods, wake termination.
 
-Nothing stands between a warning and CreateFleet: the API server is termination's to talk to, and it is woken when the
-replacement has been asked for. A notice is deleted last: a run that dies before leaves it to the next, and what is
-committed needs no notice any more, for every later run carries on from the ledger.
+Nothing delays CreateFleet after a warning: only termination calls the API server, and it is woken after the
+replacements were requested. A notice is deleted last. If a run dies before that, the next one handles the notice again;
+what is committed needs no notice any more, since every later run continues from the ledger.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.ports.notices import Notices
 
 LOCKED_FOR = timedelta(seconds=20)
-"""How long a run has the notices to itself: the function's time-out. Two runs would plan twice for the same pods."""
+"""How long a run holds the lock on the notices: the function's time-out. Two runs would buy twice for the same pods."""
 LOOKS = 5
-"""At the notices in one run: others may have come while it worked."""
+"""The most looks at the notices in one run: others may have come while it worked."""
 ATTEMPTS = 4
-"""At one claim in one run: another function may just have written it, and lets go within a call."""
+"""The most attempts to write a claim in one run: another function may write it as well, but is done within a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What a run needs. `provision` is the whole story of provisioning, in this very process."""
+    """What a run needs. `provision` runs the provisioning controller in this process."""
 
     cluster_name: str
     store: Store
@@ -59,17 +59,17 @@ class Interruption:
 
 
 def handle_notices(run: Interruption) -> Report:
-    """Do what the notices that are kept ask for, all of them planned together. Where there is none, ask EC2 itself.
+    """Handle all stored notices together. If there is none, ask EC2 for interruptions.
 
-    One run at a time does that; what comes meanwhile it does before it ends. Raises Transient where nothing could be
-    done; what failed in part, `again` in the report says.
+    Only one run works at a time; it handles the notices that arrive meanwhile before it ends. Raises Transient if
+    nothing could be done. If only a part failed, the report's `again` is True.
     """
     report, until = Report(), run.clock() + LOCKED_FOR
     for look in range(LOOKS):
         if not run.store.take_lock(Concern.INTERRUPTION, run.clock(), until):
             if not look:
                 report.counts["TurnedAway"] += 1
-                report.due = until  # whoever has it may have died
+                report.due = until  # the run that holds the lock may have died
             return report
         try:
             _look(run, report, asks_ec2=not look)
@@ -77,7 +77,7 @@ def handle_notices(run: Interruption) -> Report:
             run.store.release_lock(Concern.INTERRUPTION, until)
             if not look or isinstance(error, Rejected):
                 raise
-            break  # what the looks before have done is to be told of
+            break  # report what the earlier looks have done
         if not run.store.release_lock(Concern.INTERRUPTION, until):
             return report
     report.again = True
@@ -85,7 +85,7 @@ def handle_notices(run: Interruption) -> Report:
 
 
 def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
-    """Work off the notices that are there. Those that cannot be read are told of, and deleted with those done."""
+    """Handle the stored notices. Those that cannot be read are reported, and deleted together with the others."""
     kept, now = run.notices.pending(), run.clock()
     if not kept and not asks_ec2:
         return
@@ -109,7 +109,7 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
 def _carry_out(
     run: Interruption, told: Sequence[tuple[str, Notice]], ledger: Ledger, report: Report
 ) -> set[str]:
-    """Do what notices ask for, each told under an id; give the ids of those of which a claim could not be written."""
+    """Handle notices, each with the id of its event; return the ids of those for which a claim could not be written."""
     told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
     found, lost = _commit(run, [notice for _, notice in told], ledger, report)
     if found.going:
@@ -124,7 +124,7 @@ def _carry_out(
 
 
 def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ...]:
-    """Read an event. Raises Rejected."""
+    """Return the notices in an event, and count the message. Raises Rejected."""
     said: tuple[Notice, ...] = ()
     try:
         said = read_event(kept.event, kept.account, now)
@@ -134,7 +134,10 @@ def _read(run: Interruption, kept: KeptEvent, now: datetime) -> tuple[Notice, ..
 
 
 def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice]:
-    """Ask EC2 itself, and the ledger of blocks that end; where EC2 does not answer, the next tick asks again."""
+    """Return the notices from EC2's API, and those of expiring Capacity Blocks in the ledger.
+
+    If EC2 does not answer, the next tick asks again.
+    """
     instances = [
         claim.instance_id for claim in ledger.claims if claim.instance_id and not claim.terminated_at
     ]
@@ -150,7 +153,7 @@ def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice
 def _commit(
     run: Interruption, notices: Sequence[Notice], ledger: Ledger, report: Report
 ) -> tuple[Answer, set[str]]:
-    """Write down which claims end; give what was decided, and the instances of those that could not be written."""
+    """Save the claims that end; return the decision, and the instance ids of claims that could not be saved."""
     snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
     pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
     interrupted: dict[str, OfferingKey] = {}
@@ -171,7 +174,7 @@ def _commit(
 
 
 def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
-    """Save what is decided; give the instances of claims that could not be saved, and of those that have moved on."""
+    """Save a decision; return the instance ids of claims that could not be saved, and of those that have moved on."""
     failed: set[str] = set()
     outdated: set[str] = set()
     if found.unavailable:
@@ -187,7 +190,7 @@ def _save(run: Interruption, found: Answer) -> tuple[set[str], set[str]]:
 
 
 def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) -> None:
-    """Keep what it says of the pools, now that replacements are asked for. To lose it once is no reason for haste."""
+    """Record interruptions by capacity pool, after the replacements were requested. Losing this once is harmless."""
     try:
         run.store.save_risks(risks_after(found.interrupted, ledger, run.clock()))
     except Transient:
@@ -195,7 +198,7 @@ def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) 
 
 
 def _snapshot(run: Interruption, report: Report) -> Snapshot | None:
-    """Read what only uncertain notices need: a certain one is not held up by a damaged snapshot."""
+    """Return the snapshot, which only uncertain notices need; None if it is damaged, so that certain ones go on."""
     try:
         return newest_snapshot(run.blobs, run.cluster_name)
     except Rejected as error:
@@ -204,7 +207,7 @@ def _snapshot(run: Interruption, report: Report) -> Snapshot | None:
 
 
 def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
-    """Buy for the pods of nodes that go, then have the nodes closed and drained, whatever came of it."""
+    """Buy for the pods of interrupted nodes, then wake termination to taint and drain the nodes in any case."""
     try:
         outcome = run.provision()
         report.counts["NodeClaimsLaunched"] += len(outcome.launched)
@@ -212,7 +215,7 @@ def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
         report.counts["PodsUnplaced"] += sum(len(u.pods) for u in outcome.plan.unplaced)
     except Rejected as error:
         report.rejected.append(str(error))
-    except Transient:  # provisioning has had itself woken
+    except Transient:  # provisioning has scheduled its next run
         report.counts["LaunchesPutOff"] += 1
     finally:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))

@@ -1,4 +1,7 @@
-"""The story of the lifecycle: load, see what each claim waits for, carry it out; one claim's trouble is its own."""
+"""The controller of lifecycle: load, decide the next step of each claim, carry it out.
+
+One claim's failure does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +56,9 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
-"""After it registered, when to look at a Node that is held for its DaemonSets' pods; after that ticks do."""
+"""When to look at a Node that is held for its DaemonSets' pods, since its registration; afterwards only ticks look."""
 SOON_SECONDS = 5
-"""When to look again while a claim is on its way and no event need come: a lost race, an ended claim to clear away."""
+"""When to look again if a claim must move on and no event may come: a lost race, an ended claim to clear away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,18 @@ class Lifecycle(Outside):
     """What a run needs."""
 
     told: EventDeduplication = field(default_factory=dict)
-    """what pods were lately told; kept from run to run"""
+    """the Events published lately; kept from run to run"""
     self_hints: SelfHints = field(default_factory=SelfHints)
     pace: Pace = field(default_factory=Pace)
-    """of writing conditions that come and go with pods; kept from run to run"""
+    """limits how often conditions that change with pods are written; kept from run to run"""
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
 
 
 def follow(run: Lifecycle) -> Report:
-    """Bring every claim a step further; report the number of commands carried out, by kind.
+    """Take every claim one step further; report the number of commands carried out, by kind.
 
-    Raises Transient after all others are done when a call failed.
+    Raises Transient if a call failed, after all other commands are done.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -94,10 +97,10 @@ def _steps(
     try:
         known, asked = known_instances(ledger.claims), {*checked, *unnamed}
         instances = run.cloud.instances_of(asked, known) if asked else {}
-    except Transient as error:  # whose Node has registered need not wait for EC2
+    except Transient as error:  # claims whose Node has registered need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
-    # Until EC2 has said what an instance is called, a Node with its provider id may be anybody's.
+    # Until EC2 has returned an instance's private DNS name, a Node with its provider id may be another machine's.
     unproven = {*unnamed} - instances.keys() - {*checked}
     claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
@@ -110,8 +113,8 @@ def _steps(
     health = registrations(commands, ledger, pools, now)
     commands = registrationhealth.keep(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger, snapshot, failures)
-    preference_mode = unclaimed(snapshot, ledger.claims)
-    deleted = delete_unlaunchable(run, preference_mode, snapshot, now, failures)
+    requested = unclaimed(snapshot, ledger.claims)
+    deleted = delete_unlaunchable(run, requested, snapshot, now, failures)
     done.update({"Delete": len(deleted)} if deleted else {})
     _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
@@ -131,7 +134,7 @@ def _steps(
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
     registrationhealth.wake(run.hints, run.cluster_name, ledger.health, health)
-    _wake_for_users(run, [each for each in preference_mode if each["metadata"]["name"] not in deleted])
+    _wake_for_users(run, [each for each in requested if each["metadata"]["name"] not in deleted])
     return done
 
 
@@ -143,9 +146,10 @@ def _carry_out(
     done: Counter[str],
     failures: Failures,
 ) -> None:
-    """Bring nominations in order for all Nodes, then open all, then take each claim on, and last note whose end begins.
+    """Update the nominations of all Nodes, then open the Nodes, then advance each claim, and last begin terminations.
 
-    Only a Node that is open is registered; one whose pods could not be nominated is.
+    A claim is registered only if its Node could be opened. A Node whose pods could not be nominated is opened all the
+    same.
     """
     before = {claim.name: claim for claim in claims}
 
@@ -170,13 +174,13 @@ def _warn(run: Lifecycle, command: Command, before: NodeClaim, snapshot: Snapsho
 
 
 def _wake_for_users(run: Lifecycle, nodeclaims: Iterable[Mapping[str, Any]]) -> None:
-    """Have users' new NodeClaims launched; those that were refused once are looked at with each tick."""
+    """Wake provisioning for users' new NodeClaims. Those that were refused before wait for ticks."""
     if any(not (manifest.get("status") or {}).get("conditions") for manifest in nodeclaims):
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "NodeClaims made by hand"))
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "users have created NodeClaims"))
 
 
 def _take_back(run: Lifecycle, commands: list[Command], failures: Failures) -> None:
-    """Delete objects written for claims that another run has forgotten meanwhile: nobody would look for them again."""
+    """Delete objects written for claims that another run has forgotten meanwhile: no later run would delete them."""
     unwritten = Forget | Nominate | ClearNominations | Open
     written = {command.claim.name for command in commands if not isinstance(command, unwritten)}
     try:
@@ -211,13 +215,14 @@ def _wake(
     if kinds & {GiveUp, Forget, End}:
         run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims given up or ended"))
     if done["Initialize"] and _awaited(commands, snapshot):  # each claim comes here once, so no chain begins
-        # Soon the scheduler has bound pods, and others may have taken one's room; later whoever still waits is free.
+        # First when the scheduler has bound pods, and other pods may have taken the room of nominated ones; then when
+        # the nominations of pods that still wait have ended.
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
     moved = {c.claim.name for c in commands if isinstance(c, GiveUp | Forget)}
     if Initialize in kinds or moved.intersection(moving):  # each claim comes here once or twice
-        run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized, or not to be had"))
+        run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized or given up"))
     shown = snapshot.shown_nodeclaims()
     new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)
     if new or kinds & {Initialize, End, Forget}:
@@ -229,29 +234,29 @@ def _wake(
 def _wake_for_ends(
     run: Lifecycle, commands: Iterable[Command], claims: Iterable[NodeClaim], snapshot: Snapshot
 ) -> None:
-    """Have nodes drained whose pods wait for what is ready now; each claim comes here once."""
+    """Wake termination if a claim that has just become ready replaces an ending node. Each claim comes here once."""
     ready = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
     if not ready:
         return
     ending = {node.name for c in claims if c.is_ending and (node := snapshot.node_of(c)) is not None}
     if any(pod.node in ending and pod.key in ready for pod in snapshot.pods):
-        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "what replaces nodes is ready"))
+        run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "replacements are ready"))
 
 
 def _until_looks_at_held(commands: Iterable[Command], now: datetime) -> list[timedelta]:
-    """Return the waits until held Nodes are to be looked at: no event need come of pods that are bound."""
+    """Return the waits until the looks at held Nodes, since the binding of a pod may cause no event."""
     held = [c.claim.phase_since for c in commands if isinstance(c, Wait) and is_held(c.claim)]
     moments = (since + timedelta(seconds=seconds) for since in held for seconds in HELD_SECONDS)
     return [moment - now for moment in moments if moment > now]
 
 
 def _was_open(commands: Iterable[Command], snapshot: Snapshot) -> bool:
-    """Return whether a claim is registered now whose Node had been opened before: no change of it will be told."""
+    """Return whether a claim registers now whose Node was opened earlier, so that no further event will come."""
     nodes = (snapshot.node_of(command.claim) for command in commands if isinstance(command, Register))
     return any(node is not None and REGISTERED in node.labels for node in nodes)
 
 
 def _awaited(commands: Iterable[Command], snapshot: Snapshot) -> bool:
-    """Return whether pods still wait for a Node that was bought for them and is there now."""
+    """Return whether pods still wait for a Node that was bought for them and is now ready."""
     expected = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
     return any(pod.key in expected for pod in snapshot.pods if not pod.node)

@@ -1,4 +1,4 @@
-"""The story of observation: when the forwarder has gone silent, look at the API server ourselves."""
+"""The controller of observation: read the API server directly when the forwarder has stopped."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from nodesmith.settings import snapshot_key
 
 
 class Observer(Protocol):
-    """Something that reads a whole cluster."""
+    """Reads a whole cluster."""
 
     def observe(self) -> Observed:
-        """List everything a decision needs."""
+        """Return everything that decisions need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a run needs. A heartbeat older than `stale_after` means that the forwarder is away.
 
-    `last_heartbeat` gives the forwarder's newest, None where there is none.
+    `last_heartbeat` returns the forwarder's newest heartbeat, None if there is none.
     """
 
     cluster_name: str
@@ -40,9 +40,9 @@ class Observation:
 
 
 def observe(run: Observation) -> bool:
-    """Write a snapshot where the forwarder is away and the newest is stale, or where there is none that can be read.
+    """Write a snapshot if the forwarder is away and the newest one is stale, missing or unreadable.
 
-    Tells whether one was written. It leaves the forwarder's heartbeat alone. Raises Transient, Rejected.
+    Return whether one was written. The forwarder's heartbeat is not changed. Raises Transient, Rejected.
     """
     now = run.clock()
     if _is_fresh(run, now):
@@ -54,10 +54,10 @@ def observe(run: Observation) -> bool:
 
 
 def _is_fresh(run: Observation, now: datetime) -> bool:
-    """Return whether the snapshot is as the cluster is, or was a moment ago.
+    """Return whether the snapshot shows the cluster as it is now or was a moment ago.
 
-    While the forwarder lives it is, however old: it writes what changes. When it has stopped, the last one is good for
-    as long as a heartbeat is.
+    While the forwarder runs, a snapshot of any age is fresh, since the forwarder writes every change. After it has
+    stopped, the last snapshot stays fresh for `stale_after`, as a heartbeat does.
     """
     try:
         newest = newest_snapshot(run.blobs, run.cluster_name)

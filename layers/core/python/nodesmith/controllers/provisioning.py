@@ -1,4 +1,4 @@
-"""The story of provisioning: carry on what was begun, look, decide, write it down, commit, launch; again if need be."""
+"""The controller of provisioning: resume pending launches, load, decide, record, commit, launch; repeat if needed."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
-"""Looks in one run: one for each offering list that turned out empty, lost race or full commit, then enough."""
+"""The most looks in one run: each exhausted list of offerings, lost race or full commit takes another one."""
 
 LOOK_SECONDS = 25
-"""What a look with its launches may take. A run that has less time left lets another go on, instead of being killed
-amid its launches: what it had begun would then have to wait for the lease on its claims.
+"""The time that a look with its launches may take. A run with less time left wakes another one instead of being killed
+amid its launches: their claims would then have to wait for their lease to run out.
 """
 LONGEST_LOOK_AHEAD = timedelta(minutes=15)
-"""Later moments are waited for in steps: so long does SQS keep a message back."""
+"""The longest delay of an SQS message. Later moments are reached in several steps."""
 _READ_WAIT = timedelta(seconds=5)
-"""After which pods are looked at again that wait for readiness to read a user's NodeClaim; it says when it has."""
+"""The wait until the next look if readiness must first read a user's NodeClaim. Readiness sends a hint when done."""
 AGAIN_SECONDS = (2, 5, 10)
-"""When to ask again for launches that were put off, by how often in a row; the last is repeated."""
+"""Waits before deferred launches are repeated, by the number of deferrals in a row. The last one is repeated."""
 MOST_IN_A_ROW = 30
-"""Runs in a row that put launches off before ticks alone look again: claims have waited their launch time-out then."""
+"""The most runs in a row with deferred launches before only ticks look again: by then claims reach their time-out."""
 
 
 def _not_at_all(_: Inputs) -> None:
@@ -63,7 +63,7 @@ def _not_at_all(_: Inputs) -> None:
 
 @dataclass(slots=True)
 class Repeats:
-    """What a warm process keeps of launches to be repeated: its hints, and how many runs in a row put some off."""
+    """What a warm process keeps about launches to repeat: its hints, and how many runs in a row deferred launches."""
 
     self_hints: SelfHints = field(default_factory=SelfHints)
     in_a_row: int = 0
@@ -71,7 +71,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Provisioning:
-    """What a run needs. `clock` gives the time, `stopwatch` seconds that only go forward."""
+    """What a run needs. `clock` returns the time, `stopwatch` monotonic seconds."""
 
     cluster_name: str
     settings: NodeSettings
@@ -83,24 +83,24 @@ class Provisioning:
     clock: Callable[[], datetime]
     stopwatch: Callable[[], float]
     rehearse: Callable[[Inputs], None] = _not_at_all
-    """is done while no pod waits"""
+    """called if no pod waits"""
     afterwards: Callable[[Inputs], None] = _not_at_all
-    """is done where nothing was bought, with what was decided from"""
+    """called with the input of the decision if nothing was bought"""
     repeats: Repeats = field(default_factory=Repeats)
     remaining_seconds: Callable[[], float] = lambda: math.inf
-    """gives how long the function may still run"""
+    """returns how long the function may still run"""
     metrics: Metrics = field(default_factory=Metrics)
     last_heartbeat: Callable[[], Heartbeat | None] = no_heartbeat
-    """gives the forwarder's newest, which vouches for a snapshot that is old because nothing has changed"""
+    """returns the forwarder's newest heartbeat, which confirms a snapshot that is old because nothing has changed"""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did: decisions written, claims by what became of them; `deferred` says what is to be repeated,
-    `postponed` for which claims pods are decided about anew a little later.
+    """The result of a run: the decisions written, and the claims by outcome.
 
-    `unplaced` tells that pods stay, and that it was written down why. `leased_until` is when claims can be seen to next
-    that another run has begun to launch, if there are any.
+    `deferred` lists the launches to repeat, `postponed` the claims whose pods need a new decision a little later.
+    `unplaced` is True if pods stay without a node and the reasons were written down. `leased_until` is when the first
+    lease on a claim that another run began to launch runs out, None if there is none.
     """
 
     decisions: list[str] = field(default_factory=list)
@@ -110,20 +110,20 @@ class Outcome:
     postponed: list[str] = field(default_factory=list)
     is_throttled: bool = False
     is_cut: bool = False
-    """that it would have had to ask EC2 for more than one run may"""
+    """whether the run needed more calls to EC2 than one run may make"""
     plan: Plan = field(default_factory=Plan)
     unplaced: bool = False
     leased_until: datetime | None = None
     decided_from: Inputs | None = None
-    """what the last look decided from, where it came to a decision"""
+    """the input of the last look, if it came to a decision"""
     unread: bool = False
-    """that the snapshot shows something otherwise than readiness has read it"""
+    """whether the snapshot shows an object differently from what readiness has read"""
     due: datetime | None = None
-    """when to look again although nothing changes; None for never"""
+    """when to look again even if nothing changes; None for never"""
 
     @property
     def counts(self) -> dict[str, int]:
-        """What becomes metrics."""
+        """The values for metrics."""
         return {
             "NodeClaimsLaunched": len(self.launched),
             "NodeClaimsGivenUp": len(self.given_up),
@@ -133,12 +133,12 @@ class Outcome:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something was done, or is to be repeated, or pods wait for what no node can give."""
+        """Whether something was done or must be repeated, or pods wait for something that no node provides."""
         done = self.launched or self.given_up or self.deferred or self.postponed
         return bool(done or self.is_throttled or self.is_cut or self.unread or self.plan.refused)
 
     def note(self, settled: Settled) -> None:
-        """Add what became of launches."""
+        """Add the results of launches."""
         self.is_throttled = self.is_throttled or settled.is_throttled
         self.is_cut = self.is_cut or settled.is_cut
         self.launched += settled.launched
@@ -148,10 +148,10 @@ class Outcome:
 
 
 def provision(run: Provisioning) -> Outcome:
-    """Serve the pending pods of a cluster.
+    """Buy nodes for the pending pods of a cluster.
 
-    Raises Transient once everything else is done when a launch has to be repeated (PutOff where provisioning is woken
-    for that), Rejected when the snapshot or the catalogue cannot be read.
+    Raises Transient, after everything else is done, if a launch must be repeated (PutOff if provisioning is already
+    scheduled to repeat it), and Rejected if the snapshot or the catalogue cannot be read.
     """
     outcome, allowance = Outcome(), Allowance(run.store, run.clock)
     for looks in range(1, MAX_ROUNDS + 1):
@@ -163,7 +163,7 @@ def provision(run: Provisioning) -> Outcome:
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced:
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay"))
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay unscheduled"))
     is_repeated = _have_repeated(run, outcome, allowance.until)
     _tell(run, outcome)
     if outcome.plan.due is not None:
@@ -171,7 +171,7 @@ def provision(run: Provisioning) -> Outcome:
         _look_again(run, "a back-off of pods ends", wait)
     if outcome.unread:
         run.hints.send(
-            Concern.READINESS, Hint(run.cluster_name, "the snapshot shows what has yet to be read")
+            Concern.READINESS, Hint(run.cluster_name, "the snapshot shows objects that are still to be read")
         )
     if outcome.deferred:
         raise (PutOff if is_repeated else Transient)("; ".join(outcome.deferred), "Deferred")
@@ -179,7 +179,7 @@ def provision(run: Provisioning) -> Outcome:
 
 
 def _tell(run: Provisioning, outcome: Outcome) -> None:
-    """Tell Prometheus which pods wait, and where nothing was bought what else there is to tell."""
+    """Record the metrics on waiting pods, and call `afterwards` if nothing was bought."""
     if (inputs := outcome.decided_from) is not None:
         note_waiting(run.metrics, inputs.snapshot.pods, outcome.counts["PodsUnplaced"], run.clock())
         if not (outcome.launched or outcome.deferred):
@@ -187,10 +187,10 @@ def _tell(run: Provisioning, outcome: Outcome) -> None:
 
 
 def _have_repeated(run: Provisioning, outcome: Outcome, turn_until: datetime | None) -> bool:
-    """Have provisioning woken when launches that were put off, or that a run may have died of, can be repeated.
+    """Wake provisioning when deferred launches, or those of a run that may have died, can be repeated.
 
-    After a turn the run that had it is the one that wakes: those that it kept from buying do not. Tells whether what
-    was put off is repeated.
+    If the run held the lock (until `turn_until`), it wakes provisioning when the lock expires; the runs that the lock
+    kept from buying do not. Return whether deferred launches will be repeated.
     """
     repeats, now = run.repeats, run.clock()
     repeats.in_a_row = repeats.in_a_row + 1 if outcome.deferred or outcome.is_throttled else 0
@@ -198,7 +198,7 @@ def _have_repeated(run: Provisioning, outcome: Outcome, turn_until: datetime | N
     is_repeated = turn_until is not None or 0 < repeats.in_a_row <= MOST_IN_A_ROW
     if turn_until is not None:
         seconds = max(1, math.ceil((turn_until - now).total_seconds()))
-        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "a turn is over"), seconds)
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "the launch lock has expired"), seconds)
     elif is_repeated:
         last = len(AGAIN_SECONDS)
         waits.append(timedelta(seconds=AGAIN_SECONDS[min(repeats.in_a_row, last) - 1]))
@@ -213,7 +213,7 @@ def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
 
 
 def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
-    """Look once, decide, write it down and buy; tell whether there is nothing more to do."""
+    """Load, decide, record and buy once; return whether there is nothing more to do."""
     started = run.stopwatch()
     data = run.blobs.get(snapshot_key(run.cluster_name))
     if data is None:
@@ -248,7 +248,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         return True
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
-    # Every decision about a pod leaves a record, before anything comes of it; once more if nothing did.
+    # Every decision about a pod is recorded before it is carried out, and again if it was superseded.
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
@@ -263,16 +263,16 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         if not bought:
             write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
             outcome.decisions.remove(decision)
-    # For replays and for people, and so only once EC2 has been asked.
+    # The snapshot serves replays and readers only, so it is stored after EC2 was asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
     return done and (not plan.new or bool(outcome.postponed))
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: datetime) -> None:
-    told_before = outcome.unplaced  # by an earlier look of this run, which may be out of date
+    was_written = outcome.unplaced  # by an earlier look of this run, and may be out of date
     plan = outcome.plan
-    if plan.unplaced or plan.refused or plan.barren or refused.any or told_before:
+    if plan.unplaced or plan.refused or plan.barren or refused.any or was_written:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
         outcome.unplaced = bool(plan.unplaced or plan.refused or refused.unschedulable)
 
@@ -280,15 +280,15 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
 def _resume(
     run: Provisioning, ledger: Ledger, types: TypeTable, outcome: Outcome, allowance: Allowance
 ) -> Ledger:
-    """See to the claims left behind; return the ledger as it then is.
+    """Settle the claims that earlier runs left behind; return the ledger as it is afterwards.
 
-    Where that fails they are on their way still, and new pods need not wait.
+    If that fails, those claims stay pending, and new pods do not wait for them.
     """
     try:
         outside = run.store, run.cloud, run.clock, allowance
         settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, *outside)
     except Transient as error:
-        outcome.deferred.append(f"NodeClaims left behind: {error}")
+        outcome.deferred.append(f"NodeClaims left pending by earlier runs: {error}")
         return ledger
     outcome.note(settled)
     note_refused(run.metrics, settled, ledger)

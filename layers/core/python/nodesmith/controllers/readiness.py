@@ -1,4 +1,4 @@
-"""The story of readiness: describe the cluster, resolve EC2NodeClasses, keep what was found, say it on the objects."""
+"""The controller of readiness: describe the cluster, resolve EC2NodeClasses, save the results, write statuses."""
 
 from __future__ import annotations
 
@@ -48,10 +48,12 @@ class Readiness(Outside):
 
 @dataclass(frozen=True, slots=True)
 class ReadinessReport:
-    """EC2NodeClasses resolved anew, objects (`Kind/name`) whose status was written, NodePools that are unhealthy.
+    """The result of a run.
 
-    `released` are EC2NodeClasses whose deletion went on once Karpenter's finalizer was lifted. `due` is when to look
-    again although nothing changes, None for never.
+    `resolved` are EC2NodeClasses that were resolved again with a new result, `written` objects (`Kind/name`) whose
+    status or annotations were written, and `unhealthy` NodePools that are unhealthy. `released` are deleted
+    EC2NodeClasses from which Karpenter's finalizer was removed. `due` is when to look again even if nothing changes,
+    None for never.
     """
 
     resolved: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class ReadinessReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What becomes metrics."""
+        """The values for metrics."""
         return {
             "Resolved": len(self.resolved),
             "StatusesWritten": len(self.written),
@@ -71,10 +73,10 @@ class ReadinessReport:
 
 
 def make_ready(run: Readiness) -> ReadinessReport:
-    """Bring the ledger and the objects' conditions up to date, from what the API server says.
+    """Update the ledger and the objects' conditions from the objects on the API server.
 
-    Users' NodeClaims, and Nodes that no claim stands for, are found by the snapshot.
-    Raises Transient once all else is done when a call failed: what could be resolved is kept.
+    Users' NodeClaims, and Nodes without a claim, come from the snapshot. Raises Transient if a call failed, after
+    everything else is done; what could be resolved is kept.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -98,7 +100,9 @@ def make_ready(run: Readiness) -> ReadinessReport:
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
         released = _released(run, snapshot, ledger, now, failures)
-        if changed or read:  # pods may have a node now, nodes may drift, a static NodePool may have too many
+        if (
+            changed or read
+        ):  # pods may get a node now, nodes may drift, a static NodePool may have surplus nodes
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
                 run.hints.send(concern, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read"))
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
@@ -111,7 +115,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
 def _released(
     run: Readiness, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
 ) -> list[str]:
-    """Lift the finalizers that Karpenter has left on deleted EC2NodeClasses, unless it runs; return the names."""
+    """Remove the finalizers that Karpenter left on deleted EC2NodeClasses, unless it still runs; return the names."""
     released: list[str] = []
     held = held_nodeclasses(snapshot, ledger.claims, now)
     if not held:
@@ -128,7 +132,7 @@ def _released(
 def _health(
     run: Readiness, pools: ParsedPools, statuses: Mapping[str, NodeClassStatus], ledger: Ledger
 ) -> dict[str, RegistrationHealth]:
-    """Return what is known of NodePools as they are now; forget those that are gone."""
+    """Return the registration health of NodePools as they are now; forget NodePools that are gone."""
     for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
     found = (
@@ -141,7 +145,7 @@ def _health(
 def _resolve(
     run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: Failures
 ) -> tuple[ClusterInfo | None, dict[str, NodeClassStatus], list[str]]:
-    """Resolve what is due; give the cluster, the newest status of each EC2NodeClass, and the names of changed ones."""
+    """Resolve what is due; return the cluster, the newest status of each EC2NodeClass, and the names that changed."""
     nodeclasses = list(_readable(parsed))
     names = {n.name for n in nodeclasses}
     statuses = {name: status for name, status in ledger.nodeclasses.items() if name in names}
@@ -173,7 +177,7 @@ def _resolve(
 
 
 def _means_more(before: NodeClassStatus | None, after: NodeClassStatus) -> bool:
-    """Return whether pods that had to wait may be served now."""
+    """Return whether pods that had to wait may get a node now."""
     return after.is_ready and (before is None or not before.is_ready or before.content != after.content)
 
 
@@ -213,7 +217,7 @@ def _hashed(
     cluster: ClusterInfo,
     failures: Failures,
 ) -> tuple[str, ...]:
-    """State the hashes of today's kinds of objects, and renew those of claims; give the objects written."""
+    """Write hashes onto objects that exist in the cluster, renew those of claims; return each `Kind/name` written."""
     read: list[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
     read = [*((m, one.value) for m, one in pools), *((m, one.value) for m, one in parsed)]
     stating = [each for each in read if _is_of_the_cluster(each[0])]
@@ -225,19 +229,19 @@ def _hashed(
 
 
 def _readable(parsed: Iterable[tuple[Mapping[str, Any], Parsed[Readable]]]) -> Iterator[Readable]:
-    """Return what could be read."""
+    """Return the objects that are valid."""
     return (one.value for _, one in parsed if one.value is not None)
 
 
 def _is_of_the_cluster(manifest: Mapping[str, Any]) -> bool:
-    """Tell an object from one that an old object is read as: that has no uid."""
+    """Return whether the object exists in the cluster. One converted from an object of an old kind has no uid."""
     return bool((manifest.get("metadata") or {}).get("uid"))
 
 
 def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
-    """Return the kind of the object that shows a status: an old one where this is only how that is read; "" for none.
+    """Return the kind of the object that shows a status: the old kind if `manifest` was converted from it; "" for none.
 
-    `origin` is the annotation that names the old one; what a Provisioner says of AWS has no object of its own.
+    `origin` is the annotation that names the old object. The AWS part of a Provisioner has no object of its own.
     """
     if _is_of_the_cluster(manifest):
         return kind

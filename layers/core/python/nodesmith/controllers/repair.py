@@ -1,4 +1,4 @@
-"""The story of repair: look at the nodes' conditions, begin the end of those that are sick, tell of the others."""
+"""The controller of repair: check nodes' conditions, and end unhealthy nodes or report why they stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nodesmith.model.metrics.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store
 
 AGAIN_AFTER = timedelta(minutes=15)
-"""as Karpenter: the same said of the same Node within this time is said once"""
+"""How long the same Event on the same Node is not repeated, as in Karpenter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Repair:
 
 
 def repair_nodes(run: Repair) -> Report:
-    """Begin the end of sick nodes; report how many were found, and what became of them.
+    """Begin to end unhealthy nodes; report how many were found, and what was done about them.
 
-    Raises Transient after all others are done when a call failed.
+    Raises Transient if a call failed, after all others are done.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -59,7 +59,7 @@ def repair_nodes(run: Repair) -> Report:
                 _treat(run, finding, now, done)
         if done["NodesRepaired"]:
             for concern in (Concern.TERMINATION, Concern.PROVISIONING):
-                run.hints.send(concern, Hint(run.cluster_name, "sick nodes end"))
+                run.hints.send(concern, Hint(run.cluster_name, "unhealthy nodes end"))
     told_again = (run.told.get(_event(finding), now) for finding in found if finding.ending is None)
     return Report(done, due=first((next_change(ledger.claims, snapshot, pools, now), *told_again)))
 

@@ -1,8 +1,8 @@
-"""The story of routing: each event is looked up once, and kept as it is for the clusters that it concerns.
+"""The controller of routing: look up each event once, and store it unchanged for the clusters that it concerns.
 
-EC2 does not say whose an instance is. What concerns no cluster is counted and dropped here, so that no cluster is woken
-by what others do in the same account. An event may be lost on its way here: so EC2 is asked every minute which Spot
-instances it will take, once for all clusters.
+EC2 does not say which cluster an instance belongs to. Events that concern no cluster are counted and dropped here, so
+that other workloads in the same account wake no cluster. Since an event may be lost on its way, EC2 is asked every
+minute, once for all clusters, which Spot instances it will interrupt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nodesmith.ports.notices import RegionNotices
 from nodesmith.ports.region import MarkedInstances, Routes
 
 AGAIN_SECONDS = 30
-"""After a notice interruption is woken twice: at once, and so much later, should its first run have died."""
+"""After a notice, interruption is woken at once, and again after this delay in case its first run has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Routing:
 
 
 def route(run: Routing, event: str, account: str) -> Report:
-    """Keep an event (JSON), received in an account, for each cluster that it concerns, and wake its interruption.
+    """Store an event (JSON), received in `account`, for each cluster that it concerns, and wake interruption there.
 
-    Raises Rejected for an event that cannot be read, and Transient where it is to be routed again; that is after all
-    clusters have been tried. Routed twice, it is kept once.
+    Raises Rejected for an event that cannot be read. Raises Transient, after all clusters have been tried, if the event
+    must be routed again. An event that is routed twice is stored once.
     """
     notices, id_ = read_event(event, account, run.clock()), event_id(event)
     clusters = sorted({cluster for notice in notices for cluster in _clusters(run.routes, notice)})
@@ -69,9 +69,9 @@ def _wake(run: Routing, cluster: str) -> None:
 
 
 def wake_warned(run: Routing) -> Report:
-    """Wake interruption for each cluster with a Spot instance that EC2 will take: its warning may have been lost.
+    """Wake interruption for each cluster with a Spot instance that EC2 will interrupt: its warning may have been lost.
 
-    Raises Transient, after all clusters have been tried, where one could not be looked up or woken.
+    Raises Transient, after all clusters have been tried, if one could not be looked up or woken.
     """
     report = Report()
     warned: set[str] = set()

@@ -1,4 +1,4 @@
-"""The story of termination: see whose end has begun, take each claim a step towards it; one's trouble is its own."""
+"""The controller of termination: take each ending claim one step further. A failure does not affect other claims."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 SOON = SHORTEST_DRAIN
-"""When to look again after something was done: by then it shows, and where nobody tells us, we see."""
+"""The wait until the next look after something was done. By then the snapshot shows it, even if no event comes."""
 LOCKED_FOR = timedelta(seconds=10)
-"""How long a run has the nodes that end to itself: two would ask for the same evictions, and make each other wait."""
+"""How long a run holds the lock on ending nodes: two runs would request the same evictions and delay each other."""
 DENIAL = timedelta(minutes=5)
-"""How long a pod that was not asked to leave since is remembered as one that a webhook keeps."""
+"""How long a denied eviction is remembered if the pod was not evicted again since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Termination(Outside):
     """pods whose eviction an admission webhook or policy has denied, and when; kept from run to run"""
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does; two
-    of its threads wait for the others"""
+    of its threads only wait for the others"""
 
 
 def end_nodes(run: Termination) -> Report:
-    """Take every claim that ends a step further; report the number of commands carried out, by kind.
+    """Take every ending claim one step further; report the number of commands carried out, by kind.
 
-    Nothing is done while another run is at it, which then has somebody look again. Raises Transient after all others
-    are done when a call failed.
+    Does nothing while another run holds the lock; that run schedules another look when it ends. Raises Transient if a
+    call failed, after all others are done.
     """
     began = run.clock()
     until = began + LOCKED_FOR
     if not run.store.take_lock(Concern.TERMINATION, began, until):
-        _set(run, LOCKED_FOR, began)  # whoever has it may have died
+        _set(run, LOCKED_FOR, began)  # the run that holds the lock may have died
         return Report(Counter(TurnedAway=1), due=began)
     done: Counter[str] = Counter()
     is_over = True
@@ -92,17 +92,17 @@ def end_nodes(run: Termination) -> Report:
 
 
 def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
-    """End the turn; somebody looks again at once where others came meanwhile, or something `is_left` to do."""
-    others_came = run.store.release_lock(Concern.TERMINATION, until)
-    if others_came or is_left:
-        why = "others came meanwhile" if others_came else "evictions postponed"
+    """Release the lock. Wake termination at once if other runs were turned away, or if something `is_left` to do."""
+    were_turned_away = run.store.release_lock(Concern.TERMINATION, until)
+    if were_turned_away or is_left:
+        why = "other runs were turned away" if were_turned_away else "evictions postponed"
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
 
 
 def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures) -> bool:
-    """Do what is to be done, and note that; tell whether no node ends, nor waits for its turn to.
+    """Load, decide and carry out; return True if no node is ending and none waits to end.
 
-    `told` takes the Events that are still to be published.
+    Counts what was done in `done`, and adds Events that the caller must publish to `told`.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
@@ -115,7 +115,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
     checked = to_check(claims, snapshot)
     try:
         instances = run.cloud.instances_of(checked, known_instances(claims)) if checked else {}
-    except Transient as error:  # whoever still has pods need not wait for EC2
+    except Transient as error:  # claims whose Nodes still have pods need not wait for EC2
         failures.add(error)
         checked, instances = [], {}
     known = ledger.drain_times
@@ -139,9 +139,9 @@ def _begun(
     done: Counter[str],
     failures: Failures,
 ) -> list[NodeClaim]:
-    """Return the ledger's claims, those whose end begins now as they are from then on.
+    """Begin the terminations that are due; return the ledger's claims with these changes.
 
-    Nodes for their pods can come while they still run, so provisioning is woken before anything else is done.
+    Replacement nodes can be launched while the pods still run, so provisioning is woken before anything else is done.
     """
 
     def begin(command: End) -> NodeClaim:
@@ -162,9 +162,9 @@ def _carry_out(
     told: list[ObjectEvent],
     failures: Failures,
 ) -> None:
-    """Close Nodes, then let pods leave and meanwhile take on the claims that have none to tell.
+    """Taint Nodes, then evict pods and concurrently advance the claims without evictions.
 
-    Where a Node could not be closed, its pods are left alone: others would take their place on it.
+    If a Node could not be tainted, its pods are not evicted: others would take their place on it.
     """
     closed = _each(run, [c for c in commands if isinstance(c, Close)], done, failures)
     open_yet = failed(closed)
@@ -178,7 +178,7 @@ def _carry_out(
 def _proceed(
     run: Termination, commands: Sequence[TerminationCommand], told: list[ObjectEvent], failures: Failures
 ) -> Counter[str]:
-    """Let pods leave, take each claim on, and terminate all instances in one call; give what was done."""
+    """Evict or delete pods, advance each claim, and terminate all instances in one call; return what was done."""
     done: Counter[str] = Counter()
     evictions = [c for c in commands if isinstance(c, Evict)]
     deletions = [c for c in commands if isinstance(c, DeletePods)]
@@ -226,7 +226,7 @@ def _each(
 
 
 def _release(run: Termination, commands: Sequence[Release], done: Counter[str], failures: Failures) -> None:
-    """Let go of claims without instances; those whose Nodes other controllers hold are not gone yet."""
+    """Release claims without instances. Those whose Nodes other controllers hold are counted as "NodeHeld"."""
     came = each(run.spread, commands, lambda c: release(c, run.store, run.cluster), done, failures)
     held = sum(result is False for result in came.values())
     done.update({"Release": -held, "NodeHeld": held} if held else {})
@@ -241,13 +241,13 @@ def _wake(
     now: datetime,
     drain_times: Mapping[str, DrainTime],
 ) -> None:
-    """Ask to look again where something was done, once, and when time lets an end go on.
+    """Schedule another look if something was done, and one for the moment at which time alone lets a claim go on.
 
-    Events tell the rest, and a tick what they do not.
+    Events and ticks cause all other looks.
     """
     kinds = {type(command) for command in commands}
     if done["Release"]:
-        for concern in (Concern.READINESS, Concern.DISRUPTION):  # budgets let others go now
+        for concern in (Concern.READINESS, Concern.DISRUPTION):  # budgets may allow other nodes to go now
             run.hints.send(concern, Hint(run.cluster_name, "claims gone"))
     if kinds - {Release} or done["Conflict"] or done["End"]:
         _set(run, SOON, now)

@@ -1,5 +1,5 @@
-"""The judgement: pure functions from what is known to what should be done.
+"""Decisions: pure functions from what is known to what must be done.
 
-The same arguments give the same answer on any machine. No clock, no randomness, no I/O, no logging; wherever a set is
-walked, it is walked in a total order.
+The same arguments give the same result on any machine. There is no clock, no randomness, no I/O and no logging, and
+sets are always iterated in a total order.
 """

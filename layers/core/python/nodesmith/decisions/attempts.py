@@ -1,11 +1,12 @@
-"""Attempts: nodes that were bought for pods which did not come to run there, and how long to wait before the next.
+"""Attempts: nodes that were bought for pods that did not run there, and the wait before the next purchase.
 
-What keeps such pods off their nodes is nothing that a snapshot shows: a plugin of the scheduler, a DaemonSet's pod
-larger than anybody could know, somebody who preempts the pods or ends the node. So each claim says which attempt it is
-for whom, and the purchases themselves are judged. The first two follow each other at once. After that comes a back-off,
-and then one node is tried for one pod, until one of the workload's pods has stayed for a minute.
+A snapshot does not show what keeps such pods off their nodes: a scheduler plugin, a DaemonSet pod that is larger than
+expected, or a controller that preempts the pods or ends the node. Each claim therefore records the number of the
+attempt for each workload, and this module judges the purchases themselves. The first two attempts follow each other at
+once. After that comes a back-off, and then one node at a time is bought for one pod, until a pod of the workload has
+stayed for a minute.
 
-What EC2 takes back, and claims that never became nodes, count for nothing here: they have back-offs of their own.
+Instances that EC2 takes back, and claims that never became nodes, do not count: they have back-offs of their own.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from nodesmith.model.ledger.pauses import counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
 
 FREE_ATTEMPTS = 2
-"""How often nodes are bought for the same pods without waiting."""
+"""How often nodes are bought for the same pods without a wait."""
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=2), timedelta(hours=1)
-"""From the second purchase to the third, of which a minute is what a node takes to be ready; doubles each time."""
+"""The wait between the second and third purchase, a minute of which a node needs to be ready; it doubles each time."""
 STAYED = timedelta(minutes=1)
-"""How long after its node was initialized a pod must be there to have come to run."""
+"""How long after its node's initialization a pod must be there to count as running."""
 REMEMBERED = timedelta(hours=3)
-"""Older purchases say nothing about the next one."""
+"""Older purchases have no effect on the next one."""
 
 
 def wait_after(attempt: int) -> timedelta:
-    """Return how long after the purchase of an attempt that failed the next may follow."""
+    """Return how long after the purchase of a failed attempt the next one may follow."""
     if attempt < FREE_ATTEMPTS:
         return timedelta()
     doubled: int = 2 ** min(attempt - FREE_ATTEMPTS, 10)
@@ -42,10 +43,10 @@ def wait_after(attempt: int) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """How a workload fares: how many attempts in a row have `failed`, and until when nothing is bought for it.
+    """The attempts for a workload: how many in a row have `failed`, and `until` when nothing is bought for it.
 
-    `trial` is the NodeClaim, if any, by which it is being found out whether its pods run now; `known_at` is when a pod
-    that is on its Node will have stayed.
+    `trial` is the NodeClaim, if any, that tests whether the pods run now. `known_at` is when a pod on its Node will
+    have stayed.
     """
 
     failed: int = 0
@@ -55,22 +56,22 @@ class AttemptHistory:
 
     @property
     def due(self) -> datetime | None:
-        """When time alone ends its wait, None where only an event does: that of its trial's Node, first of all."""
+        """When time alone ends the wait, None if only an event does, above all one about the trial's Node."""
         return self.known_at if self.trial else self.until
 
     @property
     def is_on_trial(self) -> bool:
-        """Whether so many attempts have failed that one node is bought for one pod, if any."""
+        """Whether so many attempts have failed that at most one node is bought, for one pod."""
         return self.failed >= FREE_ATTEMPTS
 
     def waits(self, now: datetime) -> bool:
-        """Return whether nothing is bought for its pods now."""
+        """Return whether nothing is bought for the workload's pods now."""
         return self.is_on_trial and (bool(self.trial) or (self.until is not None and now < self.until))
 
 
 @dataclass(frozen=True, slots=True)
 class _Purchase:
-    """A node that was bought for a workload; `ready_at` is None as long as it is on its way."""
+    """A node that was bought for a workload; `ready_at` is None until it is ready."""
 
     claim: str
     at: datetime
@@ -80,12 +81,12 @@ class _Purchase:
 
     @property
     def is_trial(self) -> bool:
-        """Whether it was made for one pod, to find out whether its like run now."""
+        """Whether it was made for one pod, to test whether such pods run now."""
         return self.attempt > FREE_ATTEMPTS
 
 
 class Verdict(Enum):
-    """What came of a purchase: pods ran, or none did though they waited, or that is open."""
+    """The result of a purchase: pods ran, or none did although they waited, or it is not known yet."""
 
     RAN = auto()
     FAILED = auto()
@@ -100,9 +101,9 @@ def histories(
     now: datetime,
     names: Workloads,
 ) -> dict[str, AttemptHistory]:
-    """Return how the workloads of pods without a node fare, those for which something was bought before.
+    """Return the attempt histories of the workloads of `pods`, by name, if nodes were bought for them before.
 
-    `expecting` are NodeClaims with pods that may yet come to run there.
+    `pods` have no node. `expecting` are names of NodeClaims with pods that may still run there.
     """
     oldest: dict[str, datetime] = {}
     for pod in pods:
@@ -152,7 +153,7 @@ def _purchases(
 
 
 def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[NodeClaim, Pod]]:
-    """Yield the pods on the Nodes of the named claims, but those that are leaving."""
+    """Yield the pods on the Nodes of the named claims, except those that are terminating."""
     found = ((claim, snapshot.node_of(claim)) for claim in ledger.claims if claim.name in names)
     nodes = {node.name: claim for claim, node in found if node is not None}
     for pod in snapshot.pods if nodes else ():
@@ -161,20 +162,20 @@ def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iter
 
 
 def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: bool, now: datetime) -> Verdict:
-    """Judge a purchase; `oldest` is when the oldest of its workload's pods was made that has no node."""
+    """Judge a purchase. `oldest` is the creation time of the workload's oldest pod without a node."""
     if purchase.served:
         return Verdict.RAN
     if purchase.ready_at is None or is_expecting:
         return Verdict.OPEN
     if hosts:
         return Verdict.RAN if now - purchase.ready_at >= STAYED else Verdict.OPEN
-    # Had no pod waited once the node was there and its back-off over, those that wait now were of a later need.
+    # Pods that were created after the node was ready and the back-off had ended do not count against the purchase.
     waited_until = max(purchase.ready_at, purchase.at + wait_after(purchase.attempt)) + STAYED
     return Verdict.FAILED if oldest <= waited_until else Verdict.RAN
 
 
 def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
-    """Sum up: those count that were made after the last one on which pods came to run."""
+    """Summarize the purchases that were made after the last one on which pods ran."""
     ran = [each.at for verdict, each in judged if verdict is Verdict.RAN]
     later = [(verdict, each) for verdict, each in judged if not ran or each.at > max(ran)]
     failed = [each for verdict, each in later if verdict is Verdict.FAILED]
@@ -190,9 +191,9 @@ def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
 
 
 def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) -> dict[str, tuple[str, ...]]:
-    """Return what repeated attempts are to say of workloads whose pods have stayed: `served`, by NodeClaim.
+    """Return the new value of `served` by NodeClaim: the workloads whose pods have stayed after repeated attempts.
 
-    First attempts need not say it: after them nothing waits.
+    First attempts are left out, since no wait follows them.
     """
     due = {
         claim.name: claim

@@ -1,10 +1,12 @@
 """How many more of a NodePool's nodes may be disrupted now.
 
-Rules are Karpenter's: of all budgets that are active and name the reason the least counts; a percentage is rounded up,
-and is one of the initialized nodes whose instances are not being terminated; nodes that end or are not Ready are
-already disrupted, whatever the cause; one whose schedule cannot be read allows none. Ours are the clock that a schedule
-goes by, the number of nodes in an hour, that all of it can be paused, that of a node that is being replaced and its
-replacement one counts for a share, and that a node ends until its Node is gone.
+The following rules are Karpenter's. Among all budgets that are active and name the reason, the lowest counts. A
+percentage is rounded up, and refers to the initialized nodes whose instances are not being terminated. Nodes that are
+terminating or not Ready count as disrupted, whatever the cause. A budget whose schedule cannot be parsed allows none.
+
+The following rules are nodesmith's. A schedule may have a time zone. The number of nodes in an hour can be limited. All
+disruption can be paused. A node and its replacement count as one node for a percentage. A node counts as terminating
+until its Node is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from nodesmith.model.ledger.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
 
 _MOST_WINDOWS = 50
-"""How many windows of a schedule, each of which begins before the last one ends, are followed to their end."""
+"""The most overlapping windows of a schedule that are followed to find their common end."""
 
 
 def remaining(
@@ -38,10 +40,11 @@ def remaining(
     *,
     budgets_only: bool = False,
 ) -> int | None:
-    """Return how many more nodes of a NodePool may go, beside those that are `going` or that moves take; None for all.
+    """Return how many more nodes of a NodePool may be disrupted, None if there is no limit.
 
-    None at all while disruption is paused, or something that was to limit it cannot be read. With `budgets_only`,
-    neither counts, nor how many have gone within the hour.
+    Nodes that are `going`, and sources of moves, count as disrupted already. The result is 0 while disruption is
+    paused, or if a limit in the NodePool cannot be parsed. With `budgets_only`, only the budgets count: neither those
+    two nor the limit per hour.
     """
     if not budgets_only and (ledger.paused is not None or pool.disruption.fault):
         return 0
@@ -61,9 +64,9 @@ def remaining(
 
 
 def _is_disrupted(claim: NodeClaim, node: Node | None, marked: Collection[str]) -> bool:
-    """Return whether whoever counts Nodes sees this one end or not serve; one that never joined is nobody's loss.
+    """Return whether a claim's node counts as disrupted: terminating or not Ready. One that never joined does not.
 
-    A Node that is held by other controllers' finalizers ends for as long as it is there.
+    A Node that other controllers' finalizers hold counts as terminating for as long as it exists.
     """
     if not _is_initialized(claim):
         return claim.is_ending and (claim.registered_at is not None or node is not None)
@@ -77,19 +80,19 @@ def _is_initialized(claim: NodeClaim) -> bool:
 
 
 def _deleted(snapshot: Snapshot) -> frozenset[str]:
-    """Name the NodeClaims that somebody has deleted, whether their end has been begun or not."""
+    """Return the names of the NodeClaim objects that have been deleted, even if their termination has not begun."""
     objects = (manifest.get("metadata") or {} for manifest in snapshot.nodeclaims)
     return frozenset(str(each.get("name")) for each in objects if each.get("deletionTimestamp"))
 
 
 def opens_at(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
-    """Return the first moment at which time alone lets more of a NodePool's nodes go; None where only events can."""
+    """Return the first moment at which time alone allows more disruptions in a NodePool, None if only events do."""
     ends = (holds_until(budget, now) for budget in pool.disruption.budgets)
     return first_after(now, (*ends, rate_allows_from(pool, ledger, now)))
 
 
 def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime | None:
-    """Return when a NodePool that has used up its disruptions of an hour may have another; None where it has not."""
+    """Return when a NodePool that has reached its limit per hour may have another disruption, None if it has not."""
     most, since = pool.disruption.most_an_hour, now - RATE_WINDOW
     begun = [c.terminating_at for c in ledger.claims if c.nodepool == pool.name]
     begun += [d.at for d in ledger.departures if d.nodepool == pool.name]
@@ -98,7 +101,10 @@ def rate_allows_from(pool: NodePool, ledger: Ledger, now: datetime) -> datetime 
 
 
 def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: datetime) -> frozenset[str]:
-    """Name the NodeClaims whose end began within the last hour, whatever for, and those that are about to."""
+    """Return the names of the NodeClaims whose termination began within the last hour, for any cause.
+
+    Those in `going`, whose termination begins now, are included.
+    """
     since = now - RATE_WINDOW
     mine = [c for c in ledger.claims if c.nodepool == nodepool]
     ending = (c.name for c in mine if c.terminating_at is not None and c.terminating_at > since)
@@ -108,7 +114,7 @@ def departed(nodepool: str, ledger: Ledger, going: Iterable[NodeClaim], now: dat
 
 
 def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, now: datetime) -> int | None:
-    """Return how many more of `nodes` may go for a reason; None where no budget says anything, so all of them."""
+    """Return how many more of `nodes` may be disrupted for a reason, None if no budget limits them."""
     limits = [
         _count(budget, nodes)
         for budget in budgets
@@ -118,9 +124,9 @@ def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, 
 
 
 def is_active(budget: Budget, now: datetime) -> bool:
-    """Return whether a budget holds now: always, or for its duration from each moment of its schedule on.
+    """Return whether a budget is active now: always, or for its duration after each moment of its schedule.
 
-    One whose schedule cannot be read holds always.
+    A budget whose schedule cannot be parsed is always active.
     """
     if budget.schedule is None or budget.duration_seconds is None or not is_schedule(budget.schedule):
         return True
@@ -129,9 +135,9 @@ def is_active(budget: Budget, now: datetime) -> bool:
 
 
 def holds_until(budget: Budget, now: datetime) -> datetime | None:
-    """Return when a budget that holds by its schedule holds no longer; None for one that holds always, or not now.
+    """Return when a budget that is active by its schedule ends, None if it is always active or not active now.
 
-    None also where one window follows the other for longer than `_MOST_WINDOWS` of them.
+    None also if more than `_MOST_WINDOWS` windows follow each other without a gap.
     """
     if budget.schedule is None or budget.duration_seconds is None or not is_schedule(budget.schedule):
         return None
@@ -151,7 +157,7 @@ def holds_until(budget: Budget, now: datetime) -> datetime | None:
 def _zone(name: str) -> tzinfo:
     if not name:
         return UTC
-    from zoneinfo import ZoneInfo  # few name one, and every cold start would wait for it
+    from zoneinfo import ZoneInfo  # few budgets name a zone, and the import would slow down every cold start
 
     return ZoneInfo(name)
 

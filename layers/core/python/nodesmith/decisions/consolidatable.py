@@ -1,7 +1,8 @@
 """Condition `Consolidatable` of NodeClaims: no pod has come or gone for as long as the NodePool's consolidateAfter.
 
-The rule is Karpenter's, and knows no policy: it also holds for nodes that other rules keep. The condition is written
-when it changes, and taken off when it holds no longer. Nodes of static NodePools are never consolidated.
+The rule is Karpenter's and ignores the consolidation policy: it also holds for nodes that other rules keep. The
+condition is written when it changes, and removed when it no longer holds. Nodes of static NodePools are never
+consolidated.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot
 
 MOST_AT_ONCE = 50
-"""NodeClaims written in one run; of the others the oldest changes come first in the next"""
+"""The most NodeClaims written in one run; the oldest changes among the others come first in the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidatable:
-    """What one pass finds: conditions to write by NodeClaim, oldest first, and the next moment when one changes.
+    """The conditions to write by NodeClaim, oldest first, and the next moment at which one changes.
 
-    `left` is how many are due besides, and have to wait for the next pass.
+    `left` is the number of due conditions that must wait for the next pass.
     """
 
     due: Mapping[str, ObjectCondition]
@@ -41,9 +42,9 @@ def consolidatable(
     now: datetime,
     most: int = MOST_AT_ONCE,
 ) -> Consolidatable:
-    """Compare what NodeClaims show with what holds now. Those without a readable NodePool stay as they are.
+    """Compare the conditions that NodeClaims show with what holds now; return at most `most` conditions to write.
 
-    At `most` so many are to be written.
+    NodeClaims without a valid NodePool stay as they are.
     """
     due: list[tuple[datetime, str, ObjectCondition]] = []
     coming: list[datetime] = []
@@ -64,14 +65,14 @@ def consolidatable(
 def next_change(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> datetime | None:
-    """Return the first moment after `now` at which a node becomes consolidatable; None where none ever does."""
+    """Return the first moment after `now` at which a node becomes consolidatable, None if none ever does."""
     return first_after(now, (at for _, at, _ in _states(claims, snapshot, pools)))
 
 
 def _states(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool]
 ) -> Iterator[tuple[NodeClaim, datetime | None, str]]:
-    """Yield initialized claims, each with when it is consolidatable (None for never) and the status that is shown."""
+    """Yield initialized claims, each with when it is consolidatable (None for never) and the status that it shows."""
     shown = snapshot.shown_nodeclaims()
     for claim in claims:
         node, pool, manifest = snapshot.node_of(claim), pools.get(claim.nodepool), shown.get(claim.name)

@@ -1,9 +1,9 @@
-"""Expiration: nodes older than their NodePool lets them grow are replaced, ahead of time where budgets allow it.
+"""Expiration: nodes that reach the NodePool's `expireAfter` are replaced, ahead of time if budgets allow it.
 
-`expireAfter` is a deadline, and Karpenter's way of keeping it is to delete the node when it has come, whatever stands
-on it. Here that is the last resort. Before it lies a window, a tenth of the node's life and a day at most, within which
-each node has a moment of its own, made from its claim's name, so that nodes born together do not die together. From
-that moment on it ends as soon as its NodePool's budgets allow one more and none of its pods objects.
+`expireAfter` is a deadline. Karpenter deletes the node when it has come, whatever runs on it; here that is the last
+resort. Before the deadline lies a window, a tenth of the node's life and a day at most. Within it, each node has its
+own moment, derived from its claim's name, so that nodes of the same age do not end together. From that moment on the
+node ends as soon as its NodePool's budgets allow one more and none of its pods refuses disruption.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 WINDOW_SHARE = 0.1
-"""of a node's life, before its end: when it may be replaced"""
+"""The window before the deadline in which a node may be replaced, as a share of its life."""
 LONGEST_WINDOW = timedelta(days=1)
 _STRAGGLERS = 0.2
-"""of the window, at its end: nobody's moment lies there, so that whoever had to wait still has time"""
+"""The share at the end of the window in which no node's moment lies, so that nodes that had to wait still have time."""
 _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def expires_at(claim: NodeClaim) -> datetime | None:
-    """Return when a claim's node is as old as it may get; None for never."""
+    """Return when a claim's node reaches its `expireAfter`, None for never."""
     life = _life(claim.expire_after)
     return None if life is None else claim.created_at + life
 
 
 def next_deadline(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Return the first moment after `now` at which a node is as old as it may get; None where none ever is."""
+    """Return the first moment after `now` at which a node reaches its `expireAfter`, None if none ever does."""
     ends = (expires_at(claim) for claim in claims if claim.phase in _SERVING)
     return min((end for end in ends if end is not None and end > now), default=None)
 
 
 def replaceable_from(claim: NodeClaim) -> datetime | None:
-    """Return the moment from which on a claim's node may be replaced ahead of time; None for never."""
+    """Return the moment from which a claim's node may be replaced ahead of time, None for never."""
     end = expires_at(claim)
     if end is None:
         return None
@@ -62,9 +62,9 @@ def replaceable_from(claim: NodeClaim) -> datetime | None:
 def next_change(
     ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> datetime | None:
-    """Return the first moment after `now` at which `expired` may come to something else; None where there is none.
+    """Return the first moment after `now` at which the result of `expired` may change, None if there is none.
 
-    A node whose moment has come and that stands all the same waits for its NodePool's budgets, or for its pods.
+    A node whose moment has come, and that still exists, waits for its NodePool's budgets or for its pods.
     """
     serving = [claim for claim in ledger.claims if claim.phase in _SERVING and claim.expire_after]
     moments = [moment for claim in serving for moment in (replaceable_from(claim), expires_at(claim))]
@@ -78,11 +78,10 @@ def next_change(
 
 
 def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:
-    """Return the ends of nodes whose time has come.
+    """Return the terminations of expired nodes that begin now.
 
-    First those past their deadline, then others whose moment came first.
-
-    `pools` are the NodePools that can be read, by name. A node of none has no budgets, and is left until its deadline.
+    Nodes past their deadline come first, then the others by NodePool in the order of their moments. `pools` are the
+    valid NodePools by name. A node without one has no budgets, and stays until its deadline.
     """
     old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
@@ -93,15 +92,15 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)
         left = remaining(pools[pool], EXPIRED, ledger, overdue, snapshot, now)
         chosen += _willing(candidates, snapshot, left, now)
-    return [_end(claim, snapshot, "it is as old as its expireAfter allows", now) for claim in overdue] + [
-        _end(claim, snapshot, "it is replaced ahead of its expireAfter", now) for claim in chosen
+    return [_end(claim, snapshot, "the node has reached its expireAfter", now) for claim in overdue] + [
+        _end(claim, snapshot, "the node is replaced ahead of its expireAfter", now) for claim in chosen
     ]
 
 
 def _willing(
     candidates: Iterable[NodeClaim], snapshot: Snapshot, most: int | None, now: datetime
 ) -> list[NodeClaim]:
-    """Return as many candidates as may go, in order, that nothing stands in the way of."""
+    """Return the candidates that nothing prevents from going, in order, at most `most` of them."""
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
         pods.setdefault(pod.node, []).append(pod)
@@ -118,7 +117,7 @@ def _willing(
 
 
 def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
-    """Return whether a node works, and neither it nor one of its pods (all of `own`) asks to be left alone."""
+    """Return whether a node is Ready, and neither it nor one of its pods (those in `own`) refuses disruption."""
     if not node.is_ready or node.annotations.get(DO_NOT_DISRUPT) == "true":
         return False
     return not any(refuses_disruption(pod, now) for pod in own.pods) and not obstacles(node.name, own, now)
@@ -130,7 +129,7 @@ def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
 
 
 def _is_old(claim: NodeClaim, now: datetime) -> bool:
-    """Return whether it may matter how old a node is: told quickly, for most are not."""
+    """Return whether a node may be in its window or past it: a quick check, since most nodes are not."""
     life = _life(claim.expire_after)
     return life is not None and now - claim.created_at >= life * (1 - WINDOW_SHARE)
 
@@ -150,5 +149,5 @@ def _moment(claim: NodeClaim) -> tuple[datetime, str]:
 
 
 def _fraction(name: str) -> float:
-    """Return a number from 0 to 1 that is the same for a name everywhere and for ever, and unlike that of others."""
+    """Return a number from 0 to 1 that is always the same for a name, and differs between names."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

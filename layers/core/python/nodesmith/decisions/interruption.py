@@ -1,8 +1,8 @@
-"""Interruption: which claims are to end because of what EC2 says of their instances, by when, and what is not bought.
+"""Interruption: which claims must end because of EC2's notices, by when, and which offerings are not bought meanwhile.
 
-A certain end begins at once, budgets or not, with the moment at which EC2 takes the instance as its deadline. One that
-is announced for a date, or only likely, begins within the NodePool's disruption budgets; where they allow none it is
-looked at again with every sweep until shortly before its date.
+If the interruption is certain, the claim's termination begins at once, regardless of budgets; its deadline is the
+moment at which EC2 takes the instance. If it is announced for a date, or only likely, it begins within the NodePool's
+disruption budgets. While they allow none, every sweep checks it again until shortly before its date.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.snapshot import Snapshot
 
 LAST_CALL = timedelta(minutes=30)
-"""Before the date of a scheduled change: from then on budgets hold nothing up."""
+"""How long before the date of a scheduled change the budgets stop counting."""
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _RUNNING = _JOINED | {Phase.LAUNCHED}
 _CLOSED_POOLS = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.EXPIRING, Fate.REBALANCE})
-"""What tells something of the pool of capacity, and not of one machine."""
+"""Notices that concern the capacity pool, not just one machine."""
 _WITHDRAWN = frozenset({Fate.SPOT, Fate.RESERVATION, Fate.REBALANCE})
-"""What tells that a pool does not leave its instances alone: what ends at its date does."""
+"""Notices that count as interruptions by the capacity pool. A reservation that ends at its date does not."""
 _ORDER = {fate: number for number, fate in enumerate(Fate)}
 CAPACITY_BLOCK = "capacity-block"
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -41,13 +41,13 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class Answer:
-    """What is to be done about notices. `changed` are claims as they are to be saved, by name.
+    """The decision about notices. `changed` are the claims to save.
 
-    `unavailable` is to be kept before any of them is. `going` names all claims whose pods need another node now, those
-    of earlier notices too: a run may have ended between its commit and the launch. `woken` are the concerns
-    that see to instances that are gone, `interrupted` the pools of claims whose end begins by the pool's own doing.
-    `put_off_until` is when a date comes so near that budgets hold the first of what they hold up now up no longer.
-    `counts` are for people.
+    `unavailable` must be saved before any of them. `going` are the names of all claims whose pods need another node
+    now, including those of earlier notices, since a run may have died between its commit and the launch. `woken` are
+    the concerns that handle instances that are gone. `interrupted` are the capacity pools of claims, by claim name, if
+    the pool interrupted them. `put_off_until` is the first moment at which a postponed notice no longer waits for
+    budgets. `counts` are reported.
     """
 
     changed: list[NodeClaim] = field(default_factory=list)
@@ -66,9 +66,9 @@ def answer(
     snapshot: Snapshot | None,
     now: datetime,
 ) -> Answer:
-    """Decide about all notices together. Those of instances that are not ours are counted, and nothing else.
+    """Decide about all notices together. Notices for instances of others are only counted.
 
-    `pools` are the NodePools that can be read, by name; they and the snapshot matter for uncertain notices only.
+    `pools` are the valid NodePools by name. They and the snapshot matter for uncertain notices only.
     """
     found = Answer()
     by_instance = {claim.instance_id: claim for claim in ledger.claims if claim.instance_id}
@@ -86,7 +86,7 @@ def answer(
 
 
 def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:
-    """Return what a notice says of each instance: one of a reservation is of all that run in it, of ours."""
+    """Return one notice per instance. A notice about a reservation concerns all instances of ours that run in it."""
     if not notice.reservation_id:
         return [notice]
     inside = [
@@ -98,22 +98,22 @@ def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:
 
 
 def expiries(ledger: Ledger, now: datetime) -> list[Notice]:
-    """Return the Capacity Blocks that end soon and that our instances run in, whether EC2's warning came or not.
+    """Return notices for the Capacity Blocks that end soon and have instances of ours, even if EC2 sent no warning.
 
-    Other reservations take nothing with them when they end: their instances run on, on demand.
+    When other reservations end, their instances continue to run as on-demand instances.
     """
     ends = _block_ends(ledger, (claim for claim in ledger.claims if claim.instance_id))
     return [expiry(id_, at) for id_, at in sorted(ends.items()) if at - now <= BLOCK_WARNING]
 
 
 def next_expiry(ledger: Ledger, ending: Collection[str]) -> datetime | None:
-    """Return from when `expiries` tells of a block in which nodes of ours stay; those of the claims `ending` do not."""
+    """Return when `expiries` next reports a block in which nodes stay. Nodes of the claims `ending` do not count."""
     staying = (c for c in ledger.claims if c.phase in _RUNNING and c.name not in ending)
     return min((at - BLOCK_WARNING for at in _block_ends(ledger, staying).values()), default=None)
 
 
 def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, datetime]:
-    """Return when the Capacity Blocks end that these claims run in, by id."""
+    """Return the end times of the Capacity Blocks that these claims run in, by reservation id."""
     used = {claim.labels.get(RESERVATION_ID) for claim in claims}
     return {
         reservation.id: reservation.ends_at
@@ -126,7 +126,10 @@ def _block_ends(ledger: Ledger, claims: Iterable[NodeClaim]) -> dict[str, dateti
 def risks_after(
     interrupted: Mapping[str, OfferingKey], ledger: Ledger, now: datetime
 ) -> dict[OfferingKey, Risk]:
-    """Return what is then known of pools that have taken these claims, by name; `ledger` is as it was before."""
+    """Return the updated risks of the capacity pools that have `interrupted` claims (pool by claim name).
+
+    `ledger` is as it was before the interruptions.
+    """
     nodes = Counter(_pool(claim) for claim in ledger.claims if claim.phase in _RUNNING)
     return {
         pool: ledger.risks.get(pool, Risk(0.0, now)).after(min(1.0, taken / max(1, nodes[pool])), now)
@@ -139,7 +142,7 @@ def _pool(claim: NodeClaim) -> OfferingKey:
 
 
 def _foremost(notices: Iterable[Notice]) -> dict[str, Notice]:
-    """Return the notice that counts for each instance: the most certain, then the soonest."""
+    """Return the most important notice for each instance: the most certain, then the earliest."""
     found: dict[str, Notice] = {}
     for notice in notices:
         known = found.get(notice.instance_id)
@@ -153,9 +156,9 @@ def _urgency(notice: Notice) -> tuple[int, datetime]:
 
 
 def _end(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
-    """Let a claim end by the time of the notice; an end that has begun already has to be over by then as well.
+    """Begin to end a claim by the time of the notice, which also bounds a termination that has already begun.
 
-    An instance that is gone before it joined is left to lifecycle, which tells why and lets its NodePool cool down.
+    An instance that is gone before it joined is left to lifecycle, which reports the reason and backs off.
     """
     deadline = now if notice.fate.is_over else notice.until
     if notice.fate.is_over and claim.phase not in _JOINED:
@@ -187,7 +190,7 @@ def _end_within_budgets(
         if notice.until is not None:
             found.put_off_until = min(notice.until - LAST_CALL, found.put_off_until or _NEVER)
         return
-    # A date that has passed is no reason for haste.
+    # After the date has passed there is no reason to hurry.
     deadline = notice.until and max(notice.until, now + LAST_CALL)
     _begin(found, claim, notice, ledger, now, deadline)
 
@@ -215,7 +218,7 @@ def _is_allowed(
     snapshot: Snapshot,
     now: datetime,
 ) -> bool:
-    """Return whether one more node may go. A node of no NodePool has no budgets, and is left until shortly before."""
+    """Return whether budgets allow one more node to go. A node without a NodePool has none, and stays for now."""
     if pool is None:
         return False
     names = frozenset(found.going)
@@ -224,7 +227,10 @@ def _is_allowed(
 
 
 def _remember(found: Answer, claim: NodeClaim, notice: Notice, ledger: Ledger, now: datetime) -> None:
-    """Let nothing be bought from the pool while the notice stands, and longer the oftener it has interrupted us."""
+    """Back off from the capacity pool, at least until the time of the notice, and longer the more often it interrupts.
+
+    Notices that do not concern the pool change nothing.
+    """
     if notice.fate not in _CLOSED_POOLS or not claim.instance_type:
         return
     pool = _pool(claim)

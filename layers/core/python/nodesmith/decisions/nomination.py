@@ -1,8 +1,8 @@
-"""Nomination: which pods kube-scheduler is told to put where, and which of its own nominations stand.
+"""Nomination: which pods are nominated for which Nodes, and which nominations by kube-scheduler count.
 
-kube-scheduler knows no plan. Of a claim's pods it hears by `status.nominatedNodeName`: it tries that node first, and
-holds the pod's room there against pods of equal or lower priority. Whenever an attempt to schedule a pod fails, be it
-because its node is not Ready yet, kube-scheduler takes the nomination back; so it is made again at every look.
+kube-scheduler does not know nodesmith's plan. A pod's `status.nominatedNodeName` makes it try that node first, and
+reserve the pod's room there against pods of equal or lower priority. Whenever an attempt to schedule the pod fails, for
+instance because its node is not Ready yet, kube-scheduler clears the nomination; so every look sets it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nodesmith.model.snapshot import Snapshot
 def to_nominate(
     claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return, by claim, the pods (namespace/name) that it was bought for and that wait without a nomination."""
+    """Return, by claim name, the pods (namespace/name) that it was bought for and that wait without a nomination."""
     bought = nominations(claims, now)
     found: dict[str, list[str]] = {}
     for pod in pods:
@@ -30,11 +30,11 @@ def to_nominate(
 
 
 def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
-    """Return, by claim, the pods (namespace/name) that we nominated for its Node and that no longer wait for it.
+    """Return, by claim name, the pods (namespace/name) that nodesmith nominated for its Node and that no longer wait.
 
-    kube-scheduler would go on holding their room against others. And a pod that it refused for such room, when who was
-    nominated there was then bound elsewhere, it does not try again for five minutes; where a nomination is cleared, it
-    tries all at once that are of no higher priority (kubernetes/kubernetes#134859).
+    kube-scheduler would keep reserving their room. Furthermore, if it refused a pod because of such room and the
+    nominated pod was then bound elsewhere, it does not retry the refused pod for five minutes. When a nomination is
+    cleared, it retries all pods of equal or lower priority at once (kubernetes/kubernetes#134859).
     """
     bought = nominations(claims, now)
     found: dict[str, list[str]] = {}
@@ -45,11 +45,11 @@ def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> 
 
 
 def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
-    """Return the snapshot with those nominations only that kube-scheduler made, for pods that are to run there.
+    """Return the snapshot with only the nominations that kube-scheduler made by preemption.
 
-    Left out are nominations for nodes that are gone, and those that `to_nominate` asked for: their pods wait for their
-    claim, or for a new one, as if nobody had nominated them. A pod for which others are leaving its node preempts them,
-    whoever had nominated it first.
+    Nominations for nodes that are gone, and those from `to_nominate`, are removed: their pods wait for their claim, or
+    for a new one, as if they had no nomination. If pods on the nominated node are terminating, the nomination counts as
+    a preemption, even if nodesmith made it first.
     """
     nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
 
@@ -64,7 +64,7 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
 
 
 def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
-    """Yield the pods that are nominated by us, each with the claim whose Node it is nominated for."""
+    """Yield the pods that nodesmith nominated, each with the claim whose Node it is nominated for."""
     bought = {(claim.node_name, key): claim for claim in claims if claim.node_name for key in claim.nominated}
     vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
     for pod in snapshot.pods:

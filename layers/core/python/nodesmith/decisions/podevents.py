@@ -1,8 +1,8 @@
 """Pod events: when pods last came to a node or left it, which a NodeClaim shows as `status.lastPodEventTime`.
 
-The snapshot knows it from the pods themselves, but for those that have gone: the forwarder forgets them with itself.
-What is written into the NodeClaim outlives it, and is read from there with the next snapshot. One write a burst is
-enough for that, when the node has become quiet: while pods come and go, nobody counts from their last.
+The snapshot knows the time from the pods themselves, except for pods that have gone: the forwarder forgets those when
+it restarts. The time in the NodeClaim survives a restart and comes back with the next snapshot. One write per burst is
+enough, after the node has become quiet: while pods come and go, nothing depends on the last of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 
 QUIET = timedelta(seconds=10)
-"""Without a pod event for so long, a node's last one is written; as seldom as Karpenter writes it at most."""
+"""A node's last pod event is written after this time without another one; Karpenter writes no more often either."""
 MOST_AT_ONCE = 50
-"""In one run; the others are quiet the longer in the next."""
+"""The most NodeClaims in one run; the others follow in the next."""
 
 
 def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
-    """Return by NodeClaim what its object is to show, those first whose nodes have been quiet the longest."""
+    """Return the times that must be written, by NodeClaim; nodes that have been quiet the longest come first."""
     shown = snapshot.shown_nodeclaims()
     due: list[tuple[datetime, str]] = []
     for claim in claims:

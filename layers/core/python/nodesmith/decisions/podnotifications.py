@@ -1,6 +1,6 @@
-"""What pods are told as Events before anything is done to them: where they will run, how long they are protected.
+"""Events on pods that do not announce an action: which claim was bought for them, how long they are protected.
 
-Reasons are Karpenter's. The words do not change while nothing does, so that the same Event is not told again.
+Reasons are Karpenter's. A message stays the same while nothing changes, so that the Event is not repeated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.pods import Pod
 
 LATELY = timedelta(minutes=10)
-"""How long after a protection is over that is worth saying."""
+"""How long after the end of a protection an Event is sent."""
 
 
 def of_pods(claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime) -> Iterator[ObjectEvent]:
-    """Tell pods without a node which claim was bought for them, those on our nodes what their annotation comes to."""
+    """Yield Events on pods without a node that a claim was bought for, and on annotated pods on nodesmith's nodes."""
     claims = list(claims)
     bought = nominations(claims, now)
     ours = {claim.node_name for claim in claims if claim.node_name}
@@ -51,5 +51,5 @@ def _of_protection(pod: Pod, value: str, now: datetime) -> Iterator[ObjectEvent]
     if now < until:
         yield ObjectEvent("Pod", pod.key, "DoNotDisruptUntil", f"not disrupted before {format_time(until)}")
     elif now - until < LATELY:
-        why = f"may be disrupted since {format_time(until)}: {DO_NOT_DISRUPT} was {value}"
+        why = f"no longer protected from disruption since {format_time(until)}: {DO_NOT_DISRUPT} was {value}"
         yield ObjectEvent("Pod", pod.key, "DoNotDisruptGracePeriodElapsed", why)

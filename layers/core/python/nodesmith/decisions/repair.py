@@ -1,7 +1,7 @@
-"""Repair: which nodes have been sick for so long that they are replaced, and which may not be now.
+"""Repair: which nodes have been unhealthy for so long that they are replaced, and which must not be replaced now.
 
-Policies are those that Karpenter's AWS provider gives: what a Node's conditions must say, and for how long. Of the
-nodes of a NodePool, and of those in a zone, a fifth at most may be sick: where more are, it is not the nodes.
+The policies are those of Karpenter's AWS provider: which statuses of a Node's conditions are bad, and for how long. If
+more than a fifth of the nodes of a NodePool or zone are unhealthy, the cause is not the nodes, and none is replaced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nodesmith.model.snapshot import Snapshot
 
 MOST_SICK_PERCENT = 20
 PATIENCE = timedelta(hours=1)
-"""How long a sick node that still serves is drained within disruption budgets before pods are forced off it."""
+"""How long an unhealthy node that is still Ready is drained within PodDisruptionBudgets before its pods are deleted."""
 _REPAIRABLE = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A node whose condition `kind` has one of these statuses for `toleration` is to be replaced."""
+    """A node whose condition `kind` has had one of `statuses` for `toleration` must be replaced."""
 
     kind: str
     statuses: frozenset[str]
@@ -48,10 +48,10 @@ POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A node that has been sick for long enough. `why` says what its condition says, and since when.
+    """A node that has been unhealthy for long enough. `why` describes its condition, and since when.
 
-    `ending` is the claim as it is once its end has begun; None where it is only told: `held_by` says what stands in the
-    way, and is empty where the NodePool wants a report and nothing else.
+    `ending` is the claim after its termination has begun, None if the node is only reported. `held_by` is then the
+    reason why it is not replaced, empty if the NodePool asks for reports only.
     """
 
     claim: NodeClaim
@@ -66,9 +66,9 @@ class Finding:
 def findings(
     claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[Finding]:
-    """Return what is to be done about sick nodes, by claim name.
+    """Return what to do about unhealthy nodes, in order of claim name.
 
-    `pools` are the NodePools that can be read, by name.
+    `pools` are the valid NodePools by name.
     """
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
@@ -92,7 +92,7 @@ def findings(
 def next_change(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> datetime | None:
-    """Return the first moment after `now` at which a node has been sick for long enough; None where none is sick."""
+    """Return the first moment after `now` at which a node has been unhealthy for long enough, None if none is."""
     watched = (
         c for c in claims if c.phase in _REPAIRABLE and _mode(pools.get(c.nodepool)) is not NodeRepair.OFF
     )
@@ -110,14 +110,14 @@ def _failing_from(node: Node) -> Iterator[datetime]:
 def diagnosis(node: Node, now: datetime) -> str:
     """Return which condition has been bad for long enough, and since when; empty for none.
 
-    The first policy's counts.
+    The first policy that applies counts.
     """
     kind = _failing(node, now)
     condition = node.conditions.get(kind) if kind else None
     if condition is None or condition.since is None:
         return ""
     reason = f" ({condition.reason})" if condition.reason else ""
-    return f"condition {kind} is {condition.status} since {format_time(condition.since)}{reason}"
+    return f"condition {kind} has been {condition.status} since {format_time(condition.since)}{reason}"
 
 
 def _failing(node: Node, now: datetime) -> str | None:
@@ -131,7 +131,7 @@ def _failing(node: Node, now: datetime) -> str | None:
 
 
 def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
-    """Return whether a node counts as sick for the breaker: what has just begun counts too, but not while it starts."""
+    """Return whether a node counts for the circuit breaker: as soon as a condition is bad, but not while it starts."""
     states = ((policy, node.conditions.get(policy.kind)) for policy in POLICIES)
     is_bad = any(
         condition is not None and condition.status in policy.statuses for policy, condition in states
@@ -140,7 +140,7 @@ def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
 
 
 def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str]) -> str:
-    """Return where too many are sick; empty where the node may be replaced."""
+    """Return where too many nodes are unhealthy, as text; empty if the node may be replaced."""
     all_claims = list(claims)
     pool = [c.name for c in all_claims if c.nodepool == claim.nodepool or not claim.nodepool]
     zone = [c.name for c in all_claims if c.zone == claim.zone]
@@ -148,12 +148,12 @@ def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str])
     for scope, names in ((where, pool), (f"zone {claim.zone}", zone)):
         sick = len(ill.intersection(names))
         if sick > -(-len(names) * MOST_SICK_PERCENT // 100):
-            return f"{sick} of {len(names)} nodes of {scope} are sick, more than {MOST_SICK_PERCENT} %"
+            return f"{sick} of {len(names)} nodes of {scope} are unhealthy, more than {MOST_SICK_PERCENT} %"
     return ""
 
 
 def _deadline(node: Node, now: datetime) -> datetime:
-    """Nothing is gained by waiting for pods on a node that does not serve: they are deleted at once."""
+    """Return the deadline of the drain: now if the node is not Ready, since waiting would not help its pods."""
     return now + PATIENCE if node.is_ready else now
 
 

@@ -1,8 +1,8 @@
-"""Surplus: static NodePools that have more nodes than `spec.replicas` says let go of those that matter least.
+"""Surplus: static NodePools that have more nodes than `spec.replicas` remove those that matter least.
 
-In Karpenter's order: those that are not nodes yet, then empty ones, then those that nobody has asked to leave alone,
-then by how many pods have to move; of equals one in the zone that has most, the newest first. Budgets are for
-disruptions and not heeded; a drain is a drain.
+The order is Karpenter's: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number
+of pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. Disruption
+budgets do not apply; the nodes are drained as usual.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 SCALED_DOWN = "ScaledDown"
-"""The cause of such an end."""
+"""The cause of these terminations."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What runs on a Node: pods that would have to move, and whether somebody wants it left alone."""
+    """What runs on a Node: the number of pods that would have to move, and whether do-not-disrupt protects it."""
 
     pods: int = 0
     is_protected: bool = False
@@ -35,7 +35,7 @@ class _Load:
 def surplus(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[End]:
-    """Return the ends that begin now, by NodePool."""
+    """Return the terminations that begin now, by NodePool."""
     static = {name: pool.replicas for name, pool in pools.items() if pool.replicas is not None}
     if not static:
         return []

@@ -1,4 +1,4 @@
-"""Workloads: the pods of one controller that ask for the same. One that is displaced comes back as another of them."""
+"""Workloads: pods of one controller with equal scheduling constraints. An evicted pod is replaced by another one."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _DIGITS = 8
 
 
 class Workloads:
-    """Names workloads: `controller-what`, both digests. Looks at each shape once."""
+    """Names workloads: `controller-constraints`, both as digests. Each shape is processed once."""
 
     def __init__(self) -> None:
         self._asked: dict[Shape, str] = {}
         self._owners: dict[tuple[str, str], str] = {}
 
     def of(self, pod: Pod) -> str:
-        """Return the name of a pod's workload. A pod without a controller is one by itself."""
+        """Return the name of a pod's workload. A pod without a controller is a workload of its own."""
         if pod.shape not in self._asked:
             self._asked[pod.shape] = _digest(_asked(pod.shape))
         return f"{self.controller_of(pod)}-{self._asked[pod.shape]}"
 
     def controller_of(self, pod: Pod) -> str:
-        """Return what the names of all workloads of a pod's controller begin with, see `controller`."""
+        """Return the first part of the names of all workloads of a pod's controller (see `controller`)."""
         owner = pod.shape.namespace, pod.shape.owner or pod.key
         if owner not in self._owners:
             self._owners[owner] = _digest(owner)
@@ -36,7 +36,7 @@ class Workloads:
 
 
 def controller(workload: str) -> str:
-    """Return the part of a workload's name that it has from its controller."""
+    """Return the part of a workload's name that identifies its controller."""
     return workload.partition("-")[0]
 
 
@@ -45,7 +45,7 @@ def _digest(value: object) -> str:
 
 
 def _asked(shape: Shape) -> dict[str, Any]:
-    """Return what decides where pods may go, but for what each has of its own: volumes, and the labels of its name."""
+    """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
     requests = shape.requests.nonzero().items()
     return {
         "requests": {name: amount for name, amount in requests if not name.startswith(ATTACHABLE)},

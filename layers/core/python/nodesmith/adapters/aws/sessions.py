@@ -17,7 +17,7 @@ from nodesmith.registration import CLUSTER_TAG, VPC_TAG, Registration
 
 
 class _Provider(CredentialProvider):
-    """Gives the credentials that it was made with."""
+    """Provides the credentials that it was made with."""
 
     METHOD = CANONICAL_NAME = "nodesmith-session"
 
@@ -32,11 +32,11 @@ class _Provider(CredentialProvider):
 def cluster_session(
     base: Any, sts: Any, role_arn: str, registration: Registration, clock: Callable[[], datetime]
 ) -> Session:
-    """Return a botocore session whose requests are signed with the role, tagged with a cluster and its VPC.
+    """Return a botocore session that assumes the role, tagged with a cluster and its VPC.
 
-    `base` is the session of the function itself, `sts` its client of STS: one for all clusters, for each takes 10 ms or
-    more to make and to connect. STS is asked when credentials are first needed, and again a quarter of an hour before
-    they run out by `clock`. The name of the session is the cluster's: EKS puts it into the name of the Kubernetes user.
+    `base` is the function's own session and `sts` its STS client, which all clusters share: creating and connecting a
+    client takes at least 10 ms. Credentials are fetched on first use, and again 15 minutes before they expire by
+    `clock`. The role session is named after the cluster: EKS makes that name part of the Kubernetes user name.
     """
     tags = {CLUSTER_TAG: registration.cluster, VPC_TAG: registration.vpc_id}
     asked = {
@@ -57,7 +57,7 @@ def cluster_session(
 
 
 def _credentials(answer: Mapping[str, Any], role_arn: str) -> dict[str, str]:
-    """Return what STS has answered as botocore keeps it."""
+    """Return the credentials of an AssumeRole response in botocore's format."""
     given = answer["Credentials"]
     return {
         "access_key": given["AccessKeyId"],

@@ -8,7 +8,7 @@ instance and reservation, which the table indexes, so one write updates a claim 
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes it.
-`LOCK#concern` is a lock: it exists while a run does work that only one run may do at a time.
+`TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 """
 
 from __future__ import annotations

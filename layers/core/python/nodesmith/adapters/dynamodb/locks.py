@@ -1,6 +1,6 @@
 """DynamoDB: locks for work that one run does at a time.
 
-`LOCK#concern` holds when the lock expires (`ends`), and whether other runs have tried to take it (`came`).
+`TURN#concern` holds when the lock expires (`ends`), and whether other runs have tried to take it (`came`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Locks:
 
 
 def _sk(concern: Concern) -> str:
-    return f"LOCK#{concern}"
+    return f"TURN#{concern}"
 
 
 def _number(moment: datetime) -> Attributes:

@@ -1,1 +1,1 @@
-"""Nodes are bought: intents are committed, EC2 is asked, and pods are told."""
+"""Launching nodes: commit intents, call EC2, and publish Events on pods."""

@@ -1,7 +1,8 @@
-"""How many CreateFleet calls a run may make: a few at any time, many only while its cluster has a turn for them.
+"""The number of CreateFleet calls a run may make: a few at any time, and many only while it holds the cluster's lock.
 
-EC2 counts these calls for the whole account, whose bucket holds 50 and gains 5 a second. A cluster that needs more than
-a few calls makes at most `MANY` in `LOCKED_FOR`, however many of its runs ask at once, which leaves half to all others.
+EC2 counts these calls for the whole account: its token bucket holds 50 and gains 5 a second. A cluster that needs more
+than a few calls makes at most `MANY` within `LOCKED_FOR`, however many of its runs need them at the same time. This
+leaves half of the bucket to all other clusters.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.ports import Store
 
 FEW = 16
-"""Calls of one run that needs no turn: no write to the ledger keeps a few pods waiting."""
+"""Calls that a run may make without the lock, so that a few pods do not wait for a write to the ledger."""
 MANY = 32
-"""Calls of one run that has the turn."""
+"""Calls that a run may make while it holds the lock."""
 LOCKED_FOR = timedelta(seconds=12)
-"""How long a turn lasts. Nobody ends it earlier: it spreads calls over time, and two runs do not hinder each other."""
+"""How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """What one run still may ask for. It takes the turn when it first needs more than a few calls."""
+    """The calls that one run may still make. It takes the lock when it first needs more than a few."""
 
     store: Store
     clock: Callable[[], datetime]
     left: int = FEW
     until: datetime | None = None
-    """until when the run has the turn, None where it has none"""
+    """until when the run holds the lock, None if it does not"""
     _has_asked: bool = False
 
     def of(self, calls: int) -> int:
-        """Return how many of so many calls may be made now, and count them as made. Raises Transient."""
+        """Return how many of `calls` may be made now, and count them as made. Raises Transient."""
         if calls > self.left and not self._has_asked:
             self._take_lock()
         granted = min(calls, self.left)

@@ -1,4 +1,4 @@
-"""A snapshot that is old because nothing has changed since, and the forwarder's word that it is still true."""
+"""Snapshots that are old only because nothing has changed since, which the forwarder's heartbeat confirms."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def no_heartbeat() -> Heartbeat | None:
-    """Return no word."""
+    """Return None: there is no heartbeat."""
     return None
 
 
 def vouched_for(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
-    """Return inputs whose snapshot is as young as the forwarder says.
+    """Return `inputs` with the snapshot's time moved to the last moment at which the forwarder confirms its content.
 
-    It is asked only where that matters; where it cannot be asked, users' NodeClaims wait. Raises Rejected.
+    The heartbeat is read only if the snapshot is old. If it cannot be read, users' NodeClaims wait. Raises Rejected.
     """
     if not is_old(inputs):
         return inputs

@@ -1,4 +1,4 @@
-"""Buying: intents are committed, EC2 is asked, and what it answers is settled; the same for whoever decides."""
+"""Buying nodes: commit the intents, call EC2 and settle its answers, for provisioning and disruption alike."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from nodesmith.ports import Blobs, Cloud, Store
 from nodesmith.settings import decision_key
 
 COMMIT_NODES = 90
-"""Nodes in one commit: DynamoDB's transactions hold 100 items."""
+"""The most nodes in one commit: a DynamoDB transaction holds 100 items."""
 COMMIT_NAMES_LENGTH = 2_000_000
-"""Characters of pods' names in one commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
+"""The most characters of pod names in a commit. A transaction holds 4 MB, and the rest of 90 claims takes up to 1.5."""
 _ATTEMPT_LENGTH = 20
-"""Characters that a claim takes more for each workload."""
+"""The characters that each workload adds to a claim."""
 
 
 class Buyer(Protocol):
@@ -54,7 +54,7 @@ class Buyer(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """What takes in what is counted."""
+        """The metrics of the run."""
 
 
 def buy(
@@ -65,7 +65,7 @@ def buy(
     decision: str,
     move: Move | None = None,
 ) -> Settled:
-    """Commit the intents, with the stage of the move that they are part of, and launch. Raises Conflict, Transient."""
+    """Commit the intents, together with the stage of their `move` if any, and launch. Raises Conflict, Transient."""
     claims = intents(nodes, run.clock())
     if move is not None:
         claims = [_created_for(claim, move.reason) for claim in claims]
@@ -81,10 +81,9 @@ def buy_many(
     decision: str,
     allowance: Allowance,
 ) -> tuple[Settled, int]:
-    """Buy as many of the first nodes as the run may ask EC2 for; return what became of them, and how many.
+    """Buy as many of the first nodes as `allowance` permits; return what became of them, and how many were committed.
 
-    They take a commit for each transaction that they fill. Raises Conflict where not even the first can be made, and
-    Transient.
+    Each commit takes as many nodes as one transaction holds. Raises Transient, and Conflict if the first commit fails.
     """
     claims: list[NodeClaim] = []
     is_cut = False
@@ -99,7 +98,7 @@ def buy_many(
         except Conflict:
             if not claims:
                 raise
-            break  # another run has bought: what it left is to be decided about anew
+            break  # another run has bought nodes, so the rest needs a new decision
         ledger = replace(ledger, version=ledger.version + 1)
         claims += made
     settled = _launched(run, nodes, claims, ledger, types)
@@ -128,7 +127,7 @@ def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-    """Return as many of the first nodes as one transaction holds, at least one. Names of pods may be long."""
+    """Return as many of the first nodes as one transaction holds, at least one. Pod names may be long."""
     length = 0
     for number, node in enumerate(nodes[:COMMIT_NODES]):
         length += sum(map(len, node.claim.nominated)) + _ATTEMPT_LENGTH * len(node.claim.attempts)
@@ -138,12 +137,12 @@ def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
 
 
 def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, Any]) -> None:
-    """Keep a decision's record."""
+    """Store a decision's record."""
     blobs.put(decision_key(cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
 
 
 class TypeTable:
-    """Looks instance types up by EC2NodeClass and name."""
+    """Looks up instance types by EC2NodeClass and name."""
 
     def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
         self._statuses, self._learned = ledger.nodeclasses, ledger.learned

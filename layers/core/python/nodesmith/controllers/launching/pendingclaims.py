@@ -1,7 +1,7 @@
-"""Pending claims that an earlier run left behind: find their instance, ask again, or give them up.
+"""Pending claims that an earlier run left behind: find their instance, ask EC2 again, or give them up.
 
-A claim is only touched when nobody can be at work on it any more (`LEASE` is longer than a function may run), and only
-after it has been marked, so that of two runs one goes on.
+A run touches a claim only when no other run can still be working on it (`LEASE` is longer than a function may run), and
+only after it has marked the claim, so that only one of two concurrent runs continues.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def carry_on(
     clock: Callable[[], datetime],
     allowance: Allowance,
 ) -> Settled:
-    """See to the pending claims whose lease has run out, of so many calls as the run may make.
+    """Settle the pending claims whose lease has run out, with at most as many calls as `allowance` permits.
 
-    Claims that another run takes are left to it. One that has no instance within its NodePool's launch time-out is
-    given up, and its pods are decided about anew.
+    Claims that another run has marked are left to that run. A claim that has no instance within its NodePool's launch
+    time-out is given up, and the next decision covers its pods.
     """
     now = clock()
     free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
@@ -63,7 +63,7 @@ def carry_on(
             else:
                 again.append(claim)
         except Conflict:
-            continue  # somebody has settled it meanwhile
+            continue  # another run has settled it meanwhile
     templates = _templates(again, ledger, nodeclasses, types)
     repeated = launch(again, templates, ledger, types, store, cloud, clock, repeated=True)
     return Settled(
@@ -77,15 +77,16 @@ def carry_on(
 
 
 def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
-    """Return the claims, in their order, that the first so many CreateFleet calls serve."""
+    """Return the claims, in their order, that the first `calls` CreateFleet calls serve."""
     first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
     return [claim for claim in claims if call_of(claim) in first]
 
 
 def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
-    """Return the living instances that claims have been given already, by claim.
+    """Return the living instances that EC2 has already launched for claims, by claim name.
 
-    A fleet's are dealt out only where EC2 shows all that were asked for: of a part, a claim would get another's.
+    A fleet's instances are assigned only if EC2 shows all that were requested. From a partial list, a claim could get
+    the instance of another claim.
     """
     shares = {claim.name: share_of(claim.launch) for claim in claims}
     fleets = {share.fleet for share in shares.values() if share}
@@ -116,7 +117,7 @@ def _is_free(claim: NodeClaim, now: datetime) -> bool:
 
 
 def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Return when the first lease runs out of the pending claims that another run has; None where none has any."""
+    """Return when the first lease on a pending claim runs out, None if no pending claim is leased."""
     attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase is Phase.PENDING)
     ends = [datetime.fromisoformat(each) + LEASE for each in attempts if each and isinstance(each, str)]
     return min((end for end in ends if end > now), default=None)
@@ -135,7 +136,7 @@ def _templates(
     nodeclasses: Mapping[str, EC2NodeClass],
     types: TypeLookup,
 ) -> Sequence[LaunchTemplate]:
-    """Make the claims' launch templates again, as far as their EC2NodeClass still gives the very same ones."""
+    """Rebuild the claims' launch templates, omitting those that differ under the EC2NodeClass as it is now."""
     made: dict[str, LaunchTemplate] = {}
     for claim in claims:
         request = LaunchRequest.from_item(claim.name, claim.launch)
@@ -167,4 +168,4 @@ def _rebuilt(
     try:
         return launch_plan(claim, options, nodeclass, status, ledger.cluster)[1] if options else ()
     except Rejected:
-        return ()  # nothing it asked for can be launched from the NodeClass as it is now
+        return ()  # the EC2NodeClass as it is now allows nothing that the claim requested

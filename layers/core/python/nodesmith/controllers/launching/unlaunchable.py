@@ -1,4 +1,4 @@
-"""Users' NodeClaims that will not be launched are deleted, and an Event says why."""
+"""Deletion of users' NodeClaims that will not be launched; an Event gives the reason."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.snapshot import Snapshot
 
 DELETED_AT_ONCE = 50
-"""NodeClaims that one run deletes: each is three calls."""
+"""The most NodeClaims that one run deletes: each takes three calls."""
 
 
 def delete_unlaunchable(
     run: Outside,
-    preference_mode: Sequence[Mapping[str, Any]],
+    requested: Sequence[Mapping[str, Any]],
     snapshot: Snapshot,
     now: datetime,
     failures: Failures,
 ) -> list[str]:
-    """Delete users' NodeClaims that will not be launched, if the API server shows the same; return the names.
+    """Delete users' NodeClaims that will not be launched, if the API server confirms it; return their names.
 
-    Their EC2NodeClass is missing or not Ready, nothing fits them, or they have waited too long. A snapshot may be older
-    than the EC2NodeClass, or show a NodeClaim of which another run has just launched an instance.
+    Their EC2NodeClass is missing or not Ready, nothing fits them, or they have waited too long. The API server is read
+    because the snapshot may be older than the EC2NodeClass, or show a NodeClaim that another run has just launched.
     """
     deleted: list[str] = []
     decided_at, unschedulable = (
-        read_unschedulable(run.blobs, run.cluster_name, now) if preference_mode else (now, {})
+        read_unschedulable(run.blobs, run.cluster_name, now) if requested else (now, {})
     )
 
     def doomed(
@@ -48,17 +48,15 @@ def delete_unlaunchable(
     def is_older(manifest: Mapping[str, Any]) -> bool:
         return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
 
-    suspects = list(doomed(preference_mode, snapshot.nodeclasses))[:DELETED_AT_ONCE]
+    suspects = list(doomed(requested, snapshot.nodeclasses))[:DELETED_AT_ONCE]
     if not suspects:
         return deleted
     with failures.of("NodeClaims that will not be launched"):
         nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
         there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
         known = run.store.known(suspects)
-        preference_mode = [
-            each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known
-        ]
-        for name, (reason, message) in doomed(preference_mode, nodeclasses).items():
+        requested = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
+        for name, (reason, message) in doomed(requested, nodeclasses).items():
             run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
             run.cluster.delete_nodeclaim(name)
             deleted.append(name)

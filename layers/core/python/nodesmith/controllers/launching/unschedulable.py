@@ -1,7 +1,7 @@
-"""Pods, NodePools and NodeClaims that stay without a node are told why, and pods that will have one, where.
+"""Events on pods, NodePools and NodeClaims that get no node, and on pods that a node was bought for.
 
-Provisioning writes down what its decision could not place, lifecycle makes it Events: provisioning itself never talks
-to the API server, so that nothing stands between a pending pod and its node.
+Provisioning writes down what its decision could not place, and lifecycle turns that into Events. Provisioning never
+calls the API server, so that a pending pod does not wait for such a call.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key
 
 AGAIN_AFTER = timedelta(minutes=5)
-"""as Karpenter: the same said of the same pod within this time is said once"""
+"""How long the same Event on the same pod is not repeated, as in Karpenter."""
 EVENTS_AT_ONCE = 50
-"""in one run; pods of which nothing is said are told of by `nodesmith explain pod`"""
+"""The most Events in one run. For pods without an Event, `nodesmith explain pod` gives the reason."""
 PODS_AT_ONCE = 10
-"""in one run, of pods that do not stay: Karpenter's burst. Nodes must not wait for what is told of their pods"""
+"""The most Events in one run on pods that get a node: Karpenter's burst. Nodes must not wait for their pods' Events."""
 LONG = timedelta(hours=1)
-"""as long as an API server remembers an Event"""
+"""As long as an API server keeps an Event."""
 _STALE_AFTER = timedelta(minutes=15)
 FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why users' NodeClaims and static NodePools get nothing now, by `Kind/name`; and of NodeClaims that never will."""
+    """The reasons why users' NodeClaims and static NodePools get no node.
+
+    `for_now` maps `Kind/name` to the current reason, `unschedulable` the names of NodeClaims that nothing fits.
+    """
 
     for_now: Mapping[str, str] = NO_ITEMS
     unschedulable: Mapping[str, str] = NO_ITEMS
@@ -58,7 +61,7 @@ NOTHING_REFUSED = Refused()
 def write_unplaced(
     blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Refused = NOTHING_REFUSED
 ) -> None:
-    """Write down the pods that a decision did not place or refused, barren NodePools, and what got nothing."""
+    """Write down the pods that a decision did not place or refused, NodePools without instance types, and `refused`."""
     groups = [
         {
             "pods": list(group.pods),
@@ -83,13 +86,19 @@ def write_unplaced(
 
 
 def read_tried(blobs: Blobs, cluster: str) -> tuple[str, ...]:
-    """Return the pods that the last decision wants decided about after others; empty where it could take in all."""
+    """Return the pods that the last decisions left without a node, which the next one considers after others.
+
+    Empty if the last decision could consider all pods.
+    """
     data = blobs.get(unplaced_key(cluster))
     return tuple(json.loads(data).get("tried", ())) if data else ()
 
 
 def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datetime, Mapping[str, str]]:
-    """Return when the last decision was made, and the users' NodeClaims that nothing fitted then, with why."""
+    """Return the time of the last decision, and the reasons by name of the users' NodeClaims that nothing fitted then.
+
+    The mapping is empty if that decision is more than 15 minutes old.
+    """
     data = blobs.get(unplaced_key(cluster))
     written = json.loads(data) if data else {}
     at = datetime.fromisoformat(written["at"]) if written else now
@@ -99,10 +108,10 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
 def tell_unplaced(
     blobs: Blobs, cluster: Cluster, store: Store, snapshot: Snapshot, told: EventDeduplication, now: datetime
 ) -> int:
-    """Publish Events on what still waits; give how many. `told` is kept from run to run.
+    """Publish Events on what still waits for a node; return their number. `told` is kept from run to run.
 
-    Of a NodeClaim that the ledger holds by now nothing is said: whatever was decided before, it is being launched, and
-    the ledger alone says what its conditions are.
+    A NodeClaim that the ledger holds by now gets no Event and no condition: it is being launched, whatever was decided
+    before, and its conditions come from the ledger alone.
     """
     data = blobs.get(unplaced_key(snapshot.cluster))
     if data is None:
@@ -129,12 +138,12 @@ def tell_unplaced(
 def tell_pods(
     cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: EventDeduplication, now: datetime
 ) -> int:
-    """Publish Events on pods that have been promised a node or protection; give how many."""
+    """Publish Events on pods that are nominated for a node or protected from disruption; return their number."""
     return publish_new(cluster, of_pods(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
 
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
-    """Say of static NodePools why nodes are missing, and of others that their requirements leave no instance type."""
+    """Yield Events on static NodePools that lack nodes, and on NodePools whose requirements leave no instance type."""
     refused, barren = written.get("refused") or {}, written.get("barren") or {}
     for manifest in snapshot.nodepools:
         name = str(manifest["metadata"]["name"])
@@ -145,7 +154,7 @@ def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Ob
 
 
 def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
-    """Say of users' NodeClaims why nothing is launched for them."""
+    """Yield Events with the reason why a user's NodeClaim is not launched."""
     refused = written.get("refused") or {}
     for manifest in unclaimed(snapshot, ()):
         name = str(manifest["metadata"]["name"])
@@ -164,9 +173,9 @@ def _show_refusal(cluster: Cluster, event: ObjectEvent) -> None:
 
 
 def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield pods, an Event's reason and its message, one of each group in turn.
+    """Yield a pod, the reason and the message of its Event, from each group in turn.
 
-    Many of one kind must not silence the others.
+    Taking turns prevents a large group from using up all Events of a run.
     """
     groups = [
         [

@@ -1,4 +1,4 @@
-"""Nodes that are bought although no pod waits for them: users' own NodeClaims, static NodePools."""
+"""Nodes that are bought although no pod waits for them: users' NodeClaims and static NodePools."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def buy_without_pods(
     types: TypeLookup,
     allowance: Allowance,
 ) -> tuple[Refused | None, Settled]:
-    """Buy what users' own NodeClaims and static NodePools ask for, or give why they get nothing.
+    """Buy the nodes that users' NodeClaims and static NodePools request, or return the reasons why they get none.
 
-    None where something was bought, and one has to look again. Raises Transient, Rejected.
+    The first value is None if a purchase was tried, so that the caller must look again. Raises Transient, Rejected.
     """
     own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat)), replicas(inputs)
     planned = [*own.planned, *static]
@@ -33,6 +33,6 @@ def buy_without_pods(
         named |= {f"NodePool/{name}": why for name, why in short.items()}
         return Refused(named, own.unschedulable), Settled()
     settled = Settled()
-    with suppress(Conflict):  # another run was first, perhaps with the very same
+    with suppress(Conflict):  # another run was first, perhaps with the same nodes
         settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)
     return None, settled

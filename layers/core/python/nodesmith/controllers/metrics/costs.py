@@ -10,11 +10,11 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.metrics.metrics import Metrics, labelled
 
 _UNPAID = frozenset({Phase.PENDING, Phase.TERMINATED, Phase.GIVEN_UP})
-"""There is no instance yet, or EC2 has been told to end it"""
+"""Phases without an instance, or after EC2 was asked to terminate it."""
 
 
 def note_cost(metrics: Metrics, claims: Sequence[NodeClaim], nodepools: Iterable[str], now: datetime) -> None:
-    """Note what the instances of each NodePool cost an hour, by the prices at which they were bought."""
+    """Record what the instances of each NodePool cost an hour in USD, at the prices at which they were bought."""
     paid = [claim for claim in claims if claim.phase not in _UNPAID]
     names = sorted({*nodepools, *(claim.nodepool for claim in paid)})
     cost = {name: fsum(c.price_hourly_usd for c in paid if c.nodepool == name) for name in names}

@@ -1,4 +1,4 @@
-"""Pods that leave nodes which end, for Prometheus, in Karpenter's words."""
+"""Metrics on pods that are drained from nodes, under Karpenter's names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nodesmith.model.kubernetes.evictions import Evicted, Eviction
 from nodesmith.model.metrics.metrics import Metrics
 
 _FORCEFUL = "Forceful Termination"
-"""Karpenter's word where nothing but a deletion ends a node"""
+"""Karpenter's reason if a node ends only because it was deleted."""
 
 
 def note_drained(metrics: Metrics, commands: Iterable[Evict], answers: Mapping[str, Eviction]) -> None:
-    """Count the pods that end because they were asked to now, by what their node ends for."""
+    """Count the pods that end because of these evictions, by the cause of their node's termination."""
     for command in commands:
         said = [answers.get(pod.pod) for pod in command.pods]
         leaving = sum(isinstance(answer, Evicted) and not answer.before for answer in said)

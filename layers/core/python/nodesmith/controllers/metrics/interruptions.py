@@ -1,4 +1,4 @@
-"""What interruptions come to, told as figures while termination carries them out."""
+"""Metrics on the costs of interruptions, recorded while termination carries them out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.snapshot import Snapshot
 
 LONGEST_SILENCE = timedelta(minutes=2)
-"""Between two looks at pods that wait: two ticks. What a function that slept longer has missed is not guessed."""
+"""The longest interval between two counts of waiting pods: two ticks. A longer interval is not counted."""
 
 
 def _unheard(name: str, value: float) -> None:
-    """Let a figure be."""
+    """Discard a value."""
 
 
 @dataclass(slots=True)
 class InterruptionMetrics:
-    """Tells figures to `note`, by name: one that ends in `Seconds` is so many seconds, others are counts.
+    """Passes values to `note`, by name. Names that end in `Seconds` have seconds as their unit, others are counts.
 
-    Kept from run to run: since when pods may wait because EC2 took their node, and when they were last counted.
+    Kept from run to run: `since` is when pods may have begun to wait because EC2 took their node, `counted_at` when
+    they were last counted.
     """
 
     note: Callable[[str, float], None] = _unheard
@@ -31,7 +32,7 @@ class InterruptionMetrics:
     counted_at: datetime | None = None
 
     def count_waiting(self, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
-        """Count how long pods have been without a node since EC2 took theirs, until none is any more."""
+        """Count how long pods have been without a node since EC2 took theirs, until none waits any more."""
         begun = displaced(claims, now)
         self.since = begun or self.since
         if self.since is None:
@@ -51,7 +52,7 @@ class InterruptionMetrics:
         snapshot: Snapshot,
         now: datetime,
     ) -> None:
-        """Tell what the commands of one look say of interruptions."""
+        """Record what the commands of one look show about interruptions."""
         found = interruption_costs(commands, claims, snapshot, now)
         took = {"Launched": found.launched, "Ready": found.ready, "Drained": found.drained}
         for step, spans in took.items():

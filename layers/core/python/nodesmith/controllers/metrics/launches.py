@@ -1,4 +1,4 @@
-"""What EC2 would not launch, for Prometheus."""
+"""Metrics on launches that EC2 refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nodesmith.model.metrics.metrics import Metrics
 
 
 def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
-    """Count each offering that a call was refused, also where another one has served it."""
+    """Count each offering that EC2 refused to a call, even if another offering served the call."""
     statuses = ledger.nodeclasses.values()
     zone_ids = {subnet.zone: subnet.zone_id for status in statuses for subnet in status.subnets}
     for _, offering, code in sorted(settled.refused):

@@ -1,4 +1,4 @@
-"""What EC2 and AWS Health say of instances, for Prometheus, in Karpenter's words."""
+"""Metrics on notices from EC2 and AWS Health about instances, under Karpenter's names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MESSAGE_TYPES: Mapping[Fate, str] = {
     Fate.REBALANCE: "rebalance_recommendation",
 }
 _NOTHING = "no_op"
-"""What Karpenter calls a message of which nothing follows"""
+"""Karpenter's type for a message that requires no action."""
 
 
 def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> None:
-    """Count a message that was read; `notices` is what it says, nothing where it says nothing of interest."""
+    """Count a message that was read. `notices` is its content, empty if the message is of no interest."""
     first = notices[0] if notices else None
     kind = _MESSAGE_TYPES.get(first.fate, _NOTHING) if first else _NOTHING
     metrics.count("interruption_received_messages_total", message_type=kind)
@@ -33,7 +33,7 @@ def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> 
 
 
 def note_checks(metrics: Metrics, notices: Iterable[Notice], ending: Iterable[NodeClaim]) -> None:
-    """Count the claims that begin to end because a check of EC2's own says so."""
+    """Count the claims whose termination begins because an EC2 status check failed."""
     checks = {(notice.instance_id, notice.fate.value): notice.check for notice in notices if notice.check}
     for claim in ending:
         check = checks.get((claim.instance_id, claim.cause))

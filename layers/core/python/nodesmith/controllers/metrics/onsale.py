@@ -1,4 +1,4 @@
-"""The object that says what NodePools may buy, written when that has changed."""
+"""The S3 object that lists what NodePools may buy, written when that has changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 
 AGAIN_AFTER = timedelta(minutes=1)
-"""where it could not be written"""
+"""How long to wait after the object could not be written."""
 
 
 @dataclass(slots=True)
 class OnSaleKeeper:
-    """Keeps a cluster's object true, from run to run.
+    """Keeps a cluster's object up to date, from run to run.
 
-    `kept` is what the object holds, by its version; `seen` what that was worked out from, which takes a tenth of a
-    second.
+    `kept` is the object's version and content. `seen` is what the content was computed from: the computation takes a
+    tenth of a second and is skipped if nothing has changed.
     """
 
     blobs: VersionedBlobs
@@ -33,7 +33,7 @@ class OnSaleKeeper:
     failed_at: datetime | None = None
 
     def keep(self, inputs: Inputs) -> None:
-        """Write what has changed. What fails is no reason to run again: it is tried with a later run."""
+        """Write the object if its content has changed. After a failure, a later run tries again."""
         now, seen = self.clock(), _basis(inputs)
         if seen == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
             return
@@ -50,12 +50,12 @@ class OnSaleKeeper:
             self.kept = kept = found.tag, found.data or b""
         tag, held = kept
         if held != data:
-            self.kept = None  # until it is known what has become of it
+            self.kept = None  # until the outcome of the write is known
             self.kept = self.blobs.replace(key, data, tag), data
 
 
 def _basis(inputs: Inputs) -> object:
-    """Return all that decides what is on sale, without what changes as nodes come and go."""
+    """Return everything that what is on sale depends on, without what changes as nodes come and go."""
     ledger, snapshot = inputs.ledger, inputs.snapshot
     closed = frozenset(key for key, backoff in ledger.unavailable.items() if backoff.holds(inputs.now))
     asked = [(each.get("metadata", {}).get("name"), each.get("spec")) for each in snapshot.nodepools]

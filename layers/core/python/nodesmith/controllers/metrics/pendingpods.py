@@ -1,4 +1,4 @@
-"""Which pods wait for a node, for Prometheus."""
+"""Metrics on pods that wait for a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY = {"controller": "provisioner"}
 
 
 def note_waiting(metrics: Metrics, pods: Sequence[Pod], unplaced: int, now: datetime) -> None:
-    """Note how many pods of the cluster wait, where they may run, and for how many nothing could be bought."""
+    """Record how many pods of the cluster wait, in which zones they may run, and how many are `unplaced`."""
     zones, ignored = waiting_by_zone(pods)
     by_zone = {labelled(**_BY, zone=zone): count for zone, count in zones.items()}
     shown: Mapping[str, Mapping[Labels, float]] = {

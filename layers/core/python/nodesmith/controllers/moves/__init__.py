@@ -1,1 +1,1 @@
-"""Moves are carried out, a step at a time."""
+"""Carrying out moves, one step at a time."""

@@ -1,4 +1,4 @@
-"""What moves buy and cannot have is not asked for again at once: a wait for each NodePool and reason, which grows."""
+"""Back-off of moves whose replacements could not be had: a growing wait for each NodePool and reason."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nodesmith.model.ledger.moves import Move, MoveKind
 
 
 def back_off(look: Look, step: Abandon) -> None:
-    """Note that what was to replace a move's sources was not to be had; the same told again changes nothing."""
+    """Record that a move's replacements could not be had. Repeating the same call changes nothing."""
     known = look.ledger.move_backoffs
     for kind in _kinds(look, step.move) if step.failed else ():
         look.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, look.run.clock()))
 
 
 def forgive(look: Look, move: Move) -> None:
-    """Note that a move has had what it bought: the next failure is the first."""
+    """Clear the back-off after a move got its replacements, so that the next failure counts as the first."""
     for kind in _kinds(look, move) if move.replacements else ():
         if kind in look.ledger.move_backoffs:
             look.run.store.save_move_backoff(kind, None)

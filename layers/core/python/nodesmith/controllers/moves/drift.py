@@ -1,4 +1,4 @@
-"""Drift, written down: in the ledger and on the NodeClaim, with the time since when a node is not as it should be."""
+"""Recording drift in the ledger and on the NodeClaim, with the time since when the node has drifted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nodesmith.errors import Failures
 from nodesmith.ports import Cluster, Store
 
 MOST_AT_ONCE = 200
-"""Claims of which one run writes it; a new image may concern thousands, and budgets let few of them go at a time."""
+"""The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
 
 
 def note_drift(
     drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
 ) -> int:
-    """Write down which claims drift now, or do no longer; count them. The oldest come first, as they do to go."""
+    """Record which claims drift now or no longer do; return their number. The oldest come first, as in disruption."""
     changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
     changed.sort(key=lambda claim: (claim.created_at, claim.name))
     return rewrite(changed[:MOST_AT_ONCE], store, cluster, failures)

@@ -1,4 +1,4 @@
-"""One look of disruption at a cluster: what it sees, whom it tells, and what a warm process keeps of it."""
+"""One look of disruption at a cluster: what it reads and writes, and what a warm process keeps from run to run."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from nodesmith.ports import Catalogs
 from nodesmith.settings import decision_snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
-"""as Karpenter: the same said of the same object within this time is said once"""
+"""How long the same Event on the same object is not repeated, as in Karpenter."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a warm process keeps from run to run; all of it may be lost."""
+    """What a warm process keeps from run to run. Losing it does no harm."""
 
     told: EventDeduplication = field(default_factory=dict)
     looked_at: Mapping[str, datetime] = field(default_factory=dict)
     self_hints: SelfHints = field(default_factory=SelfHints)
     rests_until: datetime | None = None
-    """when a search may be made again, however much has changed"""
+    """until when no search begins, however much has changed"""
     seen: tuple[Snapshot, Ledger] | None = None
     """what the last search that found nothing to do looked at"""
     until: datetime | None = None
-    """when one is made all the same"""
+    """when the next search is made even though nothing has changed"""
     due: datetime | None = None
-    """when time alone may change what it came to, as far as can be foreseen"""
+    """the next foreseeable moment at which time alone may change the result of a search"""
     next_search: datetime | None = None
-    """before when time alone does not change what it came to; None for never"""
+    """the earliest moment at which time alone can change the result of the last search; None for never"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,24 @@ class Disruption(Outside):
     memory: Memory = field(default_factory=Memory)
 
     def publish_new(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
-        """Publish Events, but those told lately; of many the first so many."""
+        """Publish the Events that were not published lately, at most `most` of them."""
         publish_new(self.cluster, events, self.memory.told, self.clock(), AGAIN_AFTER, most)
 
     def wake(self, concern: Concern, why: str, seconds: int = 0) -> None:
-        """Let a concern look."""
+        """Wake a concern, after `seconds`."""
         self.hints.send(concern, Hint(self.cluster_name, why), seconds)
 
     def wake_me(self, wait: timedelta) -> None:
-        """Look again after a while, once."""
+        """Have disruption look again after `wait`."""
         hint = Hint(self.cluster_name, "moves are under way")
         self.memory.self_hints.send(self.hints, Concern.DISRUPTION, hint, wait, self.clock())
 
 
 @dataclass
 class Look:
-    """A snapshot, as it came too, and the ledger: read after it, and again whenever it has changed.
+    """A snapshot, also as its raw `data`, and the ledger: read after the snapshot, and again whenever it has changed.
 
-    What is done is counted; what fails for one move is kept until all others have had their turn.
+    `done` counts what was done. An error in one move is kept in `failures` until all others have been processed.
     """
 
     run: Disruption
@@ -91,18 +91,18 @@ class Look:
     """when to look again although nothing changes; None for never"""
 
     def scene(self) -> Scene:
-        """Return what the steps of moves are decided from."""
+        """Return the input for deciding the steps of moves."""
         return Scene.of(self.snapshot, self.ledger, self.run.clock())
 
     def inputs(self, about: str = "") -> Inputs:
-        """Return what moves are decided from; decisions `about` different things have different ids."""
+        """Return the input for deciding moves. Decisions with a different `about` have different ids."""
         now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
         decision = decision_id(self.digest + about, ledger.version, now)
         return Inputs(self.snapshot, ledger, self._catalog, self.run.settings, now, decision)
 
     @cached_property
     def digest(self) -> str:
-        """The snapshot by its content."""
+        """The SHA-256 of the snapshot's data."""
         return hashlib.sha256(self.data).hexdigest()
 
     @cached_property
@@ -118,19 +118,19 @@ class Look:
         self.ledger = self.run.store.load()
 
     def claims(self, names: Sequence[str]) -> list[NodeClaim]:
-        """Return those of these claims that there are."""
+        """Return the claims with these names that exist in the ledger."""
         return [claim for claim in self.ledger.claims if claim.name in names]
 
     def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
-        """Keep a decision's record, before anything comes of it."""
+        """Store a decision's record, before the decision is carried out."""
         write_down(self.run.blobs, self.run.cluster_name, decision, written)
         self.decisions.append(decision)
 
     def keep_snapshot(self, decision: str) -> None:
-        """Keep what a decision was made from, for replays; where it buys, only once EC2 has been asked."""
+        """Store a decision's snapshot for replays. If the decision buys nodes, call this only after EC2 was asked."""
         self.run.blobs.put(decision_snapshot_key(self.run.cluster_name, decision), self.data)
 
     def supersede(self, decision: str, written: Mapping[str, Any]) -> None:
-        """Note that nothing came of a decision, for another run was first."""
+        """Record that a decision was not carried out, because another run was first."""
         write_down(self.run.blobs, self.run.cluster_name, decision, {**written, "superseded": True})
         self.decisions.remove(decision)

@@ -1,4 +1,4 @@
-"""What disruption does, for Prometheus, in Karpenter's words."""
+"""Metrics on disruption, under Karpenter's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SINGLE, _MULTI = "single", "multi"
 
 
 def timed(metrics: Metrics) -> Callable[[Reason], AbstractContextManager[None]]:
-    """Return what measures how long it is looked for moves of a reason."""
+    """Return a function that measures how long the search for moves of a reason takes."""
 
     def measure(reason: Reason) -> AbstractContextManager[None]:
         about = {"reason": reason.lower(), "consolidation_type": _type(reason, _MULTI)}
@@ -25,7 +25,7 @@ def timed(metrics: Metrics) -> Callable[[Reason], AbstractContextManager[None]]:
 
 
 def note_search(look: Look, found: Proposals) -> None:
-    """Note what a pass has seen."""
+    """Record what a search pass has found."""
     metrics = look.run.metrics
     eligible = {labelled(reason=reason.lower()): float(count) for reason, count in found.eligible.items()}
     metrics.show("voluntary_disruption_eligible_nodes", eligible, look.run.clock())
@@ -34,7 +34,7 @@ def note_search(look: Look, found: Proposals) -> None:
 
 
 def note_decision(look: Look, move: Move) -> None:
-    """Count a move that has stood its second look."""
+    """Count a move that has passed validation."""
     about = _about(move)
     look.run.metrics.count("voluntary_disruption_decisions_total", **about)
     for nodepool in sorted({claim.nodepool for claim in look.claims(move.sources)}):
@@ -43,7 +43,7 @@ def note_decision(look: Look, move: Move) -> None:
 
 
 def note_failed_validation(look: Look, move: Move, kept: Collection[str]) -> None:
-    """Count the nodes of a move that the second look has not `kept` in it."""
+    """Count the source nodes of a move that validation has not `kept`."""
     failed = len(set(move.sources) - set(kept))
     if failed:
         kind = _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI)
@@ -52,7 +52,7 @@ def note_failed_validation(look: Look, move: Move, kept: Collection[str]) -> Non
 
 
 def note_abandoned(look: Look, move: Move) -> None:
-    """Count what of a move failed, as it stood: its nodes at first, then those that were to replace them."""
+    """Count what failed in an abandoned move: its sources if it was only proposed, otherwise its replacements."""
     if move.stage is Stage.PROPOSED:
         note_failed_validation(look, move, ())
         return
@@ -71,5 +71,5 @@ def _about(move: Move) -> dict[str, str]:
 
 
 def _type(reason: Reason, of_pods: str) -> str:
-    """Return Karpenter's consolidation type: it has one for empty nodes, two for others, and none for drift."""
+    """Return Karpenter's consolidation type: `of_pods` for underutilized nodes, "empty" for empty ones, else ""."""
     return {Reason.EMPTY: "empty", Reason.UNDERUTILIZED: of_pods}.get(reason, "")

@@ -1,6 +1,6 @@
-"""Carrying out moves, a step at a time: first the ledger says what is to be, then cluster and EC2 are told.
+"""Carrying out moves, one step at a time: each stage is written to the ledger before the cluster or EC2 is changed.
 
-A crash after any call leaves a move in the stage that was written; the next run takes the same step again, or goes on.
+A crash after any call leaves a move in the stage that was written. The next run repeats that step or goes on.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.moves import Move, Stage
 
 MOST_STEPS = 6
-"""of one move in one run: more than there are stages"""
+"""The most steps of one move in one run: more than there are stages."""
 LONGEST = timedelta(seconds=40)
-"""After so long a run leaves the other moves to the next: it may not last longer than a minute."""
+"""After this long, a run leaves the other moves to the next one: it must not last longer than a minute."""
 
 
 def carry_on(look: Look) -> None:
-    """Take every move as far as it goes now."""
+    """Take every move as far as possible now."""
     began = look.run.clock()
     look_again_at_all(look)
     for id_ in [move.id for move in look.ledger.moves]:
@@ -47,14 +47,14 @@ def carry_on(look: Look) -> None:
 
 
 def _goes_on(look: Look, move: Move) -> bool:
-    """Take a move a step further; tell whether there may be another one to take at once."""
+    """Take a move one step further; return whether another step may follow at once."""
     try:
         moved = _take(look, next_step(move, look.scene()))
         if moved:
             look.reload()
         return moved
     except Conflict:
-        look.done["Conflict"] += 1  # another run has taken it further, or somebody one of its claims
+        look.done["Conflict"] += 1  # another run has advanced the move, or another function one of its claims
         look.reload()
         look.run.wake_me(timedelta(seconds=5))
     except (Transient, Rejected) as error:
@@ -75,7 +75,7 @@ def _take(look: Look, step: Step) -> bool:
             run.publish_new(notifications.of_waiting(step.move, step.for_claims))
             return False
         case steps.LookAgain():
-            look.run.wake_me(timedelta(seconds=1))  # it is due since all others were looked at
+            look.run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
             return False
         case steps.Conclude():
             return _conclude(look, step.move)
@@ -97,7 +97,7 @@ def _take(look: Look, step: Step) -> bool:
 
 
 def _conclude(look: Look, move: Move) -> bool:
-    """Let sources end now that what replaces them is ready, unless something new stands in the way."""
+    """Let the sources end now that their replacements are ready, or abandon the move if something new prevents it."""
     inputs = look.inputs(move.id)
     why = may_end(move, inputs)
     if why:
@@ -108,7 +108,7 @@ def _conclude(look: Look, move: Move) -> bool:
 
 
 def _end(look: Look, step: steps.EndSources) -> bool:
-    """Let the sources of a move end. Termination drains them; provisioning buys for pods whose place was taken."""
+    """Begin to end the sources of a move. Termination drains them; provisioning buys for pods whose room was taken."""
     run = look.run
     _end_all(look, step.claims)
     look.done["NodesDisrupted"] += len(step.claims)

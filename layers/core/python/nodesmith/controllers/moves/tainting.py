@@ -1,6 +1,6 @@
-"""Nodes that moves take are closed to new pods, and opened again when nothing comes of it.
+"""Tainting the source nodes of moves against new pods, and removing the taint if the move is abandoned.
 
-Their NodeClaims show condition `DisruptionReason` meanwhile.
+Meanwhile their NodeClaims show the condition `DisruptionReason`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_
 
 
 def close(look: Look, claims: Sequence[NodeClaim], reason: Reason) -> None:
-    """Let no more pods come to these claims' Nodes, and show why."""
+    """Taint the claims' Nodes so that no more pods are scheduled there, and show the reason on the NodeClaims."""
     _patch(look, claims, _CLOSED)
     _show(look, claims, "True", reason.value)
 
 
 def open_again(look: Look, claims: Sequence[NodeClaim]) -> None:
-    """Let pods come to these claims' Nodes again."""
+    """Remove the taint from the claims' Nodes, and the reason from the NodeClaims."""
     _patch(look, claims, _OPENED)
     _show(look, claims, "False")
 
 
 def abandon(look: Look, move: Move, why: str) -> None:
-    """Give a move up; what it has bought is tidied up later."""
+    """Abandon a move. Nodes that were bought for it are removed later."""
     left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
     look.done["MovesAbandoned"] += 1
     sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]

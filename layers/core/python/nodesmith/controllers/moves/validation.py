@@ -1,7 +1,7 @@
-"""Second looks at proposed moves: all that are due are looked at together, for to see a whole fleet takes its time.
+"""Validation of proposed moves. All moves that are due are validated together, since simulating a whole fleet is slow.
 
-What stands is bought for, or may end at once; each move is committed by itself, and what fails for one, or is taken by
-another run, is looked at again the next time.
+For a valid move, replacements are bought, or its sources may end at once. Each move is committed on its own. A move
+that fails, or that another run has changed, is validated again in the next run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.moves import Move, Stage
 
 MOST_AT_ONCE = 40
-"""moves: more would take a run longer than it has"""
+"""The most moves in one validation: more would exceed a run's time."""
 
 
 def look_again_at_all(look: Look) -> None:
-    """Look at the moves that are due."""
+    """Validate the moves that are due, and carry out the result."""
     scene = look.scene()
     due = [move for move in look.ledger.moves if isinstance(next_step(move, scene), LookAgain)]
     moves = due[:MOST_AT_ONCE]
@@ -49,7 +49,7 @@ def look_again_at_all(look: Look) -> None:
 
 
 class _Carrying:
-    """What one decision about several moves comes to, and what of it has been committed so far."""
+    """One decision about several moves, and how much of it has been committed so far."""
 
     def __init__(self, look: Look, inputs: Inputs, found: list[Proposal | str], moves: list[Move]) -> None:
         self._look, self._inputs, self._bought = look, inputs, 0
@@ -60,7 +60,7 @@ class _Carrying:
         self._types = TypeTable(look.snapshot, inputs.catalog, look.run.settings, inputs.ledger)
 
     def on(self, move: Move, found: Proposal | str) -> bool:
-        """Take a move on; tell whether others may follow: not once another run has bought something."""
+        """Carry out the result for one move; return whether others may follow: not if another run has bought nodes."""
         look = self._look
         try:
             if isinstance(found, str):
@@ -95,7 +95,7 @@ class _Carrying:
         self._look.run.publish_new([*approved, *notifications.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:
-        """Buy; each commit counts the ledger's version on."""
+        """Buy the replacements. Each commit increments the ledger's version."""
         look, inputs, run = self._look, self._inputs, self._look.run
         ledger = replace(inputs.ledger, version=inputs.ledger.version + self._bought)
         try:

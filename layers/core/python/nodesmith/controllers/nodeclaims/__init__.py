@@ -1,1 +1,1 @@
-"""What is written on NodeClaims and kept of them from run to run."""
+"""What controllers write on NodeClaims, and what they keep about them from run to run."""

@@ -1,4 +1,4 @@
-"""Claims that repeat a purchase are told when pods have stayed on their nodes: nothing need wait after that."""
+"""Recording on claims of repeated purchases that pods have stayed on their nodes, which ends the back-off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def note_stayed(
     done: Counter[str],
     failures: Failures,
 ) -> None:
-    """Write down whose pods have stayed, but of claims that were `moved` by this run; what fails goes to `failures`."""
+    """Record on claims whose pods have stayed, except on claims that this run has `moved`. Errors go to `failures`."""
     claims = {claim.name: claim for claim in ledger.claims if claim.name not in moved}
     for name, served in stayed(ledger, snapshot, now, Workloads()).items():
         if name not in claims:

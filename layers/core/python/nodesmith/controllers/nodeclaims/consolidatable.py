@@ -1,4 +1,4 @@
-"""NodeClaims are told when their nodes become consolidatable, and when they no longer are."""
+"""The `Consolidatable` condition of NodeClaims, written when it changes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster
 
 SOONEST, TICK = timedelta(seconds=15), timedelta(minutes=1)
-"""When to look again for the next one: not for each node that becomes quiet, and not for what the next tick finds"""
+"""Bounds of the wait for the next look: not a look for each node that becomes quiet, and none after the next tick."""
 MOST_A_MINUTE = 100
-"""NodeClaims written by one process, however often it looks"""
+"""The most NodeClaims that one process writes in a minute, however often it looks."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """When this process has written conditions, in the last minute; kept from run to run."""
+    """The times at which this process has written conditions in the last minute; kept from run to run."""
 
     written: list[datetime] = field(default_factory=list)
 
     def allowed(self, now: datetime) -> int:
-        """Return how many may be written now."""
+        """Return how many conditions may be written now."""
         self.written = [moment for moment in self.written if now - moment < TICK]
         return min(MOST_AT_ONCE, MOST_A_MINUTE - len(self.written))
 
@@ -43,9 +43,9 @@ def show_consolidatable(
     done: Counter[str],
     failures: Failures,
 ) -> timedelta | None:
-    """Write the conditions that have changed, as many as the pace allows. Return when to look again, None for the tick.
+    """Write as many changed conditions as `pace` allows; return the wait until the next look, None for the next tick.
 
-    What fails is added to `failures`, and written in the next run.
+    Errors are added to `failures`; the next run writes those conditions.
     """
     found = consolidatable(claims, snapshot, pools, now, pace.allowed(now))
     for name, condition in found.due.items():

@@ -1,4 +1,4 @@
-"""Content hashes of what the API server has, kept where provisioning compares its snapshot with them."""
+"""Content hashes of the objects on the API server, kept in the ledger so that provisioning can check its snapshot."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 NODECLAIMS_AT_ONCE = 50
-"""Users' NodeClaims that one run reads: each is a call."""
+"""The most users' NodeClaims that one run reads: each takes a call."""
 
 
 def keep_contents(
     run: Outside, pools: Iterable[NodePool], snapshot: Snapshot, ledger: Ledger, failures: Failures
 ) -> list[str]:
-    """Write the content hashes that the ledger lacks, and forget those of objects that are gone.
+    """Save the content hashes that the ledger lacks, and forget those of objects that are gone.
 
-    `pools` are the API server's. Return the `Kind/name` of the objects that were written.
+    `pools` must come from the API server. Return the `Kind/name` of the objects whose hashes were saved.
     """
     read = {f"NodePool/{pool.name}": pool.content for pool in pools}
     read |= _nodeclaims(run, snapshot, ledger, failures)
@@ -36,7 +36,7 @@ def keep_contents(
 
 
 def _nodeclaims(run: Outside, snapshot: Snapshot, ledger: Ledger, failures: Failures) -> dict[str, str]:
-    """Return the content hashes of users' NodeClaims that are still to be launched and that the API server has."""
+    """Return the content hashes of users' NodeClaims that wait for their launch and exist on the API server."""
     shown = {f"NodeClaim/{m['metadata']['name']}" for m in unclaimed(snapshot, ledger.claims)}
     found = {key: content for key, content in ledger.contents.items() if key in shown}
     for name in unread_nodeclaims(snapshot, ledger)[:NODECLAIMS_AT_ONCE]:

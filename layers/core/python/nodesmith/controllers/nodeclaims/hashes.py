@@ -1,4 +1,4 @@
-"""Hashes of templates: stated on NodePools and EC2NodeClasses, renewed on claims of another version."""
+"""Hashes of templates: written on NodePools and EC2NodeClasses, and renewed on claims with another hash version."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.ports import Cluster, Store
 
 Read = Iterable[tuple[Mapping[str, Any], NodePool | EC2NodeClass | None]]
-"""Objects of the API server, as they are and as they were read."""
+"""Objects of the API server: each manifest with the object parsed from it, None if it is invalid."""
 
 
 def state_hashes(objects: Read, ca_bundle: str, cluster: Cluster, failures: Failures) -> tuple[str, ...]:
-    """Write onto each object the hash of its content where it does not say so; give `Kind/name` of those written."""
+    """Write the hash of its content onto each object that lacks it; return the `Kind/name` of those written."""
     written: list[str] = []
     for statement in filter(None, (unstated(obj, read, ca_bundle) for obj, read in objects)):
         about = f"{statement.kind}/{statement.name}"
@@ -37,5 +37,5 @@ def renew_hashes(
     cluster: Cluster,
     failures: Failures,
 ) -> int:
-    """Return claims of another version today's hashes, in the ledger and on their objects; count them."""
+    """Renew the hashes of claims with another hash version, in the ledger and on their objects; return their number."""
     return rewrite(rehashed(claims, pools, nodeclasses, ca_bundle), store, cluster, failures)

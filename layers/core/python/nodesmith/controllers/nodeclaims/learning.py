@@ -1,4 +1,4 @@
-"""What new nodes teach of their type and image is kept for all clusters, before their claims move on."""
+"""What new nodes show about their instance type and image, kept for all clusters before their claims move on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def learn(
     snapshot: Snapshot,
     failures: Failures,
 ) -> None:
-    """Compare what nodes show with what is known, and keep what is less.
+    """Compare what new nodes show with what is known, and keep it where a node offers less.
 
-    Nobody waits for it: a lesson that cannot be kept is taught again by the next such node.
+    Nothing waits for this: the next such node repeats a lesson that could not be stored.
     """
     ready = [command.claim for command in commands if isinstance(command, Initialize)]
     shown = [replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))]

@@ -1,4 +1,4 @@
-"""NodeClaims are told when pods last came to their nodes or left them."""
+"""The `lastPodEventTime` of NodeClaims: when a pod last came to their node or left it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodesmith.ports import Cluster
 def stamp(
     claims: Iterable[NodeClaim], snapshot: Snapshot, cluster: Cluster, now: datetime, failures: Failures
 ) -> int:
-    """Write the pod events that are due; give of how many claims. What fails is added to `failures`."""
+    """Write the times of pod events that are due; return the number of claims. Errors are added to `failures`."""
     stamped = 0
     for name, at in to_stamp(claims, snapshot, now).items():
         with failures.of(f"NodeClaim {name}"):

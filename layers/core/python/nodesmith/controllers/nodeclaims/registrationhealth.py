@@ -1,4 +1,4 @@
-"""What the claims of a run say of their NodePools, kept before the claims move on: told twice it counts once."""
+"""The registration health of NodePools, saved before the claims that affect it move on. A repetition counts once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keep(
     done: Counter[str],
     failures: Failures,
 ) -> list[Command]:
-    """Write what is known anew; give the commands but for those of which it could not be written: they must wait."""
+    """Save `health`; return `commands` without those that must wait because their NodePool's health was not saved."""
     unkept: set[str] = set()
     for nodepool in sorted(health):
         try:
@@ -44,7 +44,7 @@ def wake(
     before: Mapping[str, RegistrationHealth],
     health: Mapping[str, RegistrationHealth],
 ) -> None:
-    """Let the NodePools' conditions be written where they change, and pods be served by those that may buy again."""
+    """Wake readiness if a NodePool's condition changes, and provisioning if a NodePool may buy again."""
     if any(_shows(before.get(name), each) for name, each in health.items()):
         hints.send(Concern.READINESS, Hint(cluster, "registrations ended"))
     if any(_frees(before.get(name), each) for name, each in health.items()):
@@ -56,7 +56,7 @@ def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
-    """Return whether something was left alone and is not any more."""
+    """Return whether the NodePool, or one of its offerings, was in back-off and no longer is."""
     if before is None or now.backoff is not None:
         return False
     return before.backoff is not None or bool(before.offerings.keys() - now.offerings.keys())

@@ -1,4 +1,4 @@
-"""Claims of which something is known anew: written into the ledger, and shown on their objects; no step is taken."""
+"""Writing claims with new information to the ledger and onto their objects, without moving them to another phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.ports import Cluster, Store
 
 
 def rewrite(claims: Iterable[NodeClaim], store: Store, cluster: Cluster, failures: Failures) -> int:
-    """Write claims as they are; count them. One that has moved on meanwhile is left: the next run finds it again."""
+    """Write claims as they are; return their number. A claim that has moved on meanwhile is left to the next run."""
     count = 0
     for claim in claims:
         with failures.of(f"NodeClaim {claim.name}"), suppress(Conflict):

@@ -1,7 +1,7 @@
-"""Tags that one claim alone has, written on its instance in the background where a CreateFleet call served several.
+"""Tags of single claims, written on instances in the background after a CreateFleet call that served several claims.
 
 Karpenter writes them in the background as well (its tagging controller). Nothing waits for them: an instance is found
-by the id that its claim names.
+by the id in its claim.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 MOST = 40
-"""Instances tagged in one run. Each takes a call, and launches share EC2's limit on calls that change something."""
+"""The most instances tagged in one run. Each takes a call, and launches share EC2's limit on mutating calls."""
 AGAIN = timedelta(seconds=10)
-"""When the next run goes on: by then EC2's bucket has gained 50 calls."""
+"""The wait until the next run continues: by then EC2's token bucket has gained 50 calls."""
 
 
 def write_tags(
     run: Outside, claims: Sequence[NodeClaim], spread: Spread, done: Counter[str], failures: Failures
 ) -> timedelta | None:
-    """Write the tags that are due, and note that they are written. Each step can be repeated.
+    """Write the tags that are due, and record on each claim that they are written. Each step can be repeated.
 
-    Return when to go on, where there are more than one run writes.
+    Return the wait until the next run continues, None if nothing is left or a call failed.
     """
     due = [claim for claim in claims if claim.instance_id and tags_due(claim)]
 
@@ -38,12 +38,10 @@ def write_tags(
         try:
             run.cloud.tag(claim.instance_id, tags_due(claim))
             saved = run.store.save(replace(claim, launch=FrozenMap()))
-            if (
-                saved.registered_at is not None
-            ):  # its object has been written before, and says nothing of tags
+            if saved.registered_at is not None:  # its object was written before, without the tags
                 show(saved, run.cluster)
         except Conflict:
-            return "Conflict"  # it has moved on meanwhile, and is tagged again
+            return "Conflict"  # the claim has moved on meanwhile, and is tagged again
         except Transient as error:
             return str(error)
         return ""

@@ -1,1 +1,1 @@
-"""What the runs of all concerns share: snapshots, reports, hints to themselves, work done concurrently."""
+"""What the runs of all concerns share: snapshots, reports, hints to themselves, concurrent work."""

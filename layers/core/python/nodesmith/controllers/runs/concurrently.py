@@ -1,4 +1,4 @@
-"""A step of each of many claims, several at once where calls take their time; one's trouble is its own."""
+"""Carrying out one step for each of many claims, possibly concurrently. A failure does not affect other claims."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ Step = TypeVar("Step", bound=SingleEnding | Release | Command)
 
 
 class Spread(Protocol):
-    """Does something with each item and gives what comes of it, in order: `map`, or an executor's."""
+    """Apply a function to each item and return the results in order, as `map` or an executor's `map` does."""
 
     def __call__(self, work: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]: ...
 
 
 def in_turn(work: Callable[[Item], Result], items: Iterable[Item], /) -> Iterable[Result]:
-    """Do one after the other."""
+    """Process the items one after the other."""
     return map(work, items)
 
 
 def from_anywhere(spread: Spread, drawn: Callable[[int], int] = randrange) -> Spread:
-    """Begin with an item that is `drawn`: of two runs that do the same, each finds the other's half done."""
+    """Return a `Spread` that begins at a random item, so that two runs over the same items share the work.
+
+    `drawn` returns a random number below its argument.
+    """
 
     def rotated(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterable[Result]:
         every = list(items)
@@ -46,7 +49,10 @@ def each(
     done: Counter[str],
     failures: Failures,
 ) -> Mapping[str, Result | Conflict | Transient | Rejected]:
-    """Carry out one step of each claim; give by claim what came of it. What is done, and what failed, is noted."""
+    """Carry out one step for each claim; return the results by claim name, which may be exceptions.
+
+    Successful steps are counted in `done` by their type, conflicts as "Conflict". Other errors are added to `failures`.
+    """
 
     def attempt(step: Step) -> Result | Conflict | Transient | Rejected:
         try:
@@ -67,5 +73,5 @@ def each(
 
 
 def failed(came: Mapping[str, object]) -> set[str]:
-    """Name the claims whose step failed: what was to follow it must wait."""
+    """Return the names of the claims whose step failed, so that later steps must wait."""
     return {name for name, result in came.items() if isinstance(result, Transient | Rejected)}

@@ -1,4 +1,4 @@
-"""How long drains take, watched from run to run: from the first pod that is told to go until the last has gone."""
+"""Measuring how long drains take, across runs: from the first eviction until the last pod has gone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from nodesmith.model.snapshot import Snapshot
 
 @dataclass(slots=True)
 class Drains:
-    """What one process has begun: by claim, when, and the longest grace of its pods. Another's teach nothing here."""
+    """The drains that this process has begun: by claim name, when, and the longest grace period of the pods.
+
+    Drains that another process began are not measured.
+    """
 
     begun: dict[str, tuple[datetime, timedelta]] = field(default_factory=dict)
 
     def ended(
         self, commands: Sequence[TerminationCommand], snapshot: Snapshot, now: datetime
     ) -> Iterator[tuple[str, timedelta]]:
-        """Yield the NodePool of each drain that has just ended, and how much longer than that grace it took."""
+        """Yield the NodePool of each drain that has just ended, and how much longer than the longest grace it took."""
         going = {pod.pod for each in commands if isinstance(each, Evict | DeletePods) for pod in each.pods}
         told = (pod for pod in snapshot.pods if pod.key in going) if going else ()
         graces = {pod.key: timedelta(seconds=pod.shape.grace_seconds) for pod in told}

@@ -1,4 +1,4 @@
-"""Deduplication of Events: a warm process does not publish again what it has published of an object lately."""
+"""Deduplication of Events: a warm process does not repeat an Event on an object that it has published lately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.ports import Cluster
 
 EventDeduplication: TypeAlias = MutableMapping[ObjectEvent, datetime]
-"""Published Events, each with the time until which it is not published again. Kept from run to run.
+"""Published Events, each with the time until which it must not be repeated. Kept from run to run.
 
 Losing it does no harm: publishing an Event again only updates its time.
 """

@@ -1,4 +1,4 @@
-"""What the runs of most concerns work with."""
+"""The ports that the runs of most concerns use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The ledger, EC2, the API server, objects, queues and the time, all of one cluster; and what takes in metrics."""
+    """The ledger, EC2, the API server, objects, queues, clock and metrics of one cluster."""
 
     cluster_name: str
     store: Store

@@ -1,4 +1,4 @@
-"""What became of a run for one cluster."""
+"""The result of a run for one cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import datetime
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run for one cluster.
+    """The result of a run for one cluster.
 
-    `rejected` says what was wrong with the input and will stay wrong. `again` asks for another run within seconds,
-    since a part failed. `due` is the earliest moment at which the concern has to look again although nothing changes;
-    None where time alone changes nothing.
+    `rejected` lists errors in the input that no retry fixes. `again` requests another run within seconds, because part
+    of the work failed. `due` is the earliest moment at which the concern must look again even if nothing changes; None
+    if time alone changes nothing.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,1 +1,1 @@
-"""Which concerns dispatch wakes, and what is wrong with a deployment."""
+"""Decisions of dispatch: which concerns to wake, and what is wrong with a deployment."""

@@ -1,4 +1,4 @@
-"""What is wrong with a deployment, told from what its functions have recorded."""
+"""What is wrong with a deployment, according to what its functions have recorded."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, C
 from nodesmith.registration import Registration
 
 REGION_MINUTES = {c: minutes for c, minutes in REGION_TICK_MINUTES.items() if c != Concern.DISPATCH}
-"""The concerns of the region that are judged, and how often they run; dispatch is the judge, and alarms watch it."""
+"""The region's concerns that are checked, with their intervals. Dispatch does the checks, and alarms watch dispatch."""
 LEAST = timedelta(minutes=15)
-"""How long a concern may go without a run that succeeds, whatever its interval: outages of AWS are shorter."""
+"""How long any concern may go without a successful run, whatever its interval: outages of AWS are shorter."""
 MISSED = 3
 _LATE_MINUTES = 60
-"""What a concern that looks every few hours is given for one look: Lambda repeats it within minutes if it fails."""
+"""The extra time for a concern that runs every few hours: Lambda repeats a failed run within minutes."""
 KINDS: Mapping[str, str] = {
-    "Rejected": "reads what it cannot use",
+    "Rejected": "receives input that it cannot use",
     "SnapshotsWritten": "the forwarder sends no snapshots",
     "NodePoolsUnhealthy": "nodes of a NodePool do not join the cluster",
-    "PodsKilledWithoutGrace": "pods lost their node before their grace was over",
-    "NoSuccess": "has not had a run that succeeded",
+    "PodsKilledWithoutGrace": "pods lost their node before their grace period was over",
+    "NoSuccess": "has had no successful run lately",
     "Unreadable": "the cluster's registration cannot be read",
-    "TrialEnded": "a release on trial failed, and the one before serves all clusters again",
-    "GivenUp": "messages failed every time and were given up",
+    "TrialEnded": "a release on trial failed, and the previous one serves all clusters again",
+    "GivenUp": "messages failed on every attempt and were given up",
 }
-"""What each kind of finding means."""
+"""The meaning of each kind of finding."""
 
 
 def findings(
@@ -36,10 +36,10 @@ def findings(
     since: datetime,
     now: datetime,
 ) -> list[Finding]:
-    """Return what is wrong, in a total order.
+    """Return the findings, in a total order.
 
-    `registrations` come with when each was first seen, `since` is when this deployment began to look. Nothing is
-    expected of a concern before it has had its time.
+    Each of `registrations` comes with the time at which it was first seen; `since` is when this deployment began to
+    check. A concern is expected to succeed only after its allowed time has passed.
     """
     known = {(each.cluster, each.concern): each for each in records}
     found = [finding for record in known.values() for finding in _symptoms(record, now)]
@@ -58,10 +58,10 @@ def findings(
 
 
 def awaited_since(record: Record, begun: datetime) -> datetime:
-    """Return since when a run that succeeds is to be expected; nothing was before `begun`.
+    """Return the time since when a successful run has been expected, not before `begun`.
 
-    A concern of a cluster is woken once it is due, and after `QUIET_TICK_MINUTES` in any case; it is due since its runs
-    fail. One of the region, and one without any success, is woken by each tick.
+    A cluster's concern is woken when it is due, and after `QUIET_TICK_MINUTES` in any case; a failed run makes it due.
+    A concern of the region, or one that has never succeeded, is woken by each tick.
     """
     if record.succeeded_at is None or record.succeeded_at < begun or not record.cluster:
         return max(record.succeeded_at or begun, begun)
@@ -70,7 +70,7 @@ def awaited_since(record: Record, begun: datetime) -> datetime:
 
 
 def allowed(minutes: int) -> timedelta:
-    """Return how long a concern that looks every so many minutes may go without a run that succeeds."""
+    """Return how long a concern that runs every so many `minutes` may go without a successful run."""
     return max(LEAST, timedelta(minutes=min(MISSED * minutes, minutes + _LATE_MINUTES)))
 
 

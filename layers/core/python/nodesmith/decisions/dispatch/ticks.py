@@ -1,7 +1,7 @@
-"""Which concerns of a cluster are to look in a minute: all of them while it changes, else what is due.
+"""Which concerns of a cluster a tick wakes: all of them while the cluster changes, otherwise those that are due.
 
-Hints wake who has something to do, and a function says when time alone gives it something to do. What is left to ticks
-is what got lost, and in a cluster that does not change that is next to nothing.
+Hints wake the concerns that have something to do, and each function reports when time alone gives it something to do.
+Ticks only make up for lost messages, which are next to none in a cluster that does not change.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 from nodesmith.model.functions.marks import Heartbeat, Marks
 
 QUIET_AFTER = timedelta(minutes=10)
-"""How long nothing must have changed until only what is due is woken.
+"""How long nothing must have changed until only due concerns are woken.
 
-Twice as long as a process goes without recording when its concern has to look again, so that what is recorded by then
-comes from runs that have seen the last change. A hint that got lost meanwhile is made up for by ten ticks.
+This is twice the longest interval at which a process records when its concern must look again, so that the records come
+from runs that have seen the last change. The ten ticks until then make up for a lost hint.
 """
 QUIET_TICK_MINUTES = 30
-"""How often each concern looks although nothing is due: what nobody has foreseen waits no longer than that."""
+"""How often each concern looks even if it is not due: the longest delay of anything that was not foreseen."""
 LOOK_MINUTES = 5
-"""In the first so many minutes of thirty clusters look, each in one of them.
+"""Clusters look in the first five of every thirty minutes, each in one of them.
 
-Not all at once, and not spread evenly either: by then a function's process is mostly gone, and while it starts costs
-several times what a look does. The first cluster's look starts it, and the others find it there.
+The looks are not all at once, and not spread evenly either: a function's process rarely lives for half an hour, and
+starting one costs several times as much as a look. The first cluster's look starts it, and the others reuse it.
 """
 _MINUTE_SECONDS = 60
 
@@ -38,10 +38,10 @@ def due_concerns(
     stale_after: timedelta,
     at: datetime,
 ) -> list[Concern]:
-    """Return the concerns of a cluster that are to look in the minute of `at`.
+    """Return the concerns of a cluster that a tick wakes in the minute of `at`.
 
-    `marks` and `records` are None where they could not be read: then nothing is taken to be quiet. A heartbeat older
-    than `stale_after` means that the forwarder is away, and observation stands in: what changes does not concern it.
+    `marks` and `records` are None if they could not be read; the cluster then counts as changing. A heartbeat older
+    than `stale_after` means that the forwarder is away, so observation must run; otherwise changes do not wake it.
     """
     minute = int(at.timestamp()) // _MINUTE_SECONDS
     if minute % QUIET_TICK_MINUTES == own_minute(cluster):
@@ -56,19 +56,19 @@ def due_concerns(
 
 
 def is_quiet(marks: Marks, at: datetime) -> bool:
-    """Return whether a cluster has not changed lately, as its forwarder and its ledger say.
+    """Return whether neither a cluster's snapshot nor its ledger has changed lately.
 
-    A ledger without a mark has not been written to since ledgers are marked.
+    A ledger without a mark has not been written to since marks were introduced.
     """
     moments = [marks.heartbeat.changed if marks.heartbeat else at, marks.ledger_changed]
     return all(at - moment > QUIET_AFTER for moment in moments if moment is not None)
 
 
 def is_away(heartbeat: Heartbeat | None, stale_after: timedelta, at: datetime) -> bool:
-    """Return whether the forwarder gives no sign of life, so that the observation function has to stand in."""
+    """Return whether the forwarder sends no heartbeats, so that the observation function must replace it."""
     return heartbeat is None or not heartbeat.is_fresh(at, stale_after)
 
 
 def own_minute(cluster: str) -> int:
-    """Return the minute of thirty in which all of a cluster's concerns look; another one for other clusters."""
+    """Return the minute of thirty in which all of a cluster's concerns look, derived from the cluster's name."""
     return crc32(cluster.encode()) % LOOK_MINUTES

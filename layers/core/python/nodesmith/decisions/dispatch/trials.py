@@ -1,4 +1,4 @@
-"""Whether a release on trial fails: then the one before serves its clusters again."""
+"""Whether a release on trial fails, so that the previous release serves its clusters again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nodesmith.model.functions.health import Record
 from nodesmith.registration import Trial
 
 PATIENCE = timedelta(minutes=10)
-"""How long a concern may go without a run that succeeds once it has been asked for one.
+"""How long a concern may go without a successful run after it has become due.
 
-A process that succeeds again and again records it every five minutes.
+A process whose runs succeed records that every five minutes.
 """
 
 
 def judge(trial: Trial, records: Iterable[Record], now: datetime) -> Trial:
-    """Return the trial as it goes on, or ended with the reason. `records` are those of its clusters."""
+    """Return the trial unchanged, or ended with the reason. `records` are those of its clusters."""
     failing = sorted((each.cluster, each.concern) for each in records if fails(each, now))
     if not failing:
         return trial
@@ -28,7 +28,7 @@ def judge(trial: Trial, records: Iterable[Record], now: datetime) -> Trial:
 
 
 def fails(record: Record, now: datetime) -> bool:
-    """Return whether a concern has been due for so long without a run that succeeded."""
+    """Return whether a concern has been due for `PATIENCE` without a successful run."""
     if record.due is None or now - record.due < PATIENCE:
         return False
     return record.succeeded_at is None or record.succeeded_at < record.due

@@ -1,5 +1,6 @@
-"""Disruption: taking away nodes that work, because others would do better. Never more at once than budgets allow.
+"""Disruption: remove working nodes that other nodes would replace better, never more at once than budgets allow.
 
-`search` is the way in: `propose` looks for moves, `look_again` at those whose sources are closed to new pods, `may_end`
-before these end. Nothing is imported here, for others need the budgets only.
+`search` is the entry point: `propose` searches for moves, `look_again` validates moves whose sources are tainted, and
+`may_end` checks a move before its sources end. `docs/algorithms/disruption.md` walks through the algorithm. This module
+imports nothing, because other packages need only the budgets.
 """

@@ -1,7 +1,8 @@
-"""Candidates: the nodes that may be disrupted now, and for every other the one rule that keeps it.
+"""Candidates: the nodes that may be disrupted now and, for every other node, the one rule that keeps it.
 
-Rules are Karpenter's. What nobody may evict now (do-not-disrupt, a PodDisruptionBudget that allows none) keeps a node
-from all disruption, but not from drift where its NodePool's terminationGracePeriod ends it in any case.
+The rules are Karpenter's. A pod that may not be evicted now (do-not-disrupt, or a PodDisruptionBudget that allows no
+eviction) protects its node from all disruption. The exception is drift of a node with a terminationGracePeriod, because
+that ends the node in any case.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A node that may be disrupted. `pods` are those that would need another node, `harm` what evicting them costs.
+    """A node that may be disrupted. `pods` are those that would need another node; `harm` is their total eviction cost.
 
-    `lost_usd` is what moving them costs beside that, where they begin anew, or are slow to be at work.
-    `held` is a rule that keeps its pods where they are, though not for ever: it may be drifted away, no more.
-    `unpriced` is why nobody knows what it costs; empty where it is known.
+    `lost_usd` is what moving them costs besides: repeated work of Jobs, and slow starts. `held` is a blocker that
+    protects the pods for now; with a terminationGracePeriod it does not keep the node from drift, but from everything
+    else. `unpriced` is the reason why the node's price is unknown, or empty.
     """
 
     claim: NodeClaim
@@ -49,14 +50,14 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The claim's."""
+        """Name of the claim."""
         return self.claim.name
 
 
 class Survey:
-    """One look at which nodes of a cluster may be disrupted, or at `only` some claims' of them.
+    """Which nodes of a cluster may be disrupted now, or only the nodes of the claims named in `only`.
 
-    `moving` are claims that some move has already.
+    `moving` are the claims that are part of a move already.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Survey:
                 self.candidates.append(found)
 
     def kept(self, policy: str) -> Iterator[tuple[str, float, float]]:
-        """Yield NodePool, price and harm of each node that is no candidate, nor ends, where NodePools have a policy."""
+        """Yield NodePool, price and harm of each blocked node that is not ending, in NodePools with this policy."""
         pools = {name for name, pool in self.pools.items() if pool.disruption.consolidation_policy == policy}
         for claim in self._claims if pools else ():
             node = self._snapshot.node_of(claim) if claim.name in self.blocked else None
@@ -96,21 +97,21 @@ class Survey:
     def _look(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
         on = f"NodeClaim/{claim.name}"
         if claim.name in self._moving:
-            return Blocker("Moving", on, "it is part of a move already")
+            return Blocker("Moving", on, "it is already part of a move")
         if claim.name in self._resting:
             why = self._resting[claim.name].why
-            return Blocker("Resting", on, f"a move of it was abandoned a little while ago: {why}")
+            return Blocker("Resting", on, f"a move of it was abandoned recently: {why}")
         if claim.is_ending or (node is not None and (is_going(node) or is_closed(node))):
-            return Blocker("Ending", on, "it is being deleted or disrupted already")
+            return Blocker("Ending", on, "it is already being deleted or disrupted")
         if claim.phase in _YOUNG:
-            return Blocker("NotInitialized", on, f"it is not initialized yet: it is {claim.phase}")
+            return Blocker("NotInitialized", on, f"it is not initialized yet: its phase is {claim.phase}")
         if node is None:
             return Blocker("NoNode", on, "it has no Node")
         if claim.name in self._awaiting or node.name in self._awaiting:
             return Blocker(
                 "Nominated",
                 f"Node/{node.name}",
-                "pods that have no node yet, or whose node ends, are to come to it",
+                "pods that have no node yet, or whose node is terminating, are nominated for it",
             )
         if node.annotations.get(DO_NOT_DISRUPT) == "true":
             return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
@@ -118,7 +119,7 @@ class Survey:
             return Blocker("Paused", on, str(self._paused))
         pool = self.pools.get(claim.nodepool)
         if pool is None:
-            message = f"its NodePool {claim.nodepool!r} is not there, or readiness has yet to read it"
+            message = f"its NodePool {claim.nodepool!r} does not exist, or readiness has not read it yet"
             return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
         return self._candidate(claim, node, pool)
 
@@ -136,7 +137,7 @@ class Survey:
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    """Return the pods of every node, by its name."""
+    """Return the pods of every node, by the node's name."""
     found: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node:
@@ -145,10 +146,10 @@ def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
 
 
 def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocker | None:
-    """Return the rule that keeps a node's pods where they are now; None where all may be evicted, one after the other.
+    """Return the rule that keeps a node's pods where they are now; None if all of them may be evicted in turn.
 
-    Any pod may ask for it, a DaemonSet's and a static one, too; budgets count for those that would be evicted, and
-    first those that never allow it.
+    Any pod can carry do-not-disrupt, including DaemonSet and static pods. PodDisruptionBudgets apply to the pods that
+    would be evicted; those that never allow an eviction are reported first.
     """
     active = [pod for pod in pods if not pod.deleting]
     asking = sorted((pod for pod in active if refuses_disruption(pod, now)), key=lambda pod: pod.key)
@@ -158,7 +159,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     if not allowances.are_limited:
         return None
     kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
-    first = min(kept, key=lambda pod: (not allowances.are_unschedulable(pod), pod.key), default=None)
+    first = min(kept, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
         if waiting is not None:
@@ -167,13 +168,13 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
 
 
 def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None:
-    """Return what keeps a candidate from being consolidated, be it empty or not; None where nothing does."""
+    """Return what keeps a candidate from consolidation, whether it is empty or not; None if nothing does."""
     pool, node = candidate.pool, candidate.node
     on = f"NodePool/{pool.name}"
     if candidate.held is not None:
         return candidate.held
     if pool.is_static:
-        return Blocker("Static", on, "its NodePool has spec.replicas: it keeps as many nodes as that says")
+        return Blocker("Static", on, "its NodePool has spec.replicas and keeps that number of nodes")
     after = pool.disruption.consolidate_after_seconds
     if after is None:
         return Blocker("ConsolidateAfter", on, "its NodePool has consolidateAfter: Never")
@@ -182,25 +183,28 @@ def consolidation_blocker(candidate: Candidate, now: datetime) -> Blocker | None
         if missing:
             return Blocker("Labels", f"Node/{node.name}", f"it has no label {missing[0]}")
         if pool.disruption.consolidation_policy == WHEN_EMPTY:
-            return Blocker("Policy", on, "its NodePool lets go of empty nodes only, and it has pods")
+            return Blocker("Policy", on, "its NodePool consolidates empty nodes only, and it has pods")
         if candidate.unpriced:
-            message = f"{candidate.unpriced}: whether it can be had for less is not known"
+            message = f"{candidate.unpriced}: whether it can be replaced for less is unknown"
             return Blocker("Price", f"Node/{node.name}", message)
     at = quiet_since(candidate.claim, node) + timedelta(seconds=after)
     if now < at:
         message = f"pods came or went less than consolidateAfter {pool.disruption.consolidate_after} ago"
-        return Blocker(NOT_YET, on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC on")
+        return Blocker(NOT_YET, on, f"{message}: it may be consolidated from {at:%H:%M:%S} UTC")
     return None
 
 
 def quiet_since(claim: NodeClaim, node: Node) -> datetime:
-    """Return when a pod last came to a node or went, or when it was ready for the first."""
+    """Return when a pod last came to a node or left it, or when the node was initialized if that is later."""
     moments = node.last_pod_event_at, claim.initialized_at
     return max((at for at in moments if at is not None), default=claim.phase_since)
 
 
 def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: datetime) -> bool:
-    """Return whether a node's pods have lately come or gone, so that it is no destination for those of others."""
+    """Return whether a node's pods have come or gone within consolidateAfter.
+
+    Such a node takes no pods of disrupted nodes.
+    """
     after = pool.disruption.consolidate_after_seconds if pool is not None else None
     if not after or pool is None or pool.is_static:
         return False
@@ -208,7 +212,7 @@ def is_settling(claim: NodeClaim, node: Node, pool: NodePool | None, now: dateti
 
 
 def _awaiting(inputs: Inputs) -> frozenset[str]:
-    """Name the claims bought for pods that have no node, or whose node ends, and the Nodes such are nominated for."""
+    """Return the names of claims and Nodes that pods without a node, or on a node that ends, are nominated for."""
     snapshot: Snapshot = inputs.snapshot
     bought = nominations(inputs.ledger.claims, inputs.now)
     going = {node.name for node in without_ending(snapshot, inputs.ledger.claims).nodes if is_going(node)}

@@ -1,6 +1,6 @@
-"""What nodes cost, and what disrupting their pods costs: the first in USD an hour, the second in evictions.
+"""The price of nodes, in USD an hour, and the cost of disrupting their pods, in evictions.
 
-The cost of an eviction is Karpenter's: 1 for an ordinary pod, more or less by its priority and its deletion cost.
+The eviction cost is Karpenter's: 1 for an ordinary pod, adjusted by its priority and its deletion cost.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
 _LEAST, _MOST = -10.0, 10.0
 _JOB, _STATEFULSET = "Job/", "StatefulSet/"
 EVICTION_MINUTES = 10
-"""of a pod's start: the price of an eviction stands for these"""
+"""minutes of a pod's start that the price of an eviction covers"""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 def moves(shape: Shape) -> bool:
-    """Return whether pods of a shape need another node when theirs goes: all but those that belong to each node."""
+    """Return whether pods of a shape need another node when theirs goes: all except DaemonSet and static pods."""
     return not (shape.is_daemon or shape.is_static)
 
 
 def moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return those of a node's pods that need another node when theirs goes.
 
-    One that is being deleted does not, unless it is a StatefulSet's: that comes back as soon as it is gone, no sooner.
+    A pod that is being deleted does not, unless it belongs to a StatefulSet: it returns as soon as it is gone, not
+    before.
     """
     return tuple(pod for pod in pods if moves(pod.shape) and (not pod.deleting or _comes_back(pod)))
 
@@ -44,7 +45,10 @@ def _comes_back(pod: Pod) -> bool:
 
 
 def eviction_cost(shape: Shape) -> float:
-    """Return what evicting one pod of a shape costs, from -10 to 10. A deletion cost that is no number counts as 0."""
+    """Return the cost of evicting one pod of a shape, from -10 to 10.
+
+    A deletion cost that is not a number counts as 0.
+    """
     text = shape.annotations.get(DELETION_COST, "")
     deletion = int(text) if _INTEGER.fullmatch(text) else 0
     cost = 1.0 + deletion / _DELETION_SCALE + shape.priority / _PRIORITY_SCALE
@@ -52,14 +56,14 @@ def eviction_cost(shape: Shape) -> float:
 
 
 def harm_of(pods: Iterable[Pod]) -> float:
-    """Return what evicting these pods costs. One that costs less than nothing makes up for no other."""
+    """Return the total cost of evicting these pods. A pod with a negative cost does not offset others."""
     return sum(max(0.0, eviction_cost(pod.shape)) for pod in pods)
 
 
 def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
-    """Return how many minutes pods of a shape take to be at work, the median of those that are; 0 is left out.
+    """Return how many minutes pods of a shape take until they are Ready: the median of running pods, unless 0.
 
-    This is learned from what runs now, anew each time: nothing is kept of what has gone.
+    The values are learned from running pods, anew each time; values of departed pods are not remembered.
     """
     slow = {pod.shape for pod in pods if pod.startup_minutes}
     found: dict[Shape, list[int]] = {shape: [] for shape in slow}
@@ -73,12 +77,12 @@ def startups(pods: Iterable[Pod]) -> dict[Shape, int]:
 def lost_usd(
     pods: Iterable[Pod], node: Node, price_hourly_usd: float, now: datetime, learned: Mapping[Shape, int]
 ) -> float:
-    """Return what is lost beside the evictions where a node's pods are moved, USD.
+    """Return what is lost besides the evictions when a node's pods are moved, in USD.
 
-    Pods of Jobs begin anew: what they have done since they were made is lost; so they are left to finish, the longer
-    they have run the more. Others are lost for as long as they take to be at work, beyond the ten minutes that are in
-    the price of an eviction; `learned` says in minutes by shape how long that is. An hour of a pod costs the share of
-    the node's price that the greater of its requests for cpu and memory is of what the node offers.
+    Pods of Jobs start over, so all they have done since their creation is lost: the longer they have run, the better
+    they are left to finish. Other pods are lost for as long as they take until they are Ready, beyond the ten minutes
+    that the price of an eviction covers; `learned` has these minutes by shape. An hour of a pod costs its share of the
+    node's price: the greater of its shares of the node's allocatable cpu and memory.
     """
     lost = 0.0
     for pod in pods:
@@ -95,9 +99,9 @@ def _share(requests: Resources, offered: Resources) -> float:
 
 
 def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
-    """Return what a node costs today, USD an hour, whether or not another like it can be had; 0 where nobody knows.
+    """Return the present price of a node in USD an hour, whether or not another one is available; 0 if it is unknown.
 
-    What is reserved is paid for anyway, and costs nothing.
+    Reserved capacity is paid for in any case, so it costs nothing.
     """
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED:
@@ -107,13 +111,13 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
 
 
 def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
-    """Return why nobody knows what a node costs; empty where it is known."""
+    """Return the reason why a node's price is unknown; empty if it is known."""
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED or price_of(claim, node, catalog) > 0:
         return ""
     if kind not in catalog.facts:
         return f"its instance type {kind!r} is not in the catalogue"
-    return f"the catalogue has no price of {kind} ({sold}) in {zone}"
+    return f"the catalogue has no price for {kind} ({sold}) in {zone}"
 
 
 def _sold_as(claim: NodeClaim, node: Node) -> tuple[str, str, str]:

@@ -1,8 +1,8 @@
-"""Drift: nodes that are not what would be bought in their place today.
+"""Drift: nodes that differ from what would be bought in their place today.
 
-Reasons, and the order in which they are looked for, are Karpenter's: the NodePool's template, its requirements, the
-instance type, then what the EC2NodeClass says and what its selectors find. A selector that finds nothing at all is
-trouble of its own and no drift, and neither is what a claim of an older version has not written down.
+The reasons, and the order in which they are checked, are Karpenter's: the NodePool's template, its requirements, the
+instance type, then the EC2NodeClass's fields and what its selectors match. A selector that matches nothing is an error
+of its own and not drift. A value that a claim of an older version did not record is not compared.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 TYPE_MISSED_AFTER = timedelta(hours=1)
-"""Age of a claim from which on it counts that its instance type is not to be had any more (Karpenter's)."""
+"""Age of a claim from which an instance type that is no longer sold counts as drift (Karpenter's value)."""
 _LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
 @dataclass(frozen=True, slots=True)
 class Today:
-    """What nodes are made of today: objects by name as readiness has read them too, and what can be bought."""
+    """What nodes would be made of today: objects by name, as readiness has read them, and the catalogue."""
 
     pools: Mapping[str, NodePool]
     nodeclasses: Mapping[str, EC2NodeClass]
@@ -37,27 +37,31 @@ class Today:
     catalog: Catalog
     now: datetime
     ca_bundle: str = ""
-    """of the cluster, in base64; empty where it is not known"""
+    """of the cluster, in base64; empty if it is not known"""
     images: dict[tuple[str, str], str] = field(default_factory=dict, compare=False)
-    """by NodeClass and instance type: found once, most claims are alike"""
+    """cache by NodeClass and instance type, since most claims are alike"""
 
     @classmethod
     def of(cls, snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> Today:
-        """Read it from what a decision is made from."""
+        """Return it for the inputs of a decision."""
         pools = {n: p for n, p in parsed_nodepools(snapshot.nodepools).items() if ledger.has_read(p)}
         nodeclasses = {n: c for n, c in parsed_nodeclasses(snapshot).items() if ledger.has_read(c)}
         ca_bundle = ledger.cluster.ca_bundle if ledger.cluster else ""
         return cls(pools, nodeclasses, ledger.nodeclasses, catalog, now, ca_bundle)
 
     def nodeclass_hash(self, nodeclass: EC2NodeClass) -> str:
-        """Return the hash that a claim bought now would get; without a CA bundle what the object states, or nothing."""
+        """Return the hash that a claim bought now would get.
+
+        Without a CA bundle, it is the hash in the object's annotations, or empty.
+        """
         return nodeclass.hash_in(self.ca_bundle) if self.ca_bundle else nodeclass.stated_hash
 
 
 def drifted(claim: NodeClaim, today: Today) -> str:
-    """Say in Karpenter's word why a claim's node is not what would be bought today; empty where it is.
+    """Return Karpenter's reason why a claim's node has drifted; empty if it has not.
 
-    Only claims that have an instance and do not end drift, and none whose NodePool is missing or being deleted.
+    Only claims that have an instance and do not end can drift, and only if their NodePool exists and is not being
+    deleted.
     """
     pool = today.pools.get(claim.nodepool)
     if claim.phase not in _LIVING or pool is None or pool.deleting:
@@ -79,21 +83,24 @@ def drifted(claim: NodeClaim, today: Today) -> str:
 
 
 def drifting(snapshot: Snapshot, ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, str]:
-    """Say by claim's name why it has drifted; those that have not are left out."""
+    """Return the reason for drift by claim name, without claims that have not drifted."""
     today = Today.of(snapshot, ledger, catalog, now)
     found = {claim.name: drifted(claim, today) for claim in ledger.claims}
     return {name: why for name, why in found.items() if why}
 
 
 def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
-    """Return the claims whose drift can be told: readiness has read their NodePool and EC2NodeClass as they are now."""
+    """Return the claims whose drift can be determined.
+
+    These are the claims for which readiness has read the present version of their NodePool and EC2NodeClass.
+    """
     pools = {n for n, pool in parsed_nodepools(snapshot.nodepools).items() if not ledger.has_read(pool)}
     classes = {n for n, one in parsed_nodeclasses(snapshot).items() if not ledger.has_read(one)}
     return [c for c in ledger.claims if c.nodepool not in pools and c.nodeclass.name not in classes]
 
 
 def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
-    """Return the claims whose drift is not what the ledger says, as they are to be written."""
+    """Return the claims whose drift differs from what the ledger says, with the new value."""
     found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in _LIVING)
     return [replace(claim, drift=why, drifted_at=now) for claim, why in found if why != claim.drift]
 
@@ -102,15 +109,15 @@ def _refuses(wanted: Requirement, claim: NodeClaim) -> bool:
     value = claim.labels.get(wanted.key) or claim.requirements.settled.get(wanted.key)
     if value is not None:
         return not wanted.allows(value)
-    # What its instance type is like may not have been known when it was launched: then it has no such label.
+    # If the properties of its instance type were unknown at launch, the claim has no such label.
     is_unknown = wanted.key in WELL_KNOWN and ARCH not in claim.labels
     return not is_unknown and not wanted.tolerates_absence
 
 
 def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
-    """Return whether its instance type is sold this way at all, be there stock of it or not.
+    """Return whether the instance type is sold this way at all, whether or not it is available.
 
-    A reserved one need not be for sale in its zone: whether its reservation is still there is looked at apart.
+    A reserved type need not be for sale in its zone: whether its reservation still exists is checked separately.
     """
     if claim.capacity_type == RESERVED:
         return claim.instance_type in catalog.facts
@@ -119,7 +126,7 @@ def _is_sold(claim: NodeClaim, catalog: Catalog) -> bool:
 
 
 def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
-    """Compare what a claim was launched with to what the selectors of its NodeClass find."""
+    """Compare what a claim was launched with to what the selectors of its NodeClass match now."""
     image = _image(claim, status, today)
     if image and claim.image_id and image != claim.image_id:
         return "AMIDrift"
@@ -140,7 +147,7 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
 
 
 def _image(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
-    """Return the image that a claim's instance type would be booted from; empty where none would do."""
+    """Return the image that a claim's instance type would boot from; empty if none fits."""
     key = status.name, claim.instance_type
     found = today.images.get(key, "")
     if not found:

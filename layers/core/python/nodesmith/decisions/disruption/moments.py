@@ -1,4 +1,4 @@
-"""When time alone, in a cluster that does not change, lets a move go on, or a search come to something else."""
+"""When time alone, without any change in the cluster, lets a move continue or a search find something else."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.ledger import Ledger
 
 LATEST = timedelta(minutes=5)
-"""By then a tick searches in any case, as Karpenter does: prices and the ages of nodes are not foreseen here."""
+"""By then a tick searches in any case, as Karpenter does: changes of prices and of nodes' ages are not predicted here.
+"""
 
 
 def next_change(inputs: Inputs) -> datetime | None:
-    """Return the first such moment after now that can be foreseen; None where only events can change anything.
+    """Return the first such moment after now that can be predicted; None if only events can change anything.
 
-    Such moments are the end of a wait (consolidateAfter, back-offs, moves that were abandoned), of a pod's
-    `karpenter.sh/do-not-disrupt` duration, of a window in which a budget holds, and the time at which a NodePool's
+    Such moments are the end of a wait (consolidateAfter, back-offs, abandoned moves), of a pod's
+    `karpenter.sh/do-not-disrupt` duration, of the window of a budget's schedule, and the time at which a NodePool's
     rate allows another disruption.
     """
     pools = parsed_nodepools(inputs.snapshot.nodepools)
@@ -38,10 +39,11 @@ def next_change(inputs: Inputs) -> datetime | None:
 
 
 def next_search(inputs: Inputs) -> datetime | None:
-    """Return the first moment after now at which a search that found nothing may find something; None for never.
+    """Return the first moment after now at which a search that found nothing may find something; None if there is none.
 
-    Beside what `next_change` foresees, a move is worth more the longer its nodes have been quiet, up to a day: until
-    then there is a search every few minutes. What EC2 takes back less often becomes cheaper, and a type may be missed.
+    In addition to `next_change`: the value of a move grows while its nodes are quiet, up to a day, so there is a search
+    every few minutes until then. The risk of spot interruptions decays, which makes capacity cheaper. A claim becomes
+    old enough that its instance type may be missed.
     """
     ledger, pools = inputs.ledger, parsed_nodepools(inputs.snapshot.nodepools)
     hours = inputs.settings.interruption_cost_hours

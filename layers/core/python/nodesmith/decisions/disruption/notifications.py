@@ -1,4 +1,4 @@
-"""What is said of moves and of nodes that stay, as Events with Karpenter's reasons."""
+"""Events about moves and about nodes that stay, with Karpenter's reasons."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from nodesmith.model.ledger.moves import Move, Reason
 _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price", "Static"})
 """Rules that keep a node from consolidation only."""
 _PASSING = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
-"""Rules that pass soon: they are told after all others."""
+"""Rules that apply only for a moment: they are reported after all others."""
 _UNTOLD = frozenset({NOT_YET, "Resting"})
-"""Rules of which condition Consolidatable tells, or that were told when they began."""
+"""Rules without an Event: the condition Consolidatable shows them, or an Event reported them when they began."""
 
 
 def of_proposal(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Say that nodes may be consolidated, and what for."""
+    """Return Events that nodes may be consolidated, with the saving."""
     if move.reason is Reason.DRIFTED:
         return []
     return list(_both(sources, "ConsolidationCandidate", f"proposed: {move.why}"))
 
 
 def of_approval(move: Move, sources: Iterable[NodeClaim], pools: Mapping[str, NodePool]) -> list[ObjectEvent]:
-    """Say that a consolidation was looked at again and stands, of nodes whose NodePool weighs it by policy Balanced."""
+    """Return Events that a consolidation passed its validation, for nodes of NodePools with the policy Balanced."""
     if move.reason is Reason.DRIFTED:
         return []
     balanced = {name for name, pool in pools.items() if pool.disruption.consolidation_policy == BALANCED}
     weighed = (claim for claim in sources if claim.nodepool in balanced)
-    return list(_both(weighed, "ConsolidationApproved", f"it stands: {move.why}"))
+    return list(_both(weighed, "ConsolidationApproved", f"validated: {move.why}"))
 
 
 def of_launches(move: Move) -> list[ObjectEvent]:
-    """Say that a move's replacements are on their way."""
+    """Return Events that a move's replacements are being launched."""
     message = f"launched to replace {', '.join(move.sources)}: {move.reason}"
     return [ObjectEvent("NodeClaim", name, "DisruptionLaunching", message) for name in move.replacements]
 
 
 def of_waiting(move: Move, names: Iterable[str]) -> list[ObjectEvent]:
-    """Return which replacements are waited for."""
-    message = f"{', '.join(move.sources)} go on until this is ready"
+    """Return Events about the replacements that a move waits for."""
+    message = f"waiting for this to be ready before disrupting {', '.join(move.sources)}"
     return [ObjectEvent("NodeClaim", name, "DisruptionWaitingReadiness", message) for name in names]
 
 
 def of_ends(move: Move, claims: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Say that nodes are disrupted now."""
+    """Return Events that nodes are disrupted now."""
     return list(_both(claims, "DisruptionTerminating", f"disrupted: {move.reason}: {move.why}"))
 
 
 def of_abandoning(move: Move, sources: Iterable[NodeClaim]) -> list[ObjectEvent]:
-    """Return why nodes that were to be disrupted stay."""
+    """Return Events with the reason why the sources of an abandoned move stay."""
     reason = "DisruptionBlocked" if move.reason is Reason.DRIFTED else "ConsolidationRejected"
     return list(_both(sources, reason, f"it stays: {move.why}"))
 
 
 def of_staying(found: Proposals, claims: Sequence[NodeClaim]) -> list[ObjectEvent]:
-    """Return why nodes stay: first of those that a rule keeps, last of those that it keeps only for a moment."""
+    """Return Events with the reason why nodes stay, those that stay only for a moment last."""
     lasting = {name: one for name, one in found.blocked.items() if one.rule not in _PASSING}
     passing = {name: one for name, one in found.blocked.items() if one.rule in _PASSING}
     needed = [

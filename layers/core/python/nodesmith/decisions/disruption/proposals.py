@@ -1,4 +1,4 @@
-"""What the search proposes, and what it has looked at: the words between searching and carrying out."""
+"""What the search proposes and what it has examined: the data between search and execution."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nodesmith.model.ledger.moves import Reason
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One move that would do: these NodeClaims end, these nodes are bought before, the rest finds room.
+    """One move: these NodeClaims end, these nodes are bought first, and the remaining pods go into free capacity.
 
-    Prices are USD an hour. `destinations` is where each displaced pod (namespace/name) would go: a Node's name, or a
-    claim's. `worth_usd` is what the move brings over the time that it is expected to last, less harm and overlap.
+    Prices are in USD an hour. `destinations` maps each displaced pod (namespace/name) to the name of a Node or a claim.
+    `worth_usd` is the move's value over the time that its saving is expected to last, less harm and overlap.
     """
 
     reason: Reason
@@ -29,14 +29,14 @@ class Proposal:
 
 
 BUDGET = "Budget"
-"""The rule that a NodePool's disruption budgets allow no more."""
+"""The rule that a NodePool's disruption budgets allow no more disruptions."""
 NOT_YET = "NotConsolidatable"
-"""The rule that pods have come or gone too lately."""
+"""The rule that pods have come or gone too recently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Why a node stays: one rule, and the object that it stands on (`Kind/name`)."""
+    """Why a node stays: one rule, and the object that the rule belongs to (`Kind/name`)."""
 
     rule: str
     object: str
@@ -45,14 +45,14 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """The outcome of one pass. `looked_at` says when each claim (by name) was last considered for consolidation.
+    """The outcome of one pass.
 
-    `proposals` are in the order in which they are to be begun, and do not touch each other: no source is a destination
-    of another, and together they keep within all budgets. `blocked` are claims that may not be disrupted now. `steps`
-    counts simulated placements; `is_finished` is False where the pass ran out of them before it had seen everything.
-    `drift` says of the claims that are not what would be bought today why, `needed` of those for whose pods nothing
-    better was found what stands in the way. `eligible` is how many nodes may be disrupted for each reason, as far as
-    budgets allow.
+    `proposals` are in the order in which they start. They are independent: no source is a destination of another, and
+    together they respect all budgets. `blocked` has the claims that may not be disrupted now, and `looked_at` the time
+    at which each claim was last considered for consolidation, both by claim name. `steps` counts simulated placements;
+    `is_finished` is False if the pass ran out of steps before it had examined everything. `drift` has the reason for
+    each claim that has drifted, `needed` the obstacle for each claim whose pods cannot be placed more cheaply.
+    `eligible` is the number of nodes that may be disrupted for each reason, before budgets.
     """
 
     proposals: tuple[Proposal, ...] = ()

@@ -1,4 +1,4 @@
-"""The record of a look for moves, or of the second look at one: enough to explain it, and to look again at the same."""
+"""The record of a search for moves, or of a validation: enough to explain it and to replay it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def record(
     looked_at: Mapping[str, datetime] | None = None,
     again: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write down what was proposed: `again` of the moves with these ids, or of all nodes as last `looked_at`."""
+    """Return the record of `proposals`, made by a search or by a validation.
+
+    A search has `looked_at`, the time at which each claim was last examined; a validation has `again`, the ids of its
+    moves.
+    """
     times = {name: at.isoformat() for name, at in sorted((looked_at or {}).items())}
     return {
         **heading(DISRUPTION, inputs, snapshot_digest),
@@ -37,7 +41,7 @@ def record(
 
 
 def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
-    """Look again; give what comes of it in the same canonical bytes as `canonical(written["plan"])`."""
+    """Decide again, and return the result in the same canonical bytes as `canonical(written["plan"])`."""
     inputs = inputs_of(written, snapshot, catalog)
     if written["again"]:
         there = {move.id: move for move in inputs.ledger.moves}
@@ -49,7 +53,7 @@ def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> 
 
 
 def moves_item(proposals: Sequence[Proposal], *, is_bought: bool) -> dict[str, Any]:
-    """Write proposals as a plan, with `moves` besides; what they would buy is in `nodes` once it is bought."""
+    """Return proposals as a plan with an additional key `moves`; `nodes` has what they buy once it is bought."""
     nodes = tuple(node for each in proposals for node in each.replacements) if is_bought else ()
     placed: dict[str, list[str]] = {}
     for pod, place in sorted(pair for each in proposals for pair in each.destinations.items()):

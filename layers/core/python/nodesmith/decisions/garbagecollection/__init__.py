@@ -1,8 +1,8 @@
-"""Garbage collection, both ways: what AWS holds and the ledger does not know, and what we believe in and is gone.
+"""Garbage collection in both directions: what exists in AWS but not in the ledger, and what is recorded but gone.
 
-The order of the looks is what makes it safe: the snapshot is older than AWS's lists, and the ledger is read after them.
-A claim is committed before EC2 is asked for its instance, so an instance that is listed has a claim in the ledger,
-unless that claim was forgotten. No instance is older than its claim; the minute that it is given is a margin.
+It is safe because of the order of the reads: the snapshot is older than AWS's lists, and the ledger is read after them.
+A claim is committed before EC2 is asked for its instance, so a listed instance has a claim in the ledger unless that
+claim was forgotten. No instance is older than its claim; the minimum age of a minute is a margin.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 __all__ = ["MOST", "Facts", "garbage", "still_detached", "suspects"]
 
 MOST = 90
-"""Deletions in one run, and claims in one commit. What is left over is found again by the next run."""
+"""The most deletions in one run, and claims in one commit. The next run finds the rest again."""
 
 
 def garbage(facts: Facts) -> tuple[list[Garbage], int]:
-    """Return what is to be done, dearest first, and how many deletions are left for the next run."""
+    """Return what to remove, the most expensive first, and how many deletions are left for the next run."""
     instances = superfluous(facts)
     others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
     others += [Remove(owned) for owned in unneeded(facts)]
@@ -41,9 +41,9 @@ def garbage(facts: Facts) -> tuple[list[Garbage], int]:
 
 
 def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
-    """End each superfluous instance: at once where no pod can be on it, like every other node where there may be.
+    """Terminate superfluous instances at once if they cannot have pods; drain the others like any other node.
 
-    Only the Node of the instance that a claim names is ever registered, so a second one has no pods.
+    Only the Node of the instance that a claim names is ever registered, so a second instance has no pods.
     """
     served: dict[str, NodeClaim] = {}
     idle: dict[str, list[str]] = {}

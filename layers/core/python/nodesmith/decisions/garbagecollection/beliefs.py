@@ -1,4 +1,4 @@
-"""Claims, Nodes and NodeClaim objects that stand for an instance which is gone, or is not what they say."""
+"""Claims, Nodes and NodeClaim objects whose instance is gone or differs from what they show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) -> list[str]:
-    """Name the instances that claims, Nodes or NodeClaim objects believe in, and that are none of our living ones.
+    """Return the ids of instances that claims, Nodes or NodeClaim objects name but that are not among `instances`.
 
-    EC2 is asked for each by its id before anything is let go: whoever lives with other tags is somebody else's.
+    EC2 is asked for each by id before anything is removed: an instance that lives without our tags belongs to others.
     """
     believed = {claim.instance_id for claim in ledger.claims if claim.phase in SERVING}
     believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
@@ -28,21 +28,21 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
 
 
 def ended_claims(facts: Facts) -> Iterator[End]:
-    """End the claims whose instance is gone though a Node still stands for it; lifecycle sees to those without."""
+    """Yield ends for claims whose instance is gone but whose Node exists. Lifecycle handles claims without a Node."""
     alive = facts.alive
     for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
         shown = facts.snapshot.nodes_of(claim)
         if claim.phase not in SERVING or claim.instance_id in alive or not shown:
             continue
         if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
-            why = f"instance {claim.instance_id} has gone"
+            why = f"instance {claim.instance_id} is gone"
             yield End(claim.terminating("InstanceTerminated", why, facts.now))
 
 
 def regrouped_claims(facts: Facts) -> Iterator[Correct]:
-    """Correct the claims whose instance has other security groups by now than it was launched with.
+    """Yield corrections for the claims whose instance no longer has the security groups that it was launched with.
 
-    Somebody has changed them in EC2. What the EC2NodeClass selects is compared with these: that is drift, or its end.
+    A user has changed them in EC2. They are compared with what the EC2NodeClass selects, so drift may begin or end.
     """
     groups = {instance.id: instance.security_groups for instance in facts.instances}
     for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
@@ -57,9 +57,9 @@ def regrouped_claims(facts: Facts) -> Iterator[Correct]:
 
 
 def left_nodes(facts: Facts) -> Iterator[Release]:
-    """Release our Nodes that have neither claim nor instance; one that is Ready has an instance, whatever EC2 says.
+    """Yield releases for Nodes of ours without a claim and an instance. A Ready Node has one, whatever EC2 answers.
 
-    A Node of Karpenter's NodeClaim is Karpenter's, and one of a foreign NodePool somebody else's.
+    A Node of a Karpenter NodeClaim belongs to Karpenter, and one of a foreign NodePool to its own controller.
     """
     claimed, alive, karpenters = facts.claimed, facts.alive, _of_karpenter(facts.snapshot)
     for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
@@ -73,9 +73,9 @@ def left_nodes(facts: Facts) -> Iterator[Release]:
 
 
 def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
-    """Let go of NodeClaim objects that have been in the ledger, are not any more, and whose instance and Node are gone.
+    """Yield NodeClaim objects to release: they are no longer in the ledger, and their instance and Node are gone.
 
-    What nodesmith has not launched is Karpenter's, or somebody's wish that is still to be fulfilled or mended.
+    NodeClaims that nodesmith has not launched belong to Karpenter, or to users who still wait for a launch.
     """
     known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
     shown = {node.provider_id for node in facts.snapshot.nodes if NODECLASS in node.labels} - {""}
@@ -88,11 +88,11 @@ def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
 
 
 def _of_karpenter(snapshot: Snapshot) -> frozenset[str]:
-    """Return the provider ids of the NodeClaims that Karpenter has made or launched."""
+    """Return the provider ids of the NodeClaims that Karpenter has created or launched."""
     return frozenset(provider_id(each) for each in snapshot.nodeclaims if is_karpenters(each)) - {""}
 
 
 def instance_id(provider_id: str) -> str:
-    """Read the instance out of `aws:///<zone>/<instance id>`; empty for whatever is none of EC2's."""
+    """Return the instance id in `aws:///<zone>/<instance id>`, empty if `provider_id` is not EC2's."""
     _, _, last = provider_id.rpartition("/")
     return last if provider_id.startswith("aws://") and last.startswith("i-") else ""

@@ -1,4 +1,4 @@
-"""What garbage collection decides from, in the order in which it was looked at."""
+"""The input of garbage collection, in the order in which it was read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 YOUNG = timedelta(minutes=1)
-"""What is younger is left alone: EC2 does not list an instance in the moment of its launch, and clocks differ."""
+"""The minimum age of garbage: EC2 does not list an instance immediately after its launch, and clocks differ."""
 SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
-"""Phases of a claim that has an instance and keeps it."""
+"""Phases in which a claim has an instance and keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is known.
+    """Everything that is known.
 
-    `instances` are our living ones. `owned` is what else we made, a kind that could not be listed left out. `living`
-    are those of the suspects that live after all. `detached_since` says since when volumes and interfaces, by id, are
-    seen attached to nothing.
+    `instances` are nodesmith's living instances. `owned` are its other AWS resources by kind, without kinds that could
+    not be listed. `living` are the suspects that are alive after all. `detached_since` is when volumes and network
+    interfaces, by id, were first seen detached.
     """
 
     snapshot: Snapshot
@@ -37,15 +37,15 @@ class Facts:
 
     @property
     def alive(self) -> frozenset[str]:
-        """The ids of instances that live, as far as anybody here believes in them."""
+        """The ids of living instances that nodesmith owns or refers to."""
         return frozenset(self.living) | {instance.id for instance in self.instances}
 
     @property
     def claimed(self) -> frozenset[str]:
-        """The names of the Nodes that are a claim's."""
+        """The names of the Nodes that belong to a claim."""
         return frozenset(node.name for claim in self.ledger.claims for node in self.snapshot.nodes_of(claim))
 
     @property
     def pending(self) -> list[NodeClaim]:
-        """The claims whose instance may come at any moment."""
+        """The claims whose instance may appear at any moment."""
         return [claim for claim in self.ledger.claims if claim.phase is Phase.PENDING]

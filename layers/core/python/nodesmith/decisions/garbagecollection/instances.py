@@ -1,4 +1,4 @@
-"""Instances that nobody waits for: the dearest garbage there is."""
+"""Instances that no claim needs: the most expensive garbage."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ UNCLAIMED, DOUBLED = "Unclaimed", "Doubled"
 
 
 def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
-    """Yield running instances without a claim, and second instances of a claim, each with the reason.
+    """Return running instances without a claim, and second instances of a claim, each with the reason, by id.
 
-    Of two instances for a claim that names none yet, provisioning will adopt one; the other goes once it has.
+    If a claim that names no instance yet has two, provisioning adopts one; the other becomes superfluous after that.
     """
     return sorted(_superfluous(facts), key=lambda found: found[0].id)
 
 
 def in_service(facts: Facts, instance: Instance) -> Node | None:
-    """Return the registered Node of an instance: pods may run there, and must be drained. Others let no pod in.
+    """Return the registered Node of an instance, None if there is none. Only registered Nodes can have pods to drain.
 
-    None too for an instance whose tag names no claim, for termination finds instances by that tag.
+    None also for an instance whose tag names no claim, since termination finds instances by that tag.
     """
     if not instance.claim:
         return None
@@ -37,9 +37,9 @@ def in_service(facts: Facts, instance: Instance) -> Node | None:
 
 
 def _restored(facts: Facts, instance: Instance) -> Node | None:
-    """Return a Node that may be this instance's, and does not say so any more.
+    """Return a Node, restored from a backup without its provider id, that may belong to this instance.
 
-    Nothing but zone and type tells: rather a node is drained that need not be than an instance with pods terminated.
+    Only zone and type can be compared. Draining a node needlessly is better than terminating an instance with pods.
     """
     claimed = facts.claimed
     kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
@@ -52,7 +52,7 @@ def _restored(facts: Facts, instance: Instance) -> Node | None:
 
 
 def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
-    """Return a claim for an instance in service that has none: as much of it as instance and Node tell, and ending."""
+    """Return an ending claim for an instance in service that has none, filled from the instance and its Node."""
     claim = NodeClaim(
         name=instance.claim,
         nodepool=node.labels.get(NODEPOOL, ""),
@@ -73,7 +73,7 @@ def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
         launched_at=instance.launched_at,
         registered_at=node.created_at,
     )
-    return claim.terminating(UNCLAIMED, f"the ledger knows no claim for instance {instance.id}", now)
+    return claim.terminating(UNCLAIMED, f"the ledger has no claim for instance {instance.id}", now)
 
 
 def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
@@ -84,7 +84,7 @@ def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
         if instance.id in named or facts.now - instance.launched_at < YOUNG:
             continue
         if not instance.claim and instance.fleet in awaited:
-            continue  # it is dealt to one of them yet
+            continue  # it is still to be assigned to a pending claim
         claim = claims.get(instance.claim)
         if claim is None:
             yield instance, UNCLAIMED

@@ -1,4 +1,4 @@
-"""When time alone makes garbage of something."""
+"""When time alone turns something into garbage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nodesmith.model.karpenter.ownership import is_marked
 
 
 def next_change(facts: Facts) -> datetime | None:
-    """Return the first such moment after what was found now is gone; None for never.
+    """Return the first such moment, once the garbage found now is removed; None for never.
 
-    It is now while something comes or goes of which only EC2 tells, or the record of this process: a launch, an end, an
-    instance of which there is only the Node or the object, a volume or interface that is attached to nothing.
+    It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
+    instance of which only the Node or the object is left, a detached volume or network interface.
     """
     if facts.pending or _is_ending(facts) or _is_loose(facts):
         return facts.now
@@ -25,7 +25,7 @@ def next_change(facts: Facts) -> datetime | None:
 
 
 def _is_ending(facts: Facts) -> bool:
-    """Return whether a node ends or has failed, or an object is left of one whose instance still lives."""
+    """Return whether a node is ending or not Ready, or a NodeClaim object is left whose claim is forgotten."""
     claims, known = facts.ledger.claims, {claim.name for claim in facts.ledger.claims}
     nodes = (node for claim in claims if claim.phase in SERVING for node in facts.snapshot.nodes_of(claim))
     left = (m for m in facts.snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
@@ -37,15 +37,15 @@ def _is_ending(facts: Facts) -> bool:
 
 
 def _is_loose(facts: Facts) -> bool:
-    """Return whether a volume or interface waits to be collected that belongs to no claim or instance."""
-    standing = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
+    """Return whether a detached volume or network interface belongs to no existing claim or instance."""
+    known = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
     kinds = (Kind.VOLUME, Kind.NETWORK_INTERFACE)
     loose = (owned for kind in kinds for owned in facts.owned.get(kind, ()))
-    return any(not (owned.claim and owned.claim in standing) for owned in loose)
+    return any(not (owned.claim and owned.claim in known) for owned in loose)
 
 
 def _moments(facts: Facts) -> Iterator[datetime]:
-    """Yield when what is young now is so no longer."""
+    """Yield the moments at which existing things pass their minimum age."""
     for instance in facts.instances:
         yield instance.launched_at + YOUNG
         yield instance.launched_at + UNUSED  # its launch template has not been used since

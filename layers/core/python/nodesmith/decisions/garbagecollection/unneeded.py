@@ -1,4 +1,4 @@
-"""What we made beside instances, and nothing needs any more: templates, profiles, volumes, interfaces."""
+"""AWS resources of nodesmith that are no longer needed: templates, instance profiles, volumes, network interfaces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 UNUSED = timedelta(hours=1)
-"""From when on a launch template or instance profile that nothing uses is garbage."""
+"""How long a launch template or instance profile must be unused to be garbage."""
 DETACHED = timedelta(minutes=10)
-"""From when on a volume or interface that is seen attached to nothing is garbage."""
+"""How long a volume or network interface must be seen detached to be garbage."""
 
 Needs = Callable[[Owned], bool]
 
@@ -30,7 +30,7 @@ def unneeded(facts: Facts) -> list[Owned]:
 def still_detached(
     before: Mapping[str, datetime], owned: Mapping[Kind, Sequence[Owned]], now: datetime
 ) -> dict[str, datetime]:
-    """Carry on the record of what is attached to nothing: EC2 does not say since when."""
+    """Return since when each detached volume or interface has been seen, by id. EC2 does not record that."""
     found = (*owned.get(Kind.VOLUME, ()), *owned.get(Kind.NETWORK_INTERFACE, ()))
     return {each.id: before.get(each.id, now) for each in found}
 
@@ -48,7 +48,7 @@ def _needs(kind: Kind, facts: Facts) -> Needs:
 
 
 def _needs_template(facts: Facts) -> Needs:
-    """Needed is what a pending claim asks for, and what was made or launched from within the hour."""
+    """Return a predicate: templates that a pending claim requests, or that were made or used within the hour."""
     asked = {name for claim in facts.pending for name in _templates(claim)}
     last_use: dict[str, datetime] = {}
     for instance in facts.instances:
@@ -63,9 +63,10 @@ def _needs_template(facts: Facts) -> Needs:
 
 
 def _needs_profile(facts: Facts) -> Needs:
-    """Needed is what a living instance has, for without it the node loses its rights, and what a coming one may have.
+    """Return a predicate: profiles of living instances, whose nodes would lose their permissions, and of future ones.
 
-    That is the profile that an EC2NodeClass has now; where it is not known, all that it ever had.
+    A future instance has the current profile of its EC2NodeClass. If that is unknown, all profiles that the
+    EC2NodeClass ever had are needed.
     """
     used = {instance.instance_profile for instance in facts.instances}
     coming = {claim.nodeclass.name for claim in facts.pending}
@@ -90,17 +91,17 @@ def _needs_profile(facts: Facts) -> Needs:
 
 
 def _needs_detached(facts: Facts) -> Needs:
-    """Needed is what has been loose for a short time only, or belongs to a claim that still stands."""
-    standing = {claim.name for claim in facts.ledger.claims} | {i.claim for i in facts.instances}
+    """Return a predicate: resources that were detached lately, or that belong to an existing claim or instance."""
+    known = {claim.name for claim in facts.ledger.claims} | {i.claim for i in facts.instances}
 
     def needs(owned: Owned) -> bool:
         loose_since = facts.detached_since.get(owned.id, facts.now)
-        return facts.now - loose_since < DETACHED or bool(owned.claim and owned.claim in standing)
+        return facts.now - loose_since < DETACHED or bool(owned.claim and owned.claim in known)
 
     return needs
 
 
 def _templates(claim: NodeClaim) -> list[str]:
-    """The launch templates of a claim's request, as the request is written into the ledger."""
+    """Return the names of the launch templates in a claim's request, as stored in the ledger."""
     overrides = claim.launch.get("overrides")
     return [str(override[0]) for override in overrides] if isinstance(overrides, Sequence) else []

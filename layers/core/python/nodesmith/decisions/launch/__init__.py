@@ -1,8 +1,9 @@
-"""How a node is built on EC2: from one NodeClaim to its CreateFleet request and the launch templates it names.
+"""How a node is launched on EC2: the CreateFleet request of a NodeClaim, and the launch templates that it refers to.
 
-Pure: the same claim, offerings and NodeClass give the same bytes, so that a retry asks EC2 for the very same thing.
-`plan` chooses overrides, `templates` says what an instance is made of, `userdata` what it reads when it boots, `tags`
-what it is marked with, `validation` which NodeClasses cannot be launched from, and why.
+The functions are pure: the same claim, offerings and NodeClass result in the same bytes, so that a retry sends EC2 the
+same request. `plan` chooses overrides, `templates` builds launch templates, `userdata` writes what an instance reads
+when it boots, `subnets` chooses subnets, `sharing` combines equal requests, and `validation` finds NodeClasses that
+cannot be launched from, with the reason.
 """
 
 from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan

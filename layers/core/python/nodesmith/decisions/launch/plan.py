@@ -1,4 +1,4 @@
-"""The CreateFleet request of one claim: which types, in which subnets, from which templates."""
+"""The CreateFleet request of one claim: its instance types, subnets and launch templates."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Subnet
 
 MAX_OVERRIDES = 60
-"""Types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""
+"""The most types × zones in one request: enough for EC2 to find a deep pool, few enough for its request limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """What most claims of one decision have in common.
+    """What most claims of one decision share.
 
-    Templates by what they are made of, images by NodeClass and type, `taken` addresses by subnet, `last` those that the
-    node takes which was planned last.
+    `made` are templates by their inputs, `images` are images by NodeClass and type, `taken` counts addresses by subnet,
+    and `last` counts those of the node that was planned last.
     """
 
     made: dict[tuple[object, ...], LaunchTemplate] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Templates:
     last: Counter[str] = field(default_factory=Counter)
 
     def takes_again(self, status: NodeClassStatus) -> bool:
-        """Count one more node like the last; False where its subnet is full and another of the zone has more room."""
+        """Count one more node like the last; return False if its subnet is full and another one of the zone is not."""
         by_zone = subnet_by_zone(status.subnets, self.taken)
         for subnet in status.subnets:
             is_short = subnet.free_ips - self.taken[subnet.id] < self.last[subnet.id]
@@ -60,11 +60,11 @@ def launch_plan(
     cluster: ClusterInfo,
     known: Templates | None = None,
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
-    """Return what EC2 is asked for one claim, and the templates (by name) that the request refers to.
+    """Return the CreateFleet request of one claim, and the templates (ordered by name) that it refers to.
 
-    `known` goes from claim to claim of one decision.
-    `options` share one capacity type. Those in a zone without a subnet, or of a type that no image boots, are left
-    out. Raises Rejected when none is left, ValueError when the capacity types differ.
+    `known` is shared by the claims of one decision. `options` have one capacity type. Those in a zone without a subnet,
+    or of a type that no image boots, are left out. Raises Rejected if none is left, and ValueError if the capacity
+    types differ.
     """
     capacity_type = _capacity_type(claim, options)
     known = known or Templates()
@@ -74,7 +74,7 @@ def launch_plan(
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:
-            continue  # a fleet is of one kind: that of the cheapest
+            continue  # a fleet has one kind of reservation: that of the cheapest option
         efa = kind.capacity.of(EFA) if claim.requests.of(EFA) else 0
         build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
         template = templates.get(build)
@@ -108,7 +108,7 @@ def _ways(
     status: NodeClassStatus,
     known: Templates,
 ) -> Iterator[tuple[InstanceType, Offering, Image, Subnet]]:
-    """Each type and zone that can be launched, once, in order of cost, type and zone."""
+    """Yield each type and zone that can be launched, once, in order of cost, type and zone."""
     images = known.images
     subnets = subnet_by_zone(status.subnets, known.taken)
     seen: set[tuple[str, str]] = set()
@@ -123,7 +123,7 @@ def _ways(
 
 
 def _take(known: Templates, overrides: Sequence[Override], pods: Mapping[str, int]) -> None:
-    """Count the addresses that a node takes, in each subnet as many as the smallest of its types there."""
+    """Count the addresses that a node takes: in each subnet as many as its smallest type there."""
     known.last.clear()
     for row in overrides:
         least = min(pods[row.instance_type], known.last.get(row.subnet_id, pods[row.instance_type]))

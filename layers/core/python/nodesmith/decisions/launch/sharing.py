@@ -1,7 +1,7 @@
-"""Equal requests of one commit become one CreateFleet call, as Karpenter's batcher makes them.
+"""Equal requests of one commit become one CreateFleet call, as in Karpenter's batcher.
 
-EC2 answers such a call with a set of instances. Which claim gets which follows from the sorted names of the claims and
-the sorted ids of the instances alone, so every run that deals them out deals the same.
+EC2 answers such a call with a set of instances. Which claim gets which instance follows only from the sorted names of
+the claims and the sorted ids of the instances, so every run assigns them in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from nodesmith.model.karpenter.instancetags import claim_tags
 def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
     """Return the requests in their order, equal ones with their share of a fleet.
 
-    A request without an equal keeps a call of its own, and so does each for a capacity block: its offer is for one
-    purchase.
+    A request without an equal one keeps a call of its own, and so does each request for a capacity block, whose offer
+    is for one purchase.
     """
     alike: dict[object, list[str]] = {}
-    # Overrides take long to hash, and nodes that are planned alike have the same tuple: each is hashed once.
+    # Hashing overrides is slow, and nodes that are planned alike share the same tuple, so each tuple is hashed once.
     known: dict[tuple[Override, ...], int] = {}
     numbers: dict[int, int] = {}
     for request in requests:
@@ -34,9 +34,9 @@ def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
 
 
 def dealt(share: FleetShare, instances: Sequence[Instance]) -> Instance | None:
-    """Return the claim's instance of all that the fleet launched; None where there are too few.
+    """Return the claim's instance among those that the fleet launched, None if there are too few.
 
-    `instances` must be the whole answer of the call: of a part, claims would get each other's.
+    `instances` must be the complete result of the call: from a part, claims could get each other's instances.
     """
     ordered = sorted(instances, key=lambda instance: instance.id)
     return ordered[share.index] if share.index < len(ordered) else None

@@ -1,6 +1,6 @@
-"""Which subnet of a zone new nodes go to: the one with most free addresses, nodes on their way counted.
+"""Which subnet of a zone new nodes use: the one with the most free addresses after pending launches.
 
-As Karpenter does, a node is expected to take an address for each pod that fits on it: the VPC CNI gives them out.
+As in Karpenter, a node is expected to take one address for each pod that fits on it, since the VPC CNI assigns them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
 
 
 def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:
-    """Return the status with its subnets as they are for launches now.
+    """Return the status with the subnets that launches can use now.
 
-    Subnets on back-off are left out. What claims have taken since EC2 was asked, or may still take, is counted where a
-    zone has a choice.
+    Subnets in back-off are left out. If a zone has several subnets, the addresses that claims have taken since the
+    subnets were resolved, or may still take, are subtracted.
     """
     held = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
     left = tuple(subnet for subnet in status.subnets if subnet.id not in held)
@@ -34,7 +34,7 @@ def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassS
 
 
 def subnet_by_zone(subnets: Iterable[Subnet], taken: Mapping[str, int] | None = None) -> dict[str, Subnet]:
-    """Return, for each zone, the subnet with most free addresses, less what is `taken`; equals go by id."""
+    """Return, for each zone, the subnet with the most free addresses, less those `taken`; ties are broken by id."""
     used = taken or {}
     chosen: dict[str, Subnet] = {}
     for subnet in sorted(subnets, key=lambda s: (used.get(s.id, 0) - s.free_ips, s.id)):

@@ -1,4 +1,4 @@
-"""Launch templates: what an instance is made of, named by their content so that equal content is one template."""
+"""Launch templates, named by a digest of their content so that equal content is one template."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}
-"""MarketType by kind of reservation; an ordinary one is bought as on demand"""
+"""The MarketType by kind of reservation; ordinary reservations use on-demand capacity."""
 _TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
 
 
 class Build(NamedTuple):
-    """What makes instance types need different templates. `efa_interfaces` is 0 unless the claim asks for EFA.
+    """The properties for which instance types need different templates.
 
-    `reservation` is the id of the capacity reservation to run in, empty for none: then in none at all.
+    `efa_interfaces` is 0 unless the claim requests EFA. `reservation` is the id of the capacity reservation to run in;
+    if it is empty, the instance uses no reservation at all.
     """
 
     image_id: str
@@ -49,14 +50,14 @@ def launch_template(
         data["UserData"] = base64.b64encode(text.encode()).decode()
     if needs_dedicated_tenancy(claim):
         data["Placement"] = {"Tenancy": "dedicated"}
-    # CreateFleet tags fleet, instance and volumes. EC2 takes the tags of spot requests from the template only.
+    # CreateFleet tags fleet, instance and volumes. EC2 reads the tags of spot requests from the template only.
     tagged = ["network-interface", *(["spot-instances-request"] if capacity_type == SPOT else [])]
     data["TagSpecifications"] = [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in tagged]
     return LaunchTemplate(f"nodesmith/{cluster.name}/{_digest(data, tags)}", data, tags)
 
 
 def template_identity(claim: NodeClaim) -> tuple[object, ...]:
-    """Return what of a claim goes into its templates: claims with the same have the same templates."""
+    """Return the parts of a claim that its templates depend on: claims with equal identities share templates."""
     labels = tuple(sorted(claim.labels.items()))
     return claim.nodepool, labels, claim.taints, claim.startup_taints, needs_dedicated_tenancy(claim)
 
@@ -80,7 +81,7 @@ def _data(
             "HttpProtocolIpv6": options.http_protocol_ipv6,
             "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
             "HttpTokens": options.http_tokens,
-            # Tag keys such as karpenter.sh/nodepool are no legal paths of the metadata service.
+            # Tag keys such as karpenter.sh/nodepool are not legal paths in the metadata service.
             "InstanceMetadataTags": "disabled",
         },
         "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
@@ -97,7 +98,7 @@ def _data(
 
 
 def _reserved(reservation: str) -> dict[str, Any]:
-    """Run in this reservation and nowhere else, or in no reservation: open ones are meant for others."""
+    """Return the settings to run only in this reservation, or in none: open reservations are meant for others."""
     if not reservation:
         return {"CapacityReservationPreference": "none"}
     return {
@@ -107,7 +108,7 @@ def _reserved(reservation: str) -> dict[str, Any]:
 
 
 def reservation_kind(reservation: str, status: NodeClassStatus) -> str:
-    """Return what a reservation is to EC2: default, capacity-block or interruptible; empty for none."""
+    """Return the kind of a reservation: default, capacity-block or interruptible; empty for no reservation."""
     if not reservation:
         return ""
     found = next((r for r in status.capacity_reservations if r.id == reservation), None)
@@ -138,7 +139,7 @@ def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
 def _interfaces(
     nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, efa_interfaces: int
 ) -> list[dict[str, Any]]:
-    """The NodeClass's own interfaces, else one EFA interface per card for claims that ask for EFA, else one."""
+    """Return the NodeClass's own interfaces, else one EFA interface per card if the claim requests EFA, else one."""
     if nodeclass.network_interfaces:
         wanted = [
             (i.network_card_index, i.device_index, i.interface_type) for i in nodeclass.network_interfaces
@@ -161,7 +162,7 @@ def _interfaces(
 
 
 def _addressing(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> dict[str, Any]:
-    """Settings of interfaces that speak IP."""
+    """Return the settings of interfaces that use IP."""
     ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
     tracking = nodeclass.connection_tracking
     settings = {

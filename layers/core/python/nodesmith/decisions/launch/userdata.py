@@ -1,7 +1,7 @@
 """User data: what an instance reads when it boots.
 
-AL2023: a MIME document for nodeadm and cloud-init. The NodeClass's own parts come first and ours last, because nodeadm
-merges NodeConfigs in order and the last one wins. Our NodeConfig is written as JSON, which every YAML reader takes.
+AL2023: a MIME document for nodeadm and cloud-init. The NodeClass's own parts come first and nodesmith's last, because
+nodeadm merges NodeConfigs in order and the last one wins. nodesmith writes JSON, which every YAML parser reads.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MIME_START = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*?(?:MIME-Version|Conten
 
 
 class MalformedUserData(ValueError):
-    """User data that starts like a MIME document and is none."""
+    """User data that starts like a MIME document but is not one."""
 
 
 def user_data(
     claim: NodeClaim, capacity_type: str, max_pods: int, nodeclass: EC2NodeClass, cluster: ClusterInfo
 ) -> str:
-    """Return the plain text of the user data. Family Custom: the NodeClass's own, verbatim.
+    """Return the plain text of the user data. For family Custom, this is the NodeClass's own, verbatim.
 
     Raises MalformedUserData.
     """
@@ -79,9 +79,9 @@ def node_config(
 
 
 def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
-    """Return the labels that the kubelet sets itself; NodeRestriction forbids it Kubernetes' own domains.
+    """Return the labels that the kubelet sets itself. NodeRestriction forbids it labels in Kubernetes' own domains.
 
-    One that is no label is left out: quotes and commas in it would be read as further flags of the kubelet.
+    Invalid label values are left out: the kubelet would read their quotes and commas as further flags.
     """
     labels = {**claim.labels, CAPACITY_TYPE: capacity_type, DO_NOT_SYNC_TAINTS: "true"}
     return {
@@ -90,7 +90,7 @@ def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
 
 
 def registered_taints(claim: NodeClaim) -> list[Taint]:
-    """Return the taints that the node registers with, once each; the last keeps pods off until it is in our books."""
+    """Return the taints that the node registers with, each once. `UNREGISTERED` keeps pods off until registration."""
     taints = {taint.identity: taint for taint in (*claim.taints, *claim.startup_taints, UNREGISTERED)}
     return [taints[identity] for identity in sorted(taints)]
 

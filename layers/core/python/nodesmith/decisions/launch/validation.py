@@ -1,4 +1,4 @@
-"""Which EC2NodeClasses cannot be launched from, known before anything is bought."""
+"""Which EC2NodeClasses cannot be launched from, checked before anything is bought."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SUPPORTED_FAMILIES = (AL2023, CUSTOM)
 _OUR_TAGS = frozenset(
     {CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, KEEP_VOLUMES_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS}
 )
-_MAX_OWN_TAGS = 41  # EC2 takes 50 on a resource; a launch adds up to nine of ours
+_MAX_OWN_TAGS = 41  # EC2 allows 50 on a resource; a launch adds up to nine of nodesmith's
 _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a NodeClass cannot be launched from: a condition's reason, and a message that says what to do.
+    """Why a NodeClass cannot be launched from: a condition's reason, and a message that explains what to do.
 
-    `field` is where to do it, empty where that is not in the NodeClass.
+    `field` is the field to change, empty if the cause is not in the NodeClass.
     """
 
     reason: str
@@ -42,7 +42,7 @@ class Obstacle:
 
 
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
-    """Return the first thing in the NodeClass that stands in the way of any launch, None when nothing does."""
+    """Return the first problem of the NodeClass that prevents every launch, None if there is none."""
     return (
         _unsupported(nodeclass)
         or _no_such_image(nodeclass)
@@ -56,7 +56,7 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
     if nodeclass.ami_family not in SUPPORTED_FAMILIES:
         return Obstacle(
             "UnsupportedAMIFamily",
-            f"amiFamily {nodeclass.ami_family}: its user data cannot be written yet; use alias al2023@latest, "
+            f"amiFamily {nodeclass.ami_family}: user data for it is not supported yet; use alias al2023@latest, "
             "or amiFamily Custom with userData that joins the cluster",
             "spec.amiFamily",
         )
@@ -67,7 +67,7 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
     field = next((name for name, value in found.items() if value), None)
     if field is None:
         return None
-    message = f"spec.{field} is not supported yet and not ignored: remove it"
+    message = f"spec.{field} is not supported yet, and must not be ignored: remove it"
     return Obstacle("UnsupportedField", message, f"spec.{field}")
 
 
@@ -87,7 +87,10 @@ def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
 
 
 def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
-    """EC2's limits, and the tags by which we find our own instances, in whatever case: IAM's conditions know none."""
+    """Return the first tag that exceeds EC2's limits or that nodesmith finds its instances by.
+
+    Case does not matter, since IAM's conditions ignore it.
+    """
     for key, value in sorted(nodeclass.tags.items()):
         wrong = None
         if key.lower() in _OUR_TAGS or key.lower().startswith("kubernetes.io/cluster"):
@@ -111,7 +114,7 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
 def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
     try:
         size = len(nodeclass.user_data.encode())
-        if size <= USER_DATA_LIMIT_BYTES:  # what is too large by itself is not worth taking apart
+        if size <= USER_DATA_LIMIT_BYTES:  # user data that is too large by itself need not be parsed
             size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
     except (MalformedUserData, UnicodeEncodeError) as error:
         return Obstacle("UserDataInvalid", f"spec.userData: {error}", "spec.userData")
@@ -119,12 +122,12 @@ def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | 
         return None
     return Obstacle(
         "UserDataSizeLimitExceeded",
-        f"spec.userData: with the cluster's own settings it has {size} bytes and EC2 takes {USER_DATA_LIMIT_BYTES}: "
+        f"spec.userData: with the cluster's own settings it has {size} bytes, but EC2 accepts {USER_DATA_LIMIT_BYTES}: "
         "fetch the larger part from S3 at boot",
         "spec.userData",
     )
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The smallest claim there is: what is too large with it is too large with every other.
+# The smallest possible claim: user data that is too large with it is too large with any claim.
 _PLAIN_CLAIM = NodeClaim("", "", NodeClassRef(""), _EPOCH, Phase.PENDING, _EPOCH)

@@ -1,4 +1,4 @@
-"""What to do next for each claim on its way to a node that takes pods, and why it waits."""
+"""The next step of each claim on its way to a node that accepts pods, and the reason why it waits."""
 
 from nodesmith.decisions.lifecycle.events import trouble
 from nodesmith.decisions.lifecycle.holding import is_held

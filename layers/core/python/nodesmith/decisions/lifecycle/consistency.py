@@ -1,4 +1,4 @@
-"""Whether a Node is what its claim was bought as: Karpenter's check of the node's shape."""
+"""Whether a Node has the resources that its claim was bought with: Karpenter's check of the node's shape."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.nodes import Node
 
 _LEAST_SHARE = 0.9
-"""Karpenter's: less than this of what was expected is another node than was asked for."""
+"""Karpenter's threshold: a node with less than this share of an expected resource is inconsistent."""
 
 
 def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
-    """Return the requested resources of which a Node shows less than 90 % of what its claim expects, each with why."""
+    """Return the requested resources of which a Node shows less than 90 % of what its claim expects, with messages."""
     found: dict[str, str] = {}
     for name, asked in claim.requests.items():
         expected, shown = claim.capacity.of(name), node.capacity.of(name)
@@ -26,10 +26,10 @@ def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
 
 
 def capacity_of(claim: NodeClaim, node: Node) -> Resources:
-    """Return what an initialized claim counts on: what its Node shows, but for what that lacks of what was expected.
+    """Return the capacity of an initialized claim: what its Node shows, or what was expected if that is too little.
 
-    NodePool limits are held against it. So cpu and memory never count for less than 90 % of what was bought, whether
-    they were requested or not: a Node that shows too little leaves no room for more.
+    NodePool limits are compared with it. CPU and memory therefore never count for less than 90 % of what was bought,
+    whether they were requested or not: a Node that shows too little does not leave room for more nodes.
     """
     expected = {name: claim.capacity.of(name) for name in (CPU, MEMORY, *shortfalls(claim, node))}
     lacking = {name: most for name, most in expected.items() if node.capacity.of(name) < _LEAST_SHARE * most}
@@ -37,12 +37,12 @@ def capacity_of(claim: NodeClaim, node: Node) -> Resources:
 
 
 def checked(claim: NodeClaim, node: Node) -> NodeClaim:
-    """Return the claim with what its Node lacks; the claim itself where it says so already."""
+    """Return the claim with a message on what its Node lacks, or the claim itself if nothing has changed."""
     lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
     return claim if lacking == claim.inconsistency else replace(claim, inconsistency=lacking)
 
 
 def check(claim: NodeClaim, node: Node) -> Wait | None:
-    """Note that a Node has come to lack something, or does no longer; nothing where all is as it was."""
+    """Return a command that records a change in what the Node lacks, None if nothing has changed."""
     after = checked(claim, node)
     return None if after is claim else Wait(after)

@@ -1,4 +1,4 @@
-"""What is said of a claim as an Event on its object: troubles only, each when it begins. Reasons are Karpenter's."""
+"""Events on NodeClaim objects: only problems, each when it begins. Reasons are Karpenter's."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from nodesmith.model.kubernetes.nodes import Node
 
 _KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
 _WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
-"""What a claim may wait for that is no part of a usual start."""
+"""Reasons for waiting that are not part of a normal start."""
 
 
 def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str, str] | None:
-    """Return reason and message of the Event that goes with a command, None where nothing is wrong.
+    """Return the reason and message of the Event for a command, None if nothing is wrong.
 
-    `before` is the claim as the ledger holds it: a command that is repeated says nothing new.
+    `before` is the claim in the ledger: a repeated command causes no Event.
     """
     claim = command.claim
     match command:
         case Register() if node is not None and _came_open(node):
-            return "UnregisteredTaintMissing", f"Node {node.name} came without the taint {UNREGISTERED}"
+            return "UnregisteredTaintMissing", f"Node {node.name} joined without the taint {UNREGISTERED}"
         case Wait() if claim.inconsistency not in {"", before.inconsistency}:
             return "FailedConsistencyCheck", claim.inconsistency
         case Wait() if claim.reason in _WARNED_OF and claim.reason != before.reason:
             return claim.reason, claim.message
         case GiveUp():
             return claim.reason, claim.message
-        case Forget() if claim.launched_at is None:  # given up where it was launched
+        case Forget() if claim.launched_at is None:  # the launch failed
             return _KARPENTERS.get(claim.reason, claim.reason), claim.message
         case _:
             return None

@@ -1,7 +1,7 @@
-"""Holding: a new Node is kept for the pods of its DaemonSets until they are bound, where its NodePool asks for it.
+"""Holding: a new Node is reserved for its DaemonSets' pods until they are bound, if its NodePool requests it.
 
-kube-scheduler knows no order: other pods may fill a node first, and a DaemonSet's pod then stays pending or preempts.
-A held Node is cordoned. Every DaemonSet's pods tolerate that, by the tolerations that Kubernetes itself gives them.
+kube-scheduler guarantees no order: other pods may fill a node first, and a DaemonSet's pod then stays pending or
+preempts them. A held Node is cordoned. The pods of every DaemonSet tolerate that, by tolerations that Kubernetes adds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def is_held(claim: NodeClaim) -> bool:
-    """Return whether a claim's Node is cordoned for its DaemonSets; initializing ends that."""
+    """Return whether a claim's Node is cordoned for its DaemonSets. Initialization ends that."""
     return claim.phase is Phase.REGISTERED and claim.held_until is not None
 
 
 def awaited(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, tuple[str, ...]]:
-    """Return the DaemonSets (namespace/name) whose pods a held Node waits for, by claim; none once its time is up."""
+    """Return the DaemonSets (namespace/name) whose pods held Nodes wait for, by claim name; none after `held_until`."""
     held = {c.node_name: c for c in claims if is_held(c) and c.held_until is not None and now < c.held_until}
     if not held:
         return {}

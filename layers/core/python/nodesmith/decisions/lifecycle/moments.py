@@ -20,10 +20,10 @@ from nodesmith.model.snapshot import Snapshot
 def next_change(
     ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> datetime | None:
-    """Return the first such moment; None for never, `now` while only EC2 or the time tells how a claim fares.
+    """Return the first such moment; None for never, `now` while a claim depends on EC2 or on time alone.
 
-    Such moments are those at which nodes may expire or become consolidatable, and pods may be told that they are no
-    longer protected. `pools` are the NodePools that can be read, by name.
+    Such moments are those at which nodes may expire or become consolidatable, and at which the protection of pods ends.
+    `pools` are the valid NodePools by name.
     """
     if unclaimed(snapshot, ledger.claims) or any(_is_under_way(claim, snapshot) for claim in ledger.claims):
         return now

@@ -1,4 +1,4 @@
-"""What registering and initializing write onto a Node."""
+"""What registration and initialization write onto a Node."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, Nod
 
 
 def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
-    """Return what registering puts on the Node: the claim's labels, annotations, taints, and itself as its owner.
+    """Return the patch for registration: the claim's labels, annotations and taints, and the claim as owner.
 
-    The taint `unregistered` goes. A Node that is to be held is cordoned. One labelled
-    `karpenter.sh/do-not-sync-taints=true` has its taints from the kubelet already, and one that is registered had them:
-    what it has shed since is not put back.
+    The taint `unregistered` is removed. A Node that must be held is cordoned. Taints are not added to a Node that is
+    labelled `karpenter.sh/do-not-sync-taints=true`, since its kubelet has set them, or to one that has registered
+    before: taints that were removed since are not restored.
     """
     theirs = node.labels if node is not None else {}
     synced = theirs.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in theirs
@@ -32,11 +32,11 @@ def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
 
 
 def initialization_patch(claim: NodeClaim) -> NodePatch:
-    """Return what marks the Node as ready for pods, and opens it where it was held."""
+    """Return the patch that marks the Node as ready for pods, and uncordons it if it was held."""
     held = claim.held_until is not None
     return NodePatch(
         labels={labels.INITIALIZED: "true"},
-        # The node controller would lift the taint as well, later: whoever was nominated would have been tried in vain.
+        # The node controller would remove the taint as well, but later: pods nominated until then would fail.
         remove_taints=(REGISTERED_UNSCHEDULABLE,) if held else (),
         provider_id=claim.provider_id,
         unschedulable=False if held else None,

@@ -1,7 +1,7 @@
-"""Registrations: what it says of a NodePool that a node of it has joined the cluster, or never did.
+"""Registrations: the registration health of NodePools, from whether their nodes have joined the cluster.
 
-A NodePool whose nodes do not join (a broken image, user data, network, role) is left alone, longer each time, and so is
-within it the offering that failed; other NodePools are not. A claim counts once, however often it is looked at.
+A NodePool whose nodes do not join (a broken image, user data, network, role) is in back-off, longer each time, and so
+is the failed offering within it. Other NodePools are not affected. Each claim counts once, however often it is seen.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ _KEPT = timedelta(days=1)
 _BLAMELESS = frozenset(
     {"InsufficientCapacity", "InstanceInterrupted", "LaunchTemplateNotFound", "TemporarilyUnavailable"}
 )
-"""Reasons for which a claim ended that say nothing of its NodePool."""
+"""Reasons for the end of a claim that do not count against its NodePool."""
 
 
 def registrations(
     commands: Iterable[Command], ledger: Ledger, pools: Mapping[str, NodePool], now: datetime
 ) -> dict[str, RegistrationHealth]:
-    """Return, by NodePool, what is known of it once these commands are carried out; those of which nothing changes
-    are left out.
-    """
+    """Return the registration health of NodePools after these commands, by name; unchanged ones are left out."""
     known = {
         name: _renewed(ledger.health.get(name), _basis(pool, ledger), now) for name, pool in pools.items()
     }
@@ -52,14 +50,14 @@ def _basis(pool: NodePool, ledger: Ledger) -> str:
 
 
 def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> RegistrationHealth:
-    """Begin anew where what is known was learned with something else."""
+    """Return `health`, or a fresh start if the NodePool or its EC2NodeClass has changed since."""
     if health is None:
         return RegistrationHealth(basis)
     return health if health.basis == basis else RegistrationHealth(basis, now, revision=health.revision)
 
 
 def _ending(command: Command) -> bool | None:
-    """Return whether a claim's node joins with this command, or never will; None where it says neither."""
+    """Return True if a claim's node joins with this command, False if it never will, None if neither applies."""
     claim = command.claim
     match command:
         case Register():
@@ -67,7 +65,7 @@ def _ending(command: Command) -> bool | None:
         case GiveUp() if claim.registered_at is None and claim.reason not in _BLAMELESS:
             return False
         case Forget() if claim.launched_at is None and claim.reason not in _BLAMELESS:
-            return False  # given up where it was launched
+            return False  # the launch failed
         case _:
             return None
 
@@ -75,7 +73,7 @@ def _ending(command: Command) -> bool | None:
 def _noted(
     health: RegistrationHealth, claim: NodeClaim, registered: bool, now: datetime
 ) -> RegistrationHealth:
-    """Add how one claim ended."""
+    """Return `health` with the outcome of one claim added."""
     older = health.since is not None and claim.created_at < health.since
     if older or any(ending.claim == claim.name for ending in health.endings):
         return health
@@ -86,7 +84,7 @@ def _noted(
 def _joined(before: RegistrationHealth, after: RegistrationHealth, claim: NodeClaim) -> RegistrationHealth:
     key = _offering(claim)
     if not before.failures and len(before.endings) == REMEMBERED and key not in before.offerings:
-        return before  # the name of one more that joined is not worth a write
+        return before  # one more node that joined is not worth a write
     offerings = {each: backoff for each, backoff in before.offerings.items() if each != key}
     return replace(after, backoff=None, offerings=offerings)
 

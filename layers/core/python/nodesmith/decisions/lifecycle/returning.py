@@ -1,8 +1,9 @@
-"""Nodes that come back: of claims that have joined before, as Kubernetes shows them when the old object was torn away.
+"""Nodes that come back: the Node object of a joined claim was deleted and created again.
 
-Who lifts a Node's finalizer by hand removes the object from under its kubelet, which makes a new one: without our
-labels, closed by the taint that every new Node has. It is opened and initialized again, and its claim stays as it is.
-One that was made anew from a backup has the labels, and maybe no provider id, which no kubelet sets a second time.
+If a user removes a Node's finalizer by hand, the object disappears while its kubelet runs, and the kubelet creates a
+new one: without nodesmith's labels, and with the taint that every new Node has. It is opened and initialized again, and
+its claim stays as it is. A Node that was restored from a backup has the labels, but maybe no provider id, which a
+kubelet does not set a second time.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 
 
 def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
-    """Return whether a claim that has joined has a Node that does not know of it."""
+    """Return whether a claim that has joined has a Node without the registration label."""
     return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
 
 
 def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], shown: Manifest | None) -> bool:
-    """Return whether a Node in service lacks what it is known, held and owned by: somebody has taken it off.
+    """Return whether a Node in service lacks the labels, provider id, finalizer or owner that it should have.
 
-    Those that older versions made lack the label of their NodeClass, or their NodeClaim as owner. A NodeClaim that was
-    made anew, and is `shown` with another uid, becomes the owner in place of the old one.
+    A user may have removed them. Nodes from older versions lack the label of their NodeClass, or their NodeClaim as
+    owner. A NodeClaim that was created again, and is `shown` with another uid, replaces the old one as owner.
     """
     if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
         return False
@@ -46,7 +47,10 @@ def _is_owned(claim: NodeClaim, node: Node, shown: Manifest | None) -> bool:
 
 
 def initialize_again(claim: NodeClaim, node: Node) -> Command | None:
-    """Mark the Node of an initialized claim as ready for pods where it is not marked so, once it is."""
+    """Return the step that marks the Node of an initialized claim as ready for pods again, None if it is marked.
+
+    If the Node is not ready for pods, the step records the reason.
+    """
     if INITIALIZED in node.labels or node.deleting:
         return None
     obstacle = obstacle_of(claim, node)

@@ -1,7 +1,7 @@
 """The two stages of a claim whose instance runs: its Node joins, and becomes ready for pods.
 
-Rules are Karpenter's (its lifecycle controller): a node registers when it appears with the claim's provider id, and is
-initialized when it is Ready, has shed its startup and ephemeral taints, and shows every resource that was asked for.
+The rules are those of Karpenter's lifecycle controller: a node registers when it appears with the claim's provider id,
+and is initialized when it is Ready, has no startup or ephemeral taints left, and shows every requested resource.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from nodesmith.model.karpenter.nodepoolannotations import Options
 from nodesmith.model.kubernetes.nodes import Node
 
 MISNAMED = "NodeNameMismatch"
-"""Why a claim waits though a Node has its provider id."""
+"""The reason why a claim waits although a Node has its provider id."""
 _MOST_NAMED = 5
 _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
-"""Beginnings of EC2's state reasons that say: this instance was ended from outside, and would have run."""
+"""Prefixes of EC2's state reasons for instances that were terminated from outside and did not fail by themselves."""
 
 
 def register(
     claim: NodeClaim, nodes: Sequence[Node], impostors: Sequence[Node], options: Options, now: datetime
 ) -> Command | None:
-    """Take a launched claim further: its Node is there, or is awaited until the claim has a certain age.
+    """Return the next step of a launched claim: register it if its Node exists, give it up after the time-out, or wait.
 
-    `impostors` are Nodes with its provider id that its instance cannot have made.
+    `impostors` are Nodes with its provider id that its instance cannot have created.
     """
     timeout = options.registration_timeout
     if len(nodes) > 1:
@@ -51,7 +51,7 @@ def register(
 def initialize(
     claim: NodeClaim, nodes: Sequence[Node], daemonsets: Sequence[str], now: datetime
 ) -> Command | None:
-    """Take a registered claim further: its Node is ready for pods, or something is named that it waits for.
+    """Return the next step of a registered claim: initialize it if its Node is ready for pods, or record why it waits.
 
     `daemonsets` are those whose pods must be bound first.
     """
@@ -59,7 +59,7 @@ def initialize(
         return wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
     if len(nodes) > 1:
         return wait(claim, *_multiple(claim, nodes))
-    node = nodes[0]  # maybe under another name than it registered by
+    node = nodes[0]  # its name may differ from the one that it registered with
     obstacle = obstacle_of(claim, node) or _missing(daemonsets)
     if obstacle is not None:
         return wait(claim, *obstacle)
@@ -71,13 +71,13 @@ def initialize(
 
 
 def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Command:
-    """End a claim whose instance has gone; `instances` are those that EC2 still remembers.
+    """Return the end of a claim whose instance is gone. `instances` are those that EC2 still describes.
 
-    One that never became a Node is given up, for the others termination lets go of Node and object.
+    A claim that never became a Node is given up. For others, termination releases the Node and the object.
     """
     told = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
     reason = "InstanceInterrupted" if told.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
-    why = f"instance {claim.instance_id} has gone" + (f": {told}" if told else "")
+    why = f"instance {claim.instance_id} is gone" + (f": {told}" if told else "")
     if claim.phase is Phase.LAUNCHED:
         return GiveUp(claim.given_up(reason, why, now))
     return End(claim.terminating(reason, why, now))
@@ -95,7 +95,7 @@ def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
 
 
 def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
-    """Return the reason why a Node takes no pods yet, and in a sentence; None where it can."""
+    """Return the reason and message why a Node accepts no pods yet, None if it does."""
     if not node.is_ready:
         return "NodeNotReady", f"Node {node.name} is not Ready"
     identities = {t.identity for t in node.taints}
@@ -122,6 +122,6 @@ def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:
 
 
 def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
-    """Note why the claim waits, once."""
+    """Return a command that records why the claim waits, None if that is recorded already."""
     waiting = claim.waiting(reason, message)
     return None if waiting is claim else Wait(waiting)

@@ -1,4 +1,4 @@
-"""What is to be done next for all claims, in which order, and whose instances are worth a look."""
+"""The next steps of all claims in their order, and the claims whose instances must be checked."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
-"""Age from which a claim without a Node has its instance looked at."""
+"""The age from which the instance of a claim without a Node is checked."""
 MENDED_AT_ONCE = 500
-"""Nodes in service that one look marks anew: a new version may find all of them to lack something."""
+"""The most Nodes in service that one look repairs: after an upgrade, all of them may lack something."""
 
 
 def to_name(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
-    """Return the names of the claims that a Node has come for and whose private DNS name is not known yet."""
+    """Return the names of the claims that have a Node but whose private DNS name is not known yet."""
     return sorted(claim.name for claim in claims if _is_unnamed(claim) and snapshot.nodes_of(claim))
 
 
 def _is_unnamed(claim: NodeClaim) -> bool:
-    """Whether a claim's Node is still to be told from others by what EC2 calls its instance."""
+    """Return whether the private DNS name that identifies a claim's Node is still unknown."""
     return claim.phase is Phase.LAUNCHED and not claim.private_dns_name
 
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> list[str]:
-    """Name the claims whose Node should be there by now, or was: their instances are worth a call."""
+    """Return the names of the claims whose Node should exist, or did, so that EC2 is asked for their instance."""
     return sorted(
         claim.name
         for claim in claims
@@ -67,11 +67,11 @@ def next_steps(
     checked: Iterable[str],
     now: datetime,
 ) -> list[Command]:
-    """Return what is to be done, in order; claims that are as they should be need nothing.
+    """Return the commands to carry out, in order. Claims that are as they should be need none.
 
-    First nominations are made and cleared, of all claims, then Nodes are opened to all pods: kube-scheduler would put
-    them onto whichever it sees first. After that comes the next step of each claim that has one, by claim name.
-    `instances` are those found for the claims in `checked`.
+    First come the nominations of all claims, then the opening of Nodes to all pods: kube-scheduler would otherwise put
+    nominated pods onto any open Node. After that comes the next step of each claim, by claim name. `instances` are
+    those found for the claims in `checked`.
     """
     shown = snapshot.shown_nodeclaims()
     looked_at = frozenset(checked)
@@ -116,37 +116,38 @@ def next_steps(
 
 
 def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -> Open | None:
-    """Return what lets pods onto a Node that registers, or that its kubelet has made anew."""
+    """Return the command that opens a Node to pods if it registers, or if its kubelet has created it again."""
     if isinstance(command, Register):
         return Open(replace(claim, held_until=command.claim.held_until), nodes[0].name)
     return Open(claim, nodes[0].name) if is_stranger(claim, nodes) else None
 
 
 def _owned(claim: NodeClaim, owners: set[str], shown: Mapping[str, object]) -> NodeClaim:
-    """Let go of a NodePool that is gone: an object with such an owner is collected as garbage at once.
+    """Return the claim without its owner if its NodePool is gone.
 
-    That is right for a claim that the cluster has never shown: it would have been deleted with its NodePool. Any other
-    has been, or was to stay (`kubectl delete --cascade=orphan`).
+    Kubernetes deletes an object with a missing owner at once. That is right for a claim that the cluster has never
+    shown: it would have been deleted with its NodePool. Any other claim has been deleted already, or must stay
+    (`kubectl delete --cascade=orphan`).
     """
     keep = claim.nodepool_uid in owners or claim.name not in shown
     return claim if keep else replace(claim, nodepool_uid="")
 
 
 def _was_withdrawn(claim: NodeClaim, present: bool, snapshot: Snapshot) -> bool:
-    """Return whether a user has deleted the object before our finalizer was on it: nothing shall come of it."""
+    """Return whether a user has deleted the object before it had nodesmith's finalizer, so that the claim must end."""
     if not claim.is_by_hand or present or claim.is_ending or claim.phase is Phase.GIVEN_UP:
         return False
     return snapshot.taken_at > claim.created_at
 
 
 def _named(claim: NodeClaim, found: Sequence[Instance]) -> NodeClaim:
-    """Return a claim with the name that EC2 tells of its instance, if that is news."""
+    """Return the claim with its instance's private DNS name, if EC2 returned it and it was unknown."""
     name = next((i.private_dns_name for i in found if i.id == claim.instance_id), "")
     return replace(claim, private_dns_name=name) if name and _is_unnamed(claim) else claim
 
 
 def _stays_closed(claim: NodeClaim, command: Command | None) -> bool:
-    """Return whether the Node is held beyond this run: pods that were nominated for it would be tried in vain."""
+    """Return whether the Node is still held after this run, so that nominated pods would fail to schedule."""
     return is_held(command.claim if command is not None else claim)
 
 
@@ -173,24 +174,24 @@ def _next_step(
         case Phase.PENDING:
             return None
         case Phase.TERMINATING | Phase.DRAINED | Phase.DETACHED | Phase.TERMINATED:
-            return None  # termination's
+            return None  # termination handles these
 
 
 def _is_last(claim: NodeClaim, shown: Mapping[str, object]) -> bool:
-    """Return whether a claim ends and its object is gone: nobody needs to see it again."""
+    """Return whether a claim is ending and its object is gone, so that it need not be shown again."""
     return claim.is_ending and claim.name not in shown
 
 
 def _is_stale(claim: NodeClaim, shown: Manifest | None) -> bool:
-    """Return whether the NodeClaim object does not say what the ledger says, or lacks what it is known and held by."""
+    """Return whether the NodeClaim object differs from the ledger, or lacks its labels or finalizer."""
     if shown is None:
         return True
     metadata, status = shown.get("metadata") or {}, shown.get("status") or {}
     own, there = list(conditions_of(claim)), _conditions(status)
     holding = {each.type: (each.status, each.reason) for each in own if not each.is_over}
-    if CONSISTENT not in there:  # older versions did not write it, and it waits for the next write
+    if CONSISTENT not in there:  # older versions did not write it, and it is added with the next write
         holding.pop(CONSISTENT, None)
-    if not holding.items() <= there.items():  # others may write conditions of their own
+    if not holding.items() <= there.items():  # other controllers may write further conditions
         return True
     if any(each.is_over and each.type in there for each in own):
         return True

@@ -1,7 +1,8 @@
-"""Packing: which nodes, bought how often, hold these items at the lowest price.
+"""Choose which bins (nodes) to buy, and how many of each, so that they hold all items at the lowest price.
 
-This room knows vectors, prices and masks; it has never heard of Kubernetes. `pack` gives the nodes and a price below
-which no packing can go, `lower_bound` that price alone.
+This package knows vectors, prices and bit masks, and nothing about Kubernetes. `pack` returns the nodes and a lower
+bound on the price of any packing; `lower_bound` returns the bound alone. `docs/algorithms/packing.md` walks through the
+algorithm.
 """
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices

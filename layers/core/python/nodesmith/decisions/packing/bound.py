@@ -1,9 +1,9 @@
-"""A lower bound on the price, and what it says a unit of each resource is worth.
+"""A lower bound on the price of any packing, and the dual price of a unit of each resource.
 
-Items that no bin admits together are packed apart, so their bounds add up. Where a part has one item only, its cheapest
-packing is found exactly, by dynamic programming over the count. Else linear programming duality bounds it: at prices
-of a unit of each measure (`measures`) at which no bin holds more than its own price is worth, any packing costs at
-least what all its items are worth. The prices are those that make this most.
+Items that no bin admits together are packed separately, so their bounds add up. If a part has a single item, dynamic
+programming over the count finds its cheapest packing exactly. Otherwise the bound follows from linear programming
+duality. Consider prices per unit of each measure (see `measures`) at which no bin holds more than its own price is
+worth: any packing then costs at least the worth of all its items. The prices chosen maximize that worth.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ _AVERAGES = 2
 
 
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
-    """Return the prices of a unit of each resource at which the items are worth most and no bin's room is a bargain."""
+    """Return dual prices per unit of each resource.
+
+    They maximize the worth of all items while the capacity of no bin is worth more than the bin's price.
+    """
     return _prices(_demand(items), bins)
 
 
 def even_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
-    """Return prices of a unit of each resource, between those that a shortage of cpu and one of memory would make.
+    """Return prices per unit of each resource: the mean of the dual prices if cpu were scarce and if memory were.
 
-    Bins too small for a few average items are not asked: what they hold at a low price is soon gone.
+    Bins that hold less than about two average items are ignored, since a low price for so little capacity says nothing
+    about the rest of the demand.
     """
     demand = _demand(items)
     number = sum(i.count for i in items) / _AVERAGES
@@ -59,12 +63,12 @@ def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
 
 
 def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Return a price that no packing of all items into these bins can undercut; 0 where there is nothing to pack."""
+    """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack."""
     return fsum(_part_bound(part, items, bins) for part in _parts(bins))
 
 
 def _parts(bins: Sequence[Bin]) -> list[int]:
-    """Split the items (as bits) into parts that no bin admits together."""
+    """Split the items (as bit masks) into parts such that no bin admits items of two parts."""
     parts: list[int] = []
     for admits in sorted({b.admits for b in bins}):
         joined = admits
@@ -88,7 +92,7 @@ def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
 
 
 def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
-    """Return what all items are worth at the best prices of these measures."""
+    """Return the worth of all items at the best dual prices of these measures."""
     cheapest: dict[tuple[float, ...], float] = {}
     for candidate, *capacity in zip(bins, *(m.capacity for m in known), strict=True):
         if any(capacity):
@@ -103,7 +107,7 @@ def _most_worth(known: Sequence[Measure], bins: Sequence[Bin]) -> float:
 
 
 def _cheapest_cover(item: Item, bins: Sequence[Bin]) -> float:
-    """Return the price of the cheapest bins that hold all of one item; 0 where none holds it."""
+    """Return the price of the cheapest bins that hold all of one item; 0 if no bin holds it."""
     cheapest: dict[int, float] = {}
     for candidate in bins:
         held = [

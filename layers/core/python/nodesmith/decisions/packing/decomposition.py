@@ -1,4 +1,4 @@
-"""Taking a problem apart: things that are all alike counted together, and what can never share a node packed apart."""
+"""Decompose a problem: merge identical items, and separate items that can never share a node."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nodesmith.decisions.packing.problem import Bin, Item
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Items and bins that have nothing to do with those of other parts, but for purses.
+    """Items and bins that are independent of those of other parts, except for limits.
 
-    `members[i]` are the numbers, in the whole problem, of the items that item i of the part stands for.
+    `members[i]` are the numbers, in the whole problem, of the items that item i of the part represents.
     """
 
     items: tuple[Item, ...]
@@ -21,20 +21,23 @@ class Part:
 
 
 def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
-    """Return the parts in order of their first items. What no bin admits is in none."""
+    """Return the parts, ordered by their first items. Items that no bin admits are in none."""
     masks = sorted({b.admits for b in bins if b.admits})
     signatures = admitted_by(len(items), masks)
     found: dict[_Class, list[int]] = {}
     for number, item in enumerate(items):
         if item.count and "1" in signatures[number]:
-            limited = number if item.per_node < item.count else -1  # by itself, so it is like no other
+            limited = number if item.per_node < item.count else -1  # unique, so that it is never merged
             alike = item.size, limited, item.groups, item.caps
             found.setdefault((signatures[number], alike), []).append(number)
     return [_part(part, items, bins, masks) for part in _joined(found)]
 
 
 def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return for each item, mask by mask, whether that admits it: "1" or "0". What is equal may go to the same bins."""
+    """Return for each item, mask by mask, whether the mask admits it: "1" or "0".
+
+    Items with equal results may go into the same bins.
+    """
     spelled = [f"{mask & ((1 << number_of_items) - 1):0{number_of_items}b}"[::-1] for mask in masks]
     return list(zip(*spelled, strict=True)) if spelled else [()] * number_of_items
 
@@ -78,7 +81,7 @@ def _admitting(admits: int, one: Bin) -> Bin:
 
 
 def _merged(alike: Sequence[Item]) -> Item:
-    """Count items together: if they are several, none has a limit per node that it could reach."""
+    """Merge identical items into one. If there are several, none of them can reach its own limit per node."""
     if len(alike) == 1:
         return alike[0]
     count = sum(item.count for item in alike)

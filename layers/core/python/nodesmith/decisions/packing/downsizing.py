@@ -1,4 +1,4 @@
-"""Cheaper bins for what the nodes of a plan hold."""
+"""Replace the nodes of a plan with cheaper bins that hold the same items."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesmith.decisions.packing.problem import Bin
 
 
 def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
-    """Put what each node holds into the cheapest bin that holds it."""
+    """Move the items of each node into the cheapest bin that holds them."""
     ordered = sorted(bins, key=lambda b: (b.price, b.key))
     axes = range(len(bins[0].capacity))
     for _ in range(len(partial.bought)):

@@ -1,7 +1,7 @@
-"""The cheapest packing of a few things, proved: dynamic programming over everything that can be left to pack.
+"""A provably cheapest packing of a few items, by dynamic programming over the counts left to pack.
 
-A state says how many of each item are to be packed. Its price is the least, over all that one node could hold of it
-with its first item, of that node's price and the price of the rest.
+A state is the count of each item left to pack. Its price is the minimum, over every pattern that holds some of the
+state's first item, of the price of the pattern's cheapest bin plus the price of the state that remains.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sharing import Sharing
 
 Choice = tuple[Bin, Vector]
-A_NODE = 1e-7  # counted beside each node's price: of plans at one price, that with fewer nodes is taken
+A_NODE = 1e-7  # added to each node's price: among plans at one price, the one with the fewest nodes wins
 
 
 def transitions(counts: Sequence[int]) -> int:
-    """Return how much work it is: the number of pairs of a state and a part of it."""
+    """Return the amount of work: the number of pairs of a state and a part of it."""
     return prod((n + 1) * (n + 2) // 2 for n in counts)
 
 
 def number_of_patterns(items: Sequence[Item]) -> int:
-    """Return how many fillings there may be, the empty one among them."""
+    """Return an upper bound on the number of patterns, including the empty one."""
     return prod(min(item.count, item.most) + 1 for item in items)
 
 
 class Cheapest:
-    """The cheapest bin for any content, worked out once: plans that are mended hold much the same again and again."""
+    """The cheapest bin for each pattern, computed once: repacking looks up similar patterns again and again."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
         self._items = items
         self._ordered = sorted(bins, key=lambda b: (b.price, b.key))
         self._places: dict[Vector, int] = {}
         self.plans: dict[Vector, Sequence[Choice] | None] = {}
-        """what `exact` has found, by how many of each item are packed"""
+        """the results of `exact`, by count of each item"""
 
     def of(self, counts: Sequence[int], radix: Sequence[int]) -> list[Bin | None]:
-        """Return for every state the cheapest bin that holds all of it.
+        """Return for every state the cheapest bin that holds all of it, or None.
 
-        What holds more is never earlier in the order.
+        If one state contains another, its cheapest bin never comes earlier in the order of price.
         """
         at = [0]
         for state, vector in _states(counts):
@@ -72,7 +72,7 @@ class Cheapest:
 
 
 def exact(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
-    """Return the cheapest nodes that hold so many of each item, or None where there are none. Purses are not asked."""
+    """Return the cheapest nodes that hold these counts, or None if no bins do. Limits are ignored."""
     if counts not in cheapest.plans:
         cheapest.plans[counts] = _solved(cheapest, counts)
     return cheapest.plans[counts]
@@ -82,7 +82,7 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
     radix = [1]
     for count in counts:
         radix.append(radix[-1] * (count + 1))
-    there = [i for i, count in enumerate(counts) if count]  # states are numbered alike without the others
+    there = [i for i, count in enumerate(counts) if count]  # states keep their numbers without the others
     worth = [radix[i] for i in there]
     singles = cheapest.of(counts, radix)
     price = [0.0 if which is None else which.price + A_NODE for which in singles]
@@ -107,7 +107,7 @@ def _solved(cheapest: Cheapest, counts: Vector) -> Sequence[Choice] | None:
 
 
 def _states(counts: Sequence[int]) -> Iterator[tuple[int, Vector]]:
-    """Yield every state with its number, in order of numbers: the first item counts fastest."""
+    """Yield every state with its number, in order of numbers: the first item's count changes fastest."""
     for number, reverse in enumerate(product(*(range(n + 1) for n in reversed(counts)))):
         yield number, reverse[::-1]
 

@@ -1,8 +1,8 @@
-"""The quick plan: again and again the bin that holds most for its price.
+"""The quick plan: repeatedly buy the bin whose contents are worth most for its price.
 
-What a bin holds is worth what the lower bound's resource prices say it is worth, so cpu and memory are weighed as the
-market weighs them for this demand. A filling is repeated as often as the demand allows, which makes the work grow with
-kinds of items, not with their number.
+Contents are valued at the dual prices of the resources (`resource_prices`), so that cpu and memory are weighted as the
+prices of the bins and this demand weight them. A pattern is repeated as often as the demand allows. The work therefore
+grows with the number of kinds of items, not with the number of items.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _Filling = tuple[Vector, float]
 def fill_greedily(
     partial: PartialPlan, bins: Sequence[Bin], prices: Sequence[float], most_steps: int
 ) -> None:
-    """Buy for what is left in the basket until nothing of it fits, or the purses are empty, or the steps are done.
+    """Buy bins for the items left in `partial` until none of them fits, the limits are reached, or the steps run out.
 
-    `prices` weigh the resources, see `resource_prices`. Dominated bins (`undominated`) only cost time.
+    `prices` are those of a unit of each resource, see `resource_prices`. Dominated bins (see `undominated`) only cost
+    time.
     """
     items = partial.items
     worth = [max(fsum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
@@ -41,7 +42,7 @@ def fill_greedily(
         most = _Most(prices, items, partial.left)
         for index, candidate in enumerate(candidates):
             if best is not None and candidate.price > best[0] * most.value(candidate):
-                continue  # could not be the better choice if it were filled to the brim
+                continue  # could not be the best choice even if it were completely filled
             pattern = patterns[index]
             if pattern is None or any(map(gt, pattern[0], partial.left)):
                 pattern = patterns[index] = _fill(candidate.capacity, orders[index], partial.left, ruled)
@@ -58,7 +59,7 @@ def fill_greedily(
 
 
 class _Most:
-    """The most that a filling can be worth while so much is left to pack."""
+    """An upper bound on the worth of a pattern, given the items left to pack."""
 
     def __init__(self, prices: Sequence[float], items: Sequence[Item], left: Sequence[int]) -> None:
         totals = (
@@ -72,7 +73,7 @@ class _Most:
         self._slack = _LEAST_WORTH * (1 + sum(left))
 
     def value(self, candidate: Bin) -> float:
-        """Return what all room would be worth, or all that is left if that is less."""
+        """Return the worth of the bin's capacity, or of all items left, whichever is less, resource by resource."""
         capacity, value = candidate.capacity, self._slack
         for axis, price, total in self._priced:
             have = capacity[axis]
@@ -81,7 +82,7 @@ class _Most:
 
 
 class _Step(NamedTuple):
-    """One item in the order in which a bin is filled; `least` is the least cpu and memory of it and all later ones."""
+    """One item in the order of filling; `least` is the minimum cpu and memory of this item and all later ones."""
 
     item: int
     size: Vector
@@ -91,7 +92,7 @@ class _Step(NamedTuple):
 
 
 def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> list[_Step]:
-    """Largest first, by the sum of the shares of the bin's room that one takes: first-fit decreasing."""
+    """Return the items, largest first by the sum of their shares of the bin's capacity (first-fit decreasing)."""
     inverse = [1 / capacity if capacity else 1.0 for capacity in candidate.capacity]
     shares = [
         (-fsum(map(mul, items[i].size, inverse)), i) for i in range(len(items)) if candidate.admits >> i & 1
@@ -108,7 +109,7 @@ def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> lis
 def _fill(
     capacity: Sequence[int], order: Sequence[_Step], left: Sequence[int], ruled: Sequence[Item] | None
 ) -> _Filling:
-    """Fill an empty node. `ruled` are the items if any has rules about company."""
+    """Fill an empty node. `ruled` are the items if any of them has groups or caps, otherwise None."""
     counts = [0] * len(left)
     sharing = Sharing()
     value = 0.0

@@ -1,4 +1,4 @@
-"""What is left to spend."""
+"""The amounts of the limits that remain."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ UNLIMITED = 2**62
 
 
 class RemainingLimits:
-    """The purses, less what is spent."""
+    """The limits, less what has been spent."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits: dict[int, Vector] = dict(limits)
 
     def affords(self, candidate: Bin) -> int:
-        """Return how many of a bin its purse pays for; UNLIMITED without one.
+        """Return how many of a bin its limit allows; UNLIMITED if the bin has no limit.
 
-        Overdrawn in anything, it pays for none.
+        If any amount of the limit is exceeded already, it allows none.
         """
         limit = self.limits.get(candidate.limit)
         if limit is None:
@@ -29,7 +29,7 @@ class RemainingLimits:
         return min(paid, default=UNLIMITED)
 
     def spend(self, candidate: Bin, number: int) -> None:
-        """Pay for so many of a bin; less than nothing gives back."""
+        """Charge `number` of a bin to its limit; a negative number gives the amounts back."""
         limit = self.limits.get(candidate.limit)
         if limit is not None:
             self.limits[candidate.limit] = tuple(

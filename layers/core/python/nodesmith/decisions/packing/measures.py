@@ -1,7 +1,8 @@
-"""Measures: sizes of items of which no filling of a bin has more than a known amount. Each can carry a lower bound.
+"""Measures: a size of each item such that no pattern of a bin exceeds a known total. Each can carry a lower bound.
 
-The resources are measures; so is a resource of only those items that some bins cannot hold, which have no room for it;
-the number of one item; and, of items that keep apart, the share that each takes of the company a node allows.
+There are four kinds of measures: each resource; a resource of only those items that some bins cannot hold, so that
+these bins have none of it; the count of one item; and, for groups of items that limit themselves on a node, the share
+of that limit that each item uses.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Members = tuple[int, ...]
 
 
 class Measure(NamedTuple):
-    """How much of it all items are together, and the most that each bin may hold."""
+    """The total of all items in this measure, and the most of it that each bin may hold."""
 
     demand: float
     capacity: Sequence[float]
 
 
 def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> list[Measure]:
-    """Return measures of some of these items, each of which is there at least once."""
+    """Return measures of the items numbered `members`, each of which occurs at least once."""
     holding = _Holding(items, members, bins)
     found = [holding.resource(axis, members) for axis in range(len(items[0].size))]
     found += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
@@ -49,7 +50,7 @@ def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin])
 
 
 class _Holding:
-    """What bins can hold of items."""
+    """What each bin can hold of the items."""
 
     def __init__(self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> None:
         self._items, self._members, self._bins = items, members, bins
@@ -71,7 +72,7 @@ class _Holding:
         )
 
     def shares(self, shares: Mapping[int, float], most: float) -> Measure:
-        """Return a measure of which one of each item has a share and a bin holds a certain amount at most."""
+        """Return a measure in which each item has a share and a bin holds at most `most`."""
         demand = fsum(self._items[n].count * share for n, share in shares.items())
         if len(self._members) > _FEW_KINDS:
             mask = sum(1 << n for n in shares)
@@ -81,7 +82,7 @@ class _Holding:
         )
 
     def _holding_any(self, members: Sequence[int]) -> Iterator[tuple[Bin, bool]]:
-        """Tell of each bin whether it may hold any of some items; what it surely holds none of it does not."""
+        """Yield each bin with whether it may hold any of some items; False is certain, True is not."""
         least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
         bits = bytearray(b"0" * (members[-1] + 1))
         for number in members:
@@ -111,10 +112,10 @@ class _Holding:
 
 
 def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, float]]:
-    """Return for groups that cap themselves, those of most nodes first, the share of a node that each member takes.
+    """Return for each group that caps itself the share of a node that each member uses, the groups of most nodes first.
 
-    A node that holds items with caps m1, m2… of their own group has no more of them than the least of these caps, so
-    that their parts 1/m1, 1/m2… are together no more than 1.
+    If a node holds items with caps m1, m2… on their own group, it holds no more of them than the smallest of these
+    caps. The sum of their shares 1/m1, 1/m2… is therefore at most 1.
     """
     found: dict[int, dict[int, float]] = {}
     for number in members:
@@ -141,7 +142,7 @@ def _larger(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) 
 
 
 def _elsewhere(members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]:
-    """Yield the items that bins do not admit, beginning with what most bins admit."""
+    """Yield the items that bins do not admit, starting with the mask that most bins have."""
     often = Counter(b.admits for b in bins)
     for admits in sorted(often, key=lambda mask: (-often[mask], mask))[:_MOST_MASKS]:
         admitted = f"{admits:0{members[-1] + 1}b}"[::-1]

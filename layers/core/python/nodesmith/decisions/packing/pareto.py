@@ -1,4 +1,4 @@
-"""Bins that could never be the better choice, left out before the search."""
+"""Remove bins that can never be the better choice before the search."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nodesmith.decisions.packing.problem import Bin, Vector
 
 
 def undominated(bins: Iterable[Bin]) -> list[Bin]:
-    """Return the bins that no other equals in everything and beats in something, cheapest first.
+    """Return the bins that no other bin dominates, cheapest first.
 
-    A bin is dominated by one that admits the same items or more, has as much room or more, and costs no more, both
-    drawing on the same purse.
+    A bin is dominated by another one that admits at least the same items, has at least the same capacity, and costs no
+    more in price and of the same limit. Of equal bins, the one with the lowest price and key is kept.
     """
     cheapest = _cheapest_of_equals(bins)
     kept: dict[tuple[int, int], _Rivals] = {(b.limit, b.admits): _Rivals() for b in cheapest}
@@ -29,10 +29,10 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
 
 
 class _Rivals:
-    """Bins kept so far that admit the same.
+    """Bins kept so far that admit the same items.
 
-    Of their cpu and memory the skyline is kept: `_cpu` rises, and `_memory` falls, the most that any bin with at least
-    so much cpu has. It answers at once for most that are not dominated.
+    It keeps the skyline of their cpu and memory: `_cpu` increases, and `_memory`, the most memory of any bin with at
+    least that cpu, decreases. The skyline settles most bins that are not dominated without a further comparison.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,10 @@ class _Rivals:
         return place < len(self._cpu) and self._memory[place] >= memory
 
     def dominate(self, candidate: Bin) -> bool:
-        """Return whether one of these, all known to cost no more, is as good. The nearest in price is the likeliest."""
+        """Return whether one of these bins, all known to cost no more than the candidate, is as good.
+
+        The nearest in price is the likeliest, so it is tried first.
+        """
         capacity, cost = candidate.capacity, candidate.cost
         if not self._have(*_main(capacity)):
             return False

@@ -1,4 +1,4 @@
-"""A plan in the making: what is bought so far, what is left to pack and to spend."""
+"""A partial plan: what has been bought, what is left to pack, and what remains of the limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Holds = tuple[tuple[int, int], ...]
 
 
 class PartialPlan:
-    """`bought` are bins, how many of each item each holds, and how often; `left` and `remaining` what remains."""
+    """Bins bought so far, items left to pack, and the remaining limits.
+
+    Each entry of `bought` is a bin, the count of each item that one node holds, and the number of such nodes. `left`
+    has the count of each item that is not packed yet, and `remaining` what is left of the limits.
+    """
 
     def __init__(self, items: Sequence[Item], limits: Limits, steps: int = 0) -> None:
         self.items = items
@@ -29,15 +33,18 @@ class PartialPlan:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What makes a basket the better one when it is less: what it leaves, then its price."""
+        """The number of items left, then the price. The plan with the lower rank is the better one."""
         return sum(self.left), self.price
 
     def repeats(self, counts: Vector) -> int:
-        """Return how many nodes what is left fills with these."""
+        """Return how many nodes with this pattern the items left can fill."""
         return min([have // count for have, count in zip(self.left, counts, strict=True) if count], default=0)
 
     def buy(self, candidate: Bin, counts: Vector, repeats: int) -> None:
-        """Buy nodes for these, as many as the purse pays for and something is left for; the last may be less full."""
+        """Buy up to `repeats` nodes with this pattern, as far as its limit and the items left allow.
+
+        The last node may hold less than the pattern.
+        """
         wanted = min(repeats, self.remaining.affords(candidate))
         while wanted > 0 and any(counts := tuple(map(min, counts, self.left))):
             number = min(wanted, self.repeats(counts))
@@ -46,7 +53,7 @@ class PartialPlan:
             wanted -= number
 
     def give_back(self, number: int) -> Bought:
-        """Undo purchase `number`."""
+        """Undo purchase `number` and return it."""
         candidate, counts, repeats = bought = self.bought.pop(number)
         self._change(candidate, counts, -repeats)
         return bought
@@ -57,5 +64,5 @@ class PartialPlan:
 
 
 def holds(counts: Vector) -> Holds:
-    """Return a filling as pairs of item and number, without what is not in it."""
+    """Return a pattern as pairs of item and count, without the items that it does not hold."""
     return tuple(compress(enumerate(counts), counts))

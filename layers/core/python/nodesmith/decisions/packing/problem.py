@@ -1,4 +1,4 @@
-"""The packing problem and its answer, in numbers only."""
+"""The packing problem and its solution, in numbers only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ Limits = Mapping[int, Vector]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`count` things alike. `per_node` is how many of them one node may hold, whatever room it has.
+    """`count` identical items. `per_node` is how many of them one node may hold, whatever its capacity.
 
-    `groups` are the numbers of the groups it belongs to. `caps` are rules about company: (group, most) means that a
-    node which holds any of this item holds at most so many of the group, this item's own counted where they belong.
+    `groups` are the numbers of the groups that the item belongs to. `caps` restrict which items may share a node: a cap
+    (group, most) means that a node which holds this item holds at most `most` items of the group, including this item
+    if it belongs to the group.
     """
 
     size: Vector
@@ -26,16 +27,16 @@ class Item:
 
     @property
     def most(self) -> int:
-        """How many of it one node may hold by its own rules."""
+        """The number of this item that one node may hold by the item's own rules."""
         return max(0, min([self.per_node, *(most for group, most in self.caps if group in self.groups)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A node that can be bought, any number of times unless its purse limits it.
+    """A node that can be bought, any number of times unless its limit allows fewer.
 
-    `admits` has bit i set when item i may go in. `limit` names the budget that `cost` (a vector of its own units) is
-    taken from, -1 for none. Ties between bins are broken by `key`.
+    Bit i of `admits` is set if item i may go into the bin. `limit` is the number of the limit that each purchase uses
+    up by `cost` (a vector in the limit's own units); -1 means none. `key` breaks ties between bins.
     """
 
     key: str
@@ -48,7 +49,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`repeats` nodes alike. Each holds the pairs of an item's number and how many of it, in order of numbers."""
+    """`repeats` identical nodes. `holds` has pairs of an item's number and its count, in order of numbers."""
 
     bin: Bin
     holds: tuple[tuple[int, int], ...]
@@ -57,9 +58,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """`left` counts what found no place, `limits` hold what was not spent.
+    """The result: the nodes, the count of each item `left` unpacked, and the amounts that remain of the `limits`.
 
-    No packing of what found a place costs less than `bound`. `steps` is the work done, the same on any machine.
+    No packing of the packed items costs less than `bound`. `steps` is the work done, which is the same on any machine.
     """
 
     nodes: tuple[Node, ...]
@@ -70,5 +71,5 @@ class Packing:
 
     @property
     def price(self) -> float:
-        """Sum of all nodes' prices."""
+        """Sum of the prices of all nodes."""
         return fsum(node.bin.price * node.repeats for node in self.nodes)

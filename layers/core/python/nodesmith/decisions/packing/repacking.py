@@ -1,4 +1,4 @@
-"""Mending a plan: a few nodes' things at a time are packed anew, proved to be the cheapest, while that saves money."""
+"""Improve a plan: repack the items of a few nodes at a time, provably as cheaply as possible, if that saves money."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _Part = tuple[tuple[Bin, Vector], ...]
 
 
 def repack(partial: PartialPlan, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
-    """Pack one, two and three nodes anew until no such change saves anything, or the steps are done.
+    """Repack one, two and three nodes at a time until no such change saves anything, or the steps run out.
 
-    A step is a transition of `exact`. Of very many nodes three save too little to look for.
+    A step is a transition of `exact`. Plans of more than 200 nodes are left as they are: repacking three of so many
+    saves too little.
     """
     if sum(repeats for _, _, repeats in partial.bought) > _MOST_NODES:
         return
@@ -63,7 +64,7 @@ def _price(choices: Sequence[Choice]) -> float:
 
 
 def _is_paid(partial: PartialPlan, part: _Part, better: Sequence[Choice]) -> bool:
-    """Return whether the purses pay for these instead of those."""
+    """Return whether the limits allow the `better` nodes in place of those in `part`."""
     left = {limit: list(amounts) for limit, amounts in partial.remaining.limits.items()}
     for sign, choices in ((1, part), (-1, better)):
         for bin_, _ in choices:

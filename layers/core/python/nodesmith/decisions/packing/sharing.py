@@ -1,4 +1,4 @@
-"""The rules about who may share a node: what caps forbid (see `Item`), kept while a node is filled."""
+"""The rules about which items may share a node: what caps forbid (see `Item`), tracked while a node is filled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Ruled(Protocol):
-    """Whatever belongs to groups and brings caps."""
+    """Anything that has groups and caps."""
 
     @property
     def groups(self) -> tuple[int, ...]: ...
@@ -16,7 +16,7 @@ class Ruled(Protocol):
 
 
 class Sharing:
-    """What one node holds of each group, and the least that anything on it allows of each (`most`)."""
+    """How many items of each group one node holds, and the smallest cap on each group by any item on it (`most`)."""
 
     __slots__ = ("held", "most")
 
@@ -25,7 +25,7 @@ class Sharing:
         self.most: dict[int, int] = {}
 
     def capacity(self, item: Ruled, count: int) -> int:
-        """Return how many of so many more of an item the rules allow."""
+        """Return how many more of an item the rules allow, up to `count`."""
         if count <= 0:
             return 0
         for group, most in item.caps:
@@ -41,14 +41,14 @@ class Sharing:
         return max(0, count)
 
     def hold(self, item: Ruled, count: int) -> None:
-        """Put so many of an item in, whatever the rules say."""
+        """Add `count` of an item, without checking the rules."""
         for group in item.groups:
             self.held[group] = self.held.get(group, 0) + count
         for group, most in item.caps:
             self.most[group] = min(most, self.most.get(group, most))
 
     def add(self, item: Ruled, count: int) -> int:
-        """Put as many of so many of an item in as the rules allow, and tell how many these were."""
+        """Add as many of an item as the rules allow, up to `count`, and return that number."""
         count = self.capacity(item, count)
         if count:
             self.hold(item, count)

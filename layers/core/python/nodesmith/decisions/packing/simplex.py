@@ -1,4 +1,4 @@
-"""Linear programmes in few unknowns, small enough to need no library: the simplex method on the condensed tableau."""
+"""Solve linear programs with few unknowns, without a library: the simplex method on the condensed tableau."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _Row = list[float]
 def dual_prices(
     demand: Sequence[float], offers: Sequence[Sequence[float]], prices: Sequence[float]
 ) -> list[float]:
-    """Return prices of a unit of each thing, at which all that is in demand is worth most and no offer too cheap.
+    """Return prices y per unit of each thing that maximize `demand · y`, with `offer · y <= price` for every offer.
 
-    Maximises `demand · y` for y >= 0 with `offer · y <= price` for every offer. Demands are above 0, prices not below;
-    of each thing some offer has any. Rounding may leave y a little beyond what is allowed. Most offers never matter, so
-    that only those are asked which are the cheapest for one thing, or were too cheap at the prices found before.
+    y is at least 0. Demands must be positive, prices must not be negative, and for each thing some offer must have any
+    of it. Because of rounding, y may slightly violate a constraint. Most offers never bind. The program therefore
+    starts with the cheapest offer for each thing, and adds offers that the prices found so far violate.
     """
     rows = [[have / d for have, d in zip(offer, demand, strict=True)] for offer in offers]
     asked = dict.fromkeys(
@@ -40,7 +40,7 @@ def dual_prices(
 
 
 def _optimum(rows: list[_Row], unknowns: int) -> _Row:
-    """Maximise the sum of unknowns under rows of their factors and, last, what they may come to."""
+    """Maximize the sum of the unknowns. A row is an offer's coefficients, then its right-hand side."""
     gains = [1.0] * unknowns + [0.0]
     outside: list[int | None] = list(range(unknowns))
     inside: list[int | None] = [None] * len(rows)
@@ -59,7 +59,7 @@ def _optimum(rows: list[_Row], unknowns: int) -> _Row:
 
 
 def _tightest(rows: Sequence[_Row], column: int) -> int | None:
-    """Return the offer that is first worth its price as one unknown grows."""
+    """Return the row that binds first as one unknown grows; None if none does."""
     steps = [(row[-1] / row[column], number) for number, row in enumerate(rows) if row[column] > _TOLERANCE]
     return min(steps)[1] if steps else None
 

@@ -1,4 +1,4 @@
-"""The whole packer: a quick plan, then as much thought as its distance from the lower bound is worth."""
+"""The packer: a quick plan first, then as much search as its distance from the lower bound justifies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from nodesmith.decisions.packing.usablecapacity import filled, usable
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
-"""times its lower bound: what a plan costs that is not thought about any longer"""
+"""the ratio of a plan's price to its lower bound at or below which the plan is not improved further"""
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
 _MOST_FILLINGS = 500
 _AMPLE = 10_000_000
-"""steps, more than any part of few kinds takes"""
+"""steps, more than any part with few kinds of items takes"""
 _Prices = tuple[float, ...]
 
 
 class _Plan(NamedTuple):
-    """How a part is packed. `left` goes by the part's items."""
+    """The packing of one part. `left` is in the order of the part's items."""
 
     bought: Sequence[tuple[Bin, Holds, int]]
     left: Sequence[int]
@@ -43,7 +43,7 @@ class _Plan(NamedTuple):
 
 
 Known = dict[object, _Plan]
-"""plans of parts that have been packed, to be kept between problems that have much in common"""
+"""plans of parts that have been packed already, for reuse in similar problems"""
 
 
 def pack(
@@ -56,11 +56,12 @@ def pack(
     good_enough: float = GOOD_ENOUGH,
     known: Known | None = None,
 ) -> Packing:
-    """Pack as many items as bins and purses allow, at a low price.
+    """Pack as many items as bins and limits allow, at a low price.
 
-    Of too much work for the steps a part is done and the rest is left. Unless it is to be `bounded`, the bound may be
-    0 where packing itself needs none. A plan that costs no more than `good_enough` times its bound is not improved: if
-    that is infinite, the quick plan is taken. What is `known` takes no steps.
+    If `most_steps` runs out, the remaining items stay unpacked. If `bounded` is False, the bound may be 0 for parts
+    whose packing does not need one. A plan whose price is at most `good_enough` times its bound is not improved
+    further; if `good_enough` is infinite, the quick plan is returned. Parts that are in `known` take no steps, and new
+    ones are added to it.
     """
     spendable: Limits = dict(limits or {})
     left = [item.count for item in items]
@@ -120,9 +121,9 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
 
 
 def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
-    """Return a plan without a bound."""
+    """Return a plan for many kinds of items, without a bound."""
     from nodesmith.decisions.packing.sequential.sequential import (
-        pack_sequentially,  # numpy: a tenth of a second
+        pack_sequentially,  # imports numpy: a tenth of a second
     )
 
     remaining = RemainingLimits(limits)
@@ -141,7 +142,7 @@ def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
 def _proved(
     partial: PartialPlan, cheapest: Cheapest, limits: Limits, most_transitions: int
 ) -> PartialPlan | None:
-    """Return the cheapest packing of what the basket holds, if that is little, and the purses pay for it."""
+    """Return the cheapest packing of what the partial plan holds; None if that is too much work or exceeds limits."""
     held = tuple(item.count - left for item, left in zip(partial.items, partial.left, strict=True))
     work = transitions(held)
     best = exact(cheapest, held) if work <= most_transitions else None
@@ -156,14 +157,17 @@ def _proved(
 def _thrifty(
     partial: PartialPlan, bound: float, bins: Sequence[Bin], limits: Limits
 ) -> tuple[PartialPlan, float]:
-    """Return the plan that makes most of the purses, where few things want what they pay for; and its bound."""
+    """Return the plan that packs most within the limits, and its bound.
+
+    It is searched for only if there are few patterns; `partial` and `bound` are returned unless it is better.
+    """
     if (
         not any(map(RemainingLimits(limits).affords, bins))
         or number_of_patterns(partial.items) > _MOST_FILLINGS
     ):
         return partial, bound
     from nodesmith.decisions.packing.columngeneration.solve import (
-        pack_within_limits,  # numpy and HiGHS: a quarter of a second
+        pack_within_limits,  # imports numpy and HiGHS: a quarter of a second
     )
 
     other = PartialPlan(partial.items, limits, partial.steps)
@@ -190,7 +194,7 @@ def _improved(
     if partial.price <= bound * good_enough:
         return partial, bound
     from nodesmith.decisions.packing.columngeneration.solve import (
-        pack_by_columns,  # numpy and HiGHS: a quarter of a second
+        pack_by_columns,  # imports numpy and HiGHS: a quarter of a second
     )
 
     other = PartialPlan(partial.items, limits, partial.steps)
@@ -210,7 +214,7 @@ def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> f
 
 
 def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:
-    """Return what was bought in the numbers of the whole problem, and take it from what is left."""
+    """Return the nodes in the item numbers of the whole problem, and subtract their items from `left`."""
     nodes: list[Node] = []
     while repeats:
         shared = _share(members, held, left)
@@ -223,7 +227,7 @@ def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left
 
 
 def _share(members: Sequence[Vector], held: Holds, left: Sequence[int]) -> Holds:
-    """Name the items that a filling takes, those of lower numbers first."""
+    """Return which items of the whole problem a pattern takes, lower numbers first."""
     found: list[tuple[int, int]] = []
     for item, count in held:
         for number in members[item]:

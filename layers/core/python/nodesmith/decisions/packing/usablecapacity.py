@@ -1,7 +1,7 @@
-"""How much of a bin's room items can use at all: no more than the largest sum of their sizes that it holds.
+"""Reduce each bin's capacity to what items can use: at most the largest sum of item sizes that fits.
 
-Pods ask for round amounts, nodes have odd ones. What no sum of requests reaches is worth nothing; bins that differ in
-nothing else are alike.
+Pods request round amounts, nodes have odd ones. Capacity that no sum of requests reaches is worth nothing, and bins
+that differ only in such capacity become equal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_SUMS = 4096
 
 
 def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
-    """Return the bins with so much room as items can use."""
+    """Return the bins with only the capacity that items can use."""
     axes = [
         _Axis({i.size[axis] for i in items}, max(b.capacity[axis] for b in bins))
         for axis in range(len(items[0].size))
@@ -28,7 +28,10 @@ def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
 
 
 def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
-    """Return the bins with no more room than all items need, or as many of the largest as of the smallest it holds."""
+    """Return the bins with their capacity cut to the total demand, or to what fits by count if that is less.
+
+    By count, a bin needs at most the size of the largest item times the number of the smallest items that it holds.
+    """
     if not items:
         return list(bins)
     return [_with_room(b, capacity) for b, capacity in zip(bins, _filled(items, bins), strict=True)]
@@ -55,7 +58,7 @@ def _with_room(candidate: Bin, capacity: Vector) -> Bin:
 
 
 class _Axis:
-    """The sums of some sizes, in multiples of what divides them all: bit n of `_sums` is set where n of it is one."""
+    """The sums of some sizes, in units of their greatest common divisor: bit n of `_sums` is set if n is such a sum."""
 
     def __init__(self, sizes: set[int], largest: int) -> None:
         self._unit = gcd(*sizes)
@@ -70,7 +73,7 @@ class _Axis:
         self._known: dict[int, int] = {}
 
     def used(self, capacity: int) -> int:
-        """Return the largest sum that is no more than a room, or something between them."""
+        """Return the largest sum that is at most `capacity`, or an amount between that sum and `capacity`."""
         if not self._unit:
             return 0
         if capacity not in self._known:

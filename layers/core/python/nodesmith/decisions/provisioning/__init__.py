@@ -1,7 +1,8 @@
-"""Provisioning: which nodes to buy so that every placeable pod is placed at the lowest price.
+"""Provisioning: which nodes to buy so that every placeable pod gets a node at the lowest price.
 
-`decide` is the whole judgement: which pods, which nodes that are there already, which NodePools, which types; `record`
-writes it down so that it can be explained and replayed.
+`decide` makes the whole decision: which pods, which existing nodes, which NodePools, which types. `record` writes it
+down so that it can be explained and replayed. docs/algorithms/provisioning.md walks through the algorithm with an
+example.
 """
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide

@@ -1,4 +1,4 @@
-"""How a NodePool comes to the instance types that it may buy: what each of its requirements removes, what is left."""
+"""How a NodePool arrives at the instance types it may buy: what each requirement removes, and what is left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One condition, how many of all types it alone removes, and how many no other condition removes."""
+    """One condition, how many of all types it removes, and how many only it removes."""
 
     condition: str
     types: int
@@ -27,9 +27,9 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """A NodePool's types: `all` in the catalogue, `left` after every condition; `removals` with the heaviest first.
+    """A NodePool's types: `all` in the catalogue, `left` after every condition; `removals`, most types first.
 
-    `obstacle` is why it buys nothing now, empty where it may.
+    `obstacle` is why it buys nothing now, empty if it may buy.
     """
 
     nodepool: str
@@ -40,7 +40,7 @@ class Considered:
 
 
 def considered(inputs: Inputs) -> list[Considered]:
-    """Count for every NodePool that can be read, in order of name."""
+    """Count for every valid NodePool, in order of name."""
     by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
     obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles

@@ -1,4 +1,4 @@
-"""The decision itself, start to end."""
+"""The provisioning decision, from start to end."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from nodesmith.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything a decision may depend on. `decision` is its id, from which the claims' names are made.
+    """Everything a decision may depend on. `decision` is its id, from which the claims' names are derived.
 
-    `tried` is what the last decision said of pods that are to come after others: see `shares`. With None the
-    decision is about all pods, however long it takes.
+    `tried` lists pods that earlier decisions left without a node and that come after others: see `fairness.Shares`.
+    With None the decision covers all pods, however long it takes.
     """
 
     snapshot: Snapshot
@@ -70,7 +70,7 @@ class Inputs:
 
 
 def decide(inputs: Inputs) -> Plan:
-    """Decide which nodes to buy. Never raises on what a cluster may contain."""
+    """Decide which nodes to buy. Never raises, whatever a cluster contains."""
     claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
     seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
     snapshot = with_sources_closed(without_ending(preempting_only(seen, claims), claims), inputs.ledger)
@@ -160,9 +160,10 @@ def _waiting(pods: Iterable[Pod], nominated: Mapping[str, str]) -> dict[str, str
 
 
 def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
-    """Return whether some pods run already and have wishes that may cost nothing.
+    """Return whether some pods already run and have preferences that must cost nothing.
 
-    Where zones are rebalanced their wishes are kept: what is crowded now would be mended by another move later.
+    Where zones are rebalanced, their preferences are kept: otherwise another move would have to correct the imbalance
+    later.
     """
     if not any(pod.node and has_preferences(pod.shape) for pod in pods):
         return False
@@ -171,12 +172,12 @@ def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
 
 
 def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
-    """Return the snapshot in which the Nodes of claims that end are being deleted, though it may not show yet."""
+    """Return the snapshot with the Nodes of ending claims marked as being deleted, if it does not show that yet."""
     return without(snapshot, {claim.provider_id for claim in claims if claim.is_ending and claim.provider_id})
 
 
 def without(snapshot: Snapshot, providers: Collection[str]) -> Snapshot:
-    """Return the snapshot in which the Nodes of these instances are being deleted."""
+    """Return the snapshot with the Nodes of these instances marked as being deleted."""
     if not providers:
         return snapshot
     nodes = tuple(replace(n, deleting=True) if n.provider_id in providers else n for n in snapshot.nodes)
@@ -190,9 +191,10 @@ def reserve(
     free: Sequence[ExistingNode],
     snapshot: Snapshot,
 ) -> tuple[list[Pod], list[Pod]]:
-    """Keep the room that claims were bought with for the pods they were bought for; oldest first.
+    """Reserve the capacity that claims were bought with for the pods they were bought for, oldest first.
 
-    Gives those that still wait, and those that kube-scheduler, which knows no promises, has given no room to wait for.
+    Return the pods that still wait, and the pods whose node is initialized but has no capacity left, because
+    kube-scheduler does not know about reservations and gave it to others.
     """
     by_name = {claim.name: claim for claim in claims}
     found: dict[str, ExistingNode | None] = {}
@@ -230,7 +232,10 @@ def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
-    """Return the pods that no node was demanded for; why none could be bought, when it was tried, says most."""
+    """Return the pods that no node was demanded for.
+
+    If an attempt to buy for them failed, its reason says most.
+    """
     tried = {pod.shape: why for pod, why in _refused(attempt.tried, offers)} if attempt.tried else {}
     stuck = attempt.assignment.stuck
     return [(pod, tried.get(pod.shape) or by_rule(why)) for pods, why in stuck for pod in pods]

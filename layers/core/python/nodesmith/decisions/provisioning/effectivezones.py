@@ -1,4 +1,4 @@
-"""In which zones pods that wait may run by what they ask for, as Karpenter's metrics tell it."""
+"""In which zones pending pods may run by what they ask for, as Karpenter's metrics report it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.kubernetes.unschedulable import CONTRADICT, NOT_ALL_VOLUMES
 
 FLEXIBLE, NONE = "flexible", "none"
-"""Karpenter's words for pods of several zones and for pods of no zone at all"""
+"""The values Karpenter reports for pods that allow several zones and for pods that allow none."""
 
 
 def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
-    """Count the pods that wait for a node, by the only zone that they may have, and those that no node can be had for.
+    """Count the pods that wait for a node by their only possible zone; also return how many pods no node can serve.
 
-    A zone is taken from node selectors, required node affinity and volumes; what other pods keep them from is not.
-    Who asks for no zone at all is counted twice: nor can a node be had for it.
+    A zone is taken from node selectors, required node affinity and volumes; rules about other pods do not count. A pod
+    that allows no zone at all is in both counts, since no node can serve it.
     """
     wanted, refused = provisionable(pods)
     known: dict[Shape, str] = {}
@@ -35,7 +35,7 @@ def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
 
 
 def _zone(shape: Shape) -> str:
-    """Return the only zone of pods, `flexible` where there may be several, and `none` where their rules exclude all."""
+    """Return the only zone of pods, `flexible` if there may be several, and `none` if their rules exclude all."""
     found: set[str] = set()
     for term in shape.terms:
         asked = term.get(ZONE, Requirement(ZONE, complement=True))

@@ -1,10 +1,10 @@
-"""Shares of a decision: where there is more to decide than one decision may take, each namespace gets an equal part.
+"""Shares of a decision: if there is more work than one decision may do, each namespace gets an equal part.
 
-The time of a decision grows with the number of unlike pods (shapes), not with the number of pods. One namespace with
-thousands of them must not keep the pods of the others waiting.
+The time of a decision grows with the number of different shapes, not with the number of pods. One namespace with
+thousands of shapes must not delay the pods of other namespaces.
 
-The work is counted in steps that depend on the pods alone, so that a replay leaves the same pods out. Steps are given
-out by max-min fairness: always to the namespace that has had the fewest. Half of them go by pod priority first.
+Work is counted in steps that depend on the pods alone, so that a replay leaves out the same pods. Steps are assigned by
+max-min fairness: always to the namespace that has had the fewest. Half of the steps go by pod priority first.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.kubernetes.unschedulable import Reason
 
 MOST_STEPS = 16_000
-"""Steps of a decision about the pods of one namespace. A step is about a millisecond."""
+"""Most steps of a decision about the pods of one namespace. A step takes about a millisecond."""
 MOST_STEPS_OF_SEVERAL = 4_000
-"""Steps of a decision about the pods of several namespaces: some of them may have little to decide."""
+"""Most steps of a decision about the pods of several namespaces: some of them may have little to decide."""
 _PER_ALTERNATIVE, _PER_RULE, _PER_PREFERENCE = 2, 3, 1
 """Steps for an alternative of node selector and affinity, a rule about other pods, and a preference of node affinity"""
-_FIX = "nothing, it is decided about within minutes; pods that ask for the same are decided about together"
+_FIX = "nothing: its turn comes within minutes; pods that ask for the same are decided about together"
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The pods that a decision is about, and those that wait for their turn.
+    """The pods that a decision covers, and those that wait for their turn.
 
-    `tried` are pods (namespace/name) that decisions like this one left without a node, least recently looked at first.
+    `tried` are pods (namespace/name) that earlier decisions of this kind left without a node, longest ago first.
     """
 
     chosen: Sequence[Pod]
@@ -41,7 +41,7 @@ class Shares:
 
     @property
     def new(self) -> int:
-        """How many of the waiting pods no decision has been about yet."""
+        """How many of the waiting pods have not been part of any decision."""
         known = frozenset(self.tried)
         return sum(pod.key not in known for pod in self.waiting)
 
@@ -52,11 +52,13 @@ class Shares:
             shapes.setdefault(pod.shape.namespace, set()).add(pod.shape)
         for pod in self.waiting:
             count, namespace = len(shapes[pod.shape.namespace]), pod.shape.namespace
-            text = f"waits for its turn: {count:,} unlike pods of namespace {namespace} do"
+            text = f"waits for its turn: {count:,} different kinds of pods wait in namespace {namespace}"
             yield pod, Reason(text, fix=_FIX)
 
     def tried_after(self, left: Iterable[str]) -> tuple[str, ...]:
-        """Return `tried` for the next decision, where this one leaves these pods without a node. Empty if all are in.
+        """Return `tried` for the next decision, given the pods `left` without a node.
+
+        Empty if this one covers all pods.
 
         Pods that are gone or have a node are dropped.
         """
@@ -67,8 +69,8 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lot:
-    """All pods of a shape. `turn` is when it was tried last, as a place in the order; -1 if never."""
+class _Batch:
+    """All pods of a shape. `turn` is its position in `tried`, the lowest for its pods; -1 if never tried."""
 
     shape: Shape
     pods: Sequence[Pod]
@@ -77,14 +79,14 @@ class _Lot:
 
     @property
     def order(self) -> tuple[int, int, float, str]:
-        """What comes first of a namespace: what was never tried, by priority and age, then what was tried long ago."""
+        """Sort key within a namespace: untried lots first, by priority and age, then those tried longest ago."""
         priority = self.shape.priority if self.turn < 0 else 0
         oldest = min((pod.created_at.timestamp(), pod.key) for pod in self.pods)
         return (self.turn, -priority, *oldest)
 
 
 def steps_of(shape: Shape) -> int:
-    """Return about how much work it is to decide about pods of a shape, however many they are."""
+    """Return the approximate work of deciding about a shape, which does not depend on its number of pods."""
     alternatives = len(shape.terms) if any(shape.terms) else 0
     rules = len(shape.spreads) + len(shape.affinities)
     preferences = len(shape.preferred_terms)
@@ -92,7 +94,7 @@ def steps_of(shape: Shape) -> int:
 
 
 def is_crowded(pods: Iterable[Pod]) -> bool:
-    """Whether there may be more to decide about pods without a node than one decision takes."""
+    """Return whether pods without a node may be more work than one decision does."""
     return _exceed({pod.shape for pod in pods if not pod.node})
 
 
@@ -103,7 +105,7 @@ def _exceed(shapes: Iterable[Shape]) -> bool:
 
 
 def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
-    """Choose the pods that a decision is about: all, where that is no more than it may take."""
+    """Choose the pods that a decision covers: all, unless that exceeds its steps."""
     by_shape: dict[Shape, list[Pod]] = {}
     for pod in pods:
         by_shape.setdefault(pod.shape, []).append(pod)
@@ -120,13 +122,13 @@ def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
     )
 
 
-def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Lot:
+def _batch(shape: Shape, pods: Sequence[Pod], places: Mapping[str, int]) -> _Batch:
     turn = min(places.get(pod.key, -1) for pod in pods)
-    return _Lot(shape, pods, steps_of(shape), turn)
+    return _Batch(shape, pods, steps_of(shape), turn)
 
 
-def _chosen(batches: Iterable[_Lot], most: int) -> frozenset[Shape]:
-    """Choose lots for so many steps, and the one with which they are used up."""
+def _chosen(batches: Iterable[_Batch], most: int) -> frozenset[Shape]:
+    """Choose lots for `most` steps, including the lot that uses them up."""
     ordered = sorted(batches, key=lambda batch: batch.order)
     spent: Counter[str] = Counter()
     chosen: set[Shape] = set()
@@ -138,9 +140,9 @@ def _chosen(batches: Iterable[_Lot], most: int) -> frozenset[Shape]:
     return frozenset(chosen)
 
 
-def _given(ordered: Iterable[_Lot], spent: Counter[str], most: int) -> Iterator[Shape]:
-    """Yield shapes, the next of the namespace that has spent the fewest steps, until so many are spent in all."""
-    lanes: dict[str, deque[_Lot]] = {}
+def _given(ordered: Iterable[_Batch], spent: Counter[str], most: int) -> Iterator[Shape]:
+    """Yield shapes, always of the namespace that has spent the fewest steps, until `most` are spent in all."""
+    lanes: dict[str, deque[_Batch]] = {}
     for batch in ordered:
         lanes.setdefault(batch.shape.namespace, deque()).append(batch)
     total = spent.total()
@@ -157,7 +159,10 @@ def _given(ordered: Iterable[_Lot], spent: Counter[str], most: int) -> Iterator[
 
 
 def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
-    """Order nodes to buy so that the first of them serve all namespaces, as many nodes each; otherwise as they come."""
+    """Order nodes to buy so that namespaces are served in turn, an equal number of nodes each.
+
+    Otherwise keep their order.
+    """
     found: list[PlannedNode] = []
     lanes: dict[str, deque[int]] = {}
     for number, node in enumerate(nodes):
@@ -183,5 +188,5 @@ def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
 
 
 def _namespaces(node: PlannedNode) -> list[str]:
-    """Return the namespaces whose pods a node is for; one of nobody's where it is for none."""
+    """Return the namespaces whose pods a node is for; one empty name if it is for none."""
     return sorted({pod.partition("/")[0] for pod in node.claim.nominated}) or [""]

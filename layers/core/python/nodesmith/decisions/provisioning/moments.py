@@ -1,4 +1,4 @@
-"""When time alone gives provisioning something to do while no pod waits for a node."""
+"""When the passing of time alone gives provisioning something to do while no pod waits for a node."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
 
 
 def next_change(inputs: Inputs) -> datetime | None:
-    """Return the first such moment; None for never, now while instances are launched or pods are to leave nodes.
+    """Return the next such moment; None if there is none.
 
-    That moment is when an offering is for sale again, which metrics say.
+    Return now while instances are being launched or pods are about to leave nodes. Otherwise the moment is when an
+    offering becomes available again, which metrics report.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)

@@ -26,7 +26,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, Nod
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
-_UNREAD = "is not as readiness last read it from the API server; readiness looks again"
+_UNREAD = "differs from what readiness last read from the API server; readiness reads it again"
 _ONE_NODE = Resources({NODES: 1})
 
 
@@ -34,7 +34,7 @@ _ONE_NODE = Resources({NODES: 1})
 class Pools:
     """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
 
-    `barren` are NodePools that might buy, but have no instance type left.
+    `barren` are NodePools that could buy but have no instance type left.
     """
 
     tiers: tuple[tuple[Template, ...], ...]
@@ -51,7 +51,7 @@ class Pools:
 def pools(
     snapshot: Snapshot, ledger: Ledger, catalog: Catalog, settings: NodeSettings, now: datetime
 ) -> Pools:
-    """Read the snapshot's NodePools and EC2NodeClasses. A bad object is a problem of its own, never of the others."""
+    """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
     obstacles: dict[str, str] = {}
     found: list[Template] = []
@@ -80,7 +80,7 @@ def pools(
 
 
 def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:
-    """Read the EC2NodeClasses; give those that can be read, by name."""
+    """Return the valid EC2NodeClasses of the snapshot, by name."""
     return _nodeclasses(snapshot)[0]
 
 
@@ -97,7 +97,7 @@ def _nodeclasses(snapshot: Snapshot) -> tuple[dict[str, EC2NodeClass], list[Prob
 def pool_obstacle(
     pool: NodePool, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger, now: datetime
 ) -> str:
-    """Return why this NodePool may not buy now, whatever is asked of it; nothing where it may."""
+    """Return why this NodePool may not buy anything now; empty if it may."""
     backoff = ledger.nodepool_backoffs.get(pool.name)
     if pool.deleting:
         return "it is being deleted"
@@ -114,7 +114,7 @@ def pool_obstacle(
 
 
 def nodeclass_obstacle(ref: NodeClassRef, nodeclasses: Mapping[str, EC2NodeClass], ledger: Ledger) -> str:
-    """Return why nothing can be launched from a NodeClass now; nothing where it can."""
+    """Return why nothing can be launched from a NodeClass now; empty if something can."""
     nodeclass, status = nodeclasses.get(ref.name), ledger.nodeclasses.get(ref.name)
     if ref.label != NODECLASS:
         return f"its NodeClass is a {ref.kind}.{ref.group}; only EC2NodeClass.karpenter.k8s.aws is known here"
@@ -140,7 +140,7 @@ def template_of(
     settings: NodeSettings,
     now: datetime,
 ) -> Template:
-    """Return what a NodePool may buy now, its EC2NodeClass being ready."""
+    """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(attaching(known, snapshot.attach_limits))
@@ -165,9 +165,9 @@ def template_of(
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:
-    """Sum what a NodePool's nodes offer in all, nodes on their way included; `nodes` counts them.
+    """Return the total capacity of a NodePool's nodes, including those in flight; `nodes` counts them.
 
-    What was bought counts as the ledger has it: a Node that shows less must not leave room for more.
+    Bought nodes count with the capacity in the ledger: a Node that shows less must not make room for more.
     """
     bought = [c for c in claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     known = {claim.provider_id for claim in claims if claim.provider_id}

@@ -1,4 +1,4 @@
-"""What the NodePools of a cluster may buy: of all that EC2 sells, what their requirements and subnets allow."""
+"""What the NodePools of a cluster may buy: the part of EC2's offerings that their requirements and subnets allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MILLI, _MIB = 1000, 2**20
 
 
 def on_sale(inputs: Inputs) -> OnSale:
-    """Return the types and offerings, what is short at the moment included; capacity reservations are not told."""
+    """Return the types and offerings, including those short of capacity. Capacity reservations are left out."""
     ledger, now = inputs.ledger, inputs.now
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
     found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
@@ -26,8 +26,8 @@ def on_sale(inputs: Inputs) -> OnSale:
         for name, offering in _allowed(template):
             key = offering.capacity_type, offering.zone
             is_available = OfferingKey(offering.capacity_type, name, offering.zone) not in closed
-            told = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
-            found.setdefault(name, {})[key] = told
+            one = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
+            found.setdefault(name, {})[key] = one
     return {
         name: TypeOnSale(*_room(inputs.catalog.facts[name]), tuple(of[key] for key in sorted(of)))
         for name, of in sorted(found.items())
@@ -35,7 +35,7 @@ def on_sale(inputs: Inputs) -> OnSale:
 
 
 def _templates(inputs: Inputs) -> Iterator[Template]:
-    """Yield what each NodePool buys from, whether or not it may buy now."""
+    """Yield each NodePool's template, whether or not it may buy now."""
     snapshot, ledger = inputs.snapshot, inputs.ledger
     nodeclasses = parsed_nodeclasses(snapshot)
     for _, pool in sorted(parsed_nodepools(snapshot.nodepools).items()):

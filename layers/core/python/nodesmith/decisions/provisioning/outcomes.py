@@ -1,4 +1,4 @@
-"""What EC2's answers mean: for the claim they answer, and for the pools of capacity they name."""
+"""What EC2's answers mean for the claim they answer and for the capacity pools they name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SUBNET_BACKOFF = timedelta(minutes=5)
 def launched_claim(
     claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
 ) -> NodeClaim:
-    """Return the claim with what is known now that its instance is. The claim's own labels win over the type's.
+    """Return the claim with what is known once its instance exists. The claim's own labels override the type's.
 
-    Where the instance does not carry the claim's own tags yet, the claim says which are to be written.
+    If the instance does not carry the claim's own tags yet, the claim lists those to write.
     """
     sold = _sold(instance, kind)
     offering = {
@@ -81,7 +81,7 @@ def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
 
 
 def _asked_price(claim: NodeClaim, instance: Instance) -> float:
-    """Return the price at which the instance's offering was asked for: the claim's own is that of the cheapest."""
+    """Return the requested price of the instance's offering: the claim's own price is that of the cheapest."""
     if instance.capacity_type == labels.RESERVED or not claim.launch.get("overrides"):
         return claim.price_hourly_usd
     bought = instance.instance_type, instance.zone
@@ -93,7 +93,7 @@ def _asked_price(claim: NodeClaim, instance: Instance) -> float:
 def backoffs(
     outcomes: Collection[LaunchOutcome], ledger: Ledger, now: datetime
 ) -> dict[OfferingKey, Backoff]:
-    """Return the back-offs of offerings that had no capacity; one that served another claim had some."""
+    """Return the back-offs of offerings without capacity, except those that served another claim."""
     answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
     codes = {s.offering: s.code for answer in answers for s in answer.shortfalls}
     return {
@@ -105,7 +105,7 @@ def backoffs(
 def subnet_backoffs(outcomes: Iterable[LaunchOutcome], now: datetime) -> dict[str, Backoff]:
     """Return the back-offs of subnets in which nothing could be launched.
 
-    They last until readiness has asked EC2 again how many addresses each has free.
+    They last until readiness has read again how many free addresses each subnet has.
     """
     answers = [outcome for outcome in outcomes if isinstance(outcome, (NoCapacity, Launched))]
     codes = {s.subnet: s.code for answer in answers for s in answer.subnets}
@@ -119,7 +119,7 @@ def served(outcomes: Iterable[LaunchOutcome]) -> set[OfferingKey]:
 
 
 def shortage(outcome: NoCapacity) -> str:
-    """Say in a sentence what EC2 did not have."""
+    """Return a sentence about what EC2 lacked."""
     if outcome.subnets and not outcome.shortfalls:
         names = ", ".join(s.subnet for s in outcome.subnets)
         return f"no free address in {names} ({outcome.subnets[0].code})"

@@ -1,4 +1,4 @@
-"""What a provisioning decision says: nodes to buy, pods that need none, and why the others stay."""
+"""The result of a provisioning decision: nodes to buy, pods that need none, and why the rest stay pending."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BACK_OFF = "back-off"
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """One node to buy: the intent, what EC2 will be asked, the launch templates that asks for.
+    """One node to buy: the intent, the request to EC2, and the launch templates that the request refers to.
 
-    The claim's price is always that of the request's cheapest offering: it is set here, whatever the claim said before.
+    The claim's price is always that of the request's cheapest offering: it is set here and overrides any earlier price.
     """
 
     claim: NodeClaim
@@ -27,19 +27,19 @@ class PlannedNode:
     templates: tuple[LaunchTemplate, ...]
 
     def __post_init__(self) -> None:
-        """Price the claim."""
+        """Set the claim's price."""
         price = self.request.price_hourly_usd
         if self.claim.price_hourly_usd != price:
             object.__setattr__(self, "claim", replace(self.claim, price_hourly_usd=price))
 
     @property
     def price_hourly_usd(self) -> float:
-        """What it costs at its cheapest offering, USD an hour; a reservation is paid for anyway."""
+        """The price of its cheapest offering, USD an hour; 0 for a reservation, which is paid for anyway."""
         return self.claim.price_hourly_usd
 
     @property
     def estimated(self) -> bool:
-        """Whether that price is a stand-in, not one that AWS has told."""
+        """Whether that price is an estimate, not one published by AWS."""
         return self.request.cheapest.estimated
 
 
@@ -52,7 +52,7 @@ class Unplaced:
 
     @property
     def reason(self) -> str:
-        """Why, in a sentence."""
+        """The reason, in a sentence."""
         return self.why.text
 
 
@@ -60,9 +60,9 @@ class Unplaced:
 class Plan:
     """One decision. Prices are USD an hour.
 
-    `placed` is pods by the node (or claim in flight) that has room for them, `waiting` pods whose claim is on its way.
-    `bound_hourly_usd` is a price that no set of nodes for the same pods can undercut. `problems` are objects that
-    could not be used, each in a sentence; `obstacles` say per NodePool why it buys nothing.
+    `placed` is pods by the node (or claim in flight) that has capacity for them, `waiting` maps pods to the claim they
+    wait for. `bound_hourly_usd` is a lower bound on the price of any set of nodes for the same pods. `problems` are
+    objects that could not be used, each in a sentence; `obstacles` say per NodePool why it buys nothing.
     """
 
     nodes: tuple[PlannedNode, ...] = ()
@@ -72,20 +72,20 @@ class Plan:
     ignored: tuple[Unplaced, ...] = ()
     obstacles: Mapping[str, str] | None = None
     barren: tuple[str, ...] = ()
-    """NodePools of which nothing can be bought now whatever is asked, as no instance type is left"""
+    """NodePools from which nothing can be bought now, because no instance type is left."""
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0
     steps: int = 0
     new: int = 0
-    """how many pods wait for their turn and have never been decided about"""
+    """How many pods wait for their turn and have not been part of any decision."""
     tried: tuple[str, ...] = ()
-    """pods that are decided about after others the next time: see `shares`"""
+    """Pods that the next decision takes up after others: see `fairness.Shares`."""
     due: datetime | None = None
-    """when pods that wait for a back-off are to be decided about again"""
+    """When pods held by a back-off must be decided about again."""
 
     @property
     def price_hourly_usd(self) -> float:
-        """What the nodes to buy cost together, each at its cheapest offering."""
+        """The total price of the nodes to buy, each at its cheapest offering."""
         return fsum(node.price_hourly_usd for node in self.nodes)
 
     @property
@@ -95,10 +95,10 @@ class Plan:
 
     @property
     def refused(self) -> tuple[Unplaced, ...]:
-        """Of the pods that are left alone those that ask for what no node can give; the others know why they wait."""
+        """The ignored pods that ask for what no node can provide. The rest wait for the scheduler or have opted out."""
         return tuple(u for u in self.ignored if u.why.blocking and not u.why.text.startswith(OPTED_OUT))
 
     @property
     def is_idle(self) -> bool:
-        """True where there was no pod to decide about."""
+        """True if there was no pod to decide about."""
         return not (self.nodes or self.placed or self.waiting or self.unplaced)

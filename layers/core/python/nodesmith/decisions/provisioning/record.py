@@ -1,7 +1,7 @@
-"""The record of a decision: enough to explain it to a person and to make it again, to the same bytes.
+"""The record of a decision: enough to explain it to a person and to repeat it with identical bytes.
 
 A record is JSON. `inputs` holds the ledger and settings as they were and names snapshot and catalogue by their content;
-`plan` is the decision. `plan` depends on nothing but the inputs, so `replay` must give the same bytes on any machine.
+`plan` is the decision. `plan` depends on nothing but the inputs, so `replay` returns the same bytes on any machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ID_DIGITS = 8
 
 
 def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str:
-    """Name a decision after when and from what it was made: names sort by time."""
+    """Return the id of a decision, derived from its time and its inputs; ids sort by time."""
     content = hashlib.sha256(f"{snapshot_digest}/{ledger_version}/{now.isoformat()}".encode()).hexdigest()
     return f"{now:%Y%m%dT%H%M%SZ}-{content[:_ID_DIGITS]}"
 
@@ -34,9 +34,9 @@ def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str
 def record(
     inputs: Inputs, plan: Plan, snapshot_digest: str, durations_ms: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Write down a decision. `durations_ms` are for people; a replay leaves them out.
+    """Return the record of a decision. `durations_ms` are informative; a replay leaves them out.
 
-    `superseded` becomes true when nothing came of it, for another run had decided first.
+    `superseded` becomes true if the decision had no effect because another run decided first.
     """
     return {
         **heading("provisioning", inputs, snapshot_digest),
@@ -46,7 +46,7 @@ def record(
 
 
 def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any]:
-    """Write down who decided, when, and from what."""
+    """Return who decided, when, and from which inputs."""
     stated = {
         "snapshot": {"sha256": snapshot_digest, "takenAt": inputs.snapshot.taken_at.isoformat()},
         "catalog": {"region": inputs.catalog.region, "ref": inputs.catalog.ref},
@@ -68,12 +68,12 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
 
 
 def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
-    """Make the decision again; give its plan in the same canonical bytes as `canonical(written["plan"])`."""
+    """Repeat the decision; return its plan in the same canonical bytes as `canonical(written["plan"])`."""
     return canonical(plan_item(decide(inputs_of(written, snapshot, catalog))))
 
 
 def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> Inputs:
-    """Give back what a decision was made from. `snapshot` and `catalog` are those that the record names."""
+    """Return the inputs of a recorded decision. `snapshot` and `catalog` are those that the record names."""
     tried = written["inputs"].get("tried")
     return Inputs(
         snapshot,
@@ -87,12 +87,12 @@ def inputs_of(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) 
 
 
 def canonical(value: object) -> bytes:
-    """Write JSON data as the one text that equal data has."""
+    """Return JSON data as canonical bytes, which are equal for equal data."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def plan_item(plan: Plan) -> dict[str, Any]:
-    """Write a plan as JSON data."""
+    """Return a plan as JSON data."""
     return {
         "nodes": [node_item(node) for node in plan.nodes],
         "placed": {name: list(pods) for name, pods in sorted((plan.placed or {}).items())},
@@ -119,7 +119,7 @@ def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
 
 
 def node_item(node: PlannedNode) -> dict[str, Any]:
-    """Write a node to buy as JSON data."""
+    """Return a node to buy as JSON data."""
     return {
         "claim": to_item(node.claim),
         "launch": node.request.to_item(),

@@ -1,4 +1,4 @@
-"""A decision about pods that nobody has: what it works out is remembered, and the first real one finds it there."""
+"""A decision about made-up pods, so that the first real decision finds caches filled."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector
 
 
 def rehearse(inputs: Inputs) -> None:
-    """Decide for some pods, spread over zones and not, as if there were no node.
+    """Decide for some pods, with and without a spread over zones, as if there were no node.
 
-    Most of a first decision goes into resolving instance types and into finding which of them may be the cheapest.
+    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them.
     """
     for shape in _SHAPES:
         pods = tuple(

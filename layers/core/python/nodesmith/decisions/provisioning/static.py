@@ -1,6 +1,6 @@
-"""Static NodePools: as many nodes as `spec.replicas` says, spread over the zones that have something to offer.
+"""Static NodePools: as many nodes as `spec.replicas` says, spread over the zones that have an offering.
 
-Karpenter leaves the zone to the provider; here each node goes where the NodePool has fewest.
+Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepool
 
 
 def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
-    """Return the nodes that static NodePools lack, and why some get none, by NodePool."""
+    """Return the nodes that static NodePools lack, and by NodePool the reason why it gets none."""
     found: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
@@ -42,7 +42,7 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
 
 
 def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
-    """Count the nodes to buy: those on their way out do not serve any more, but they count for the limit."""
+    """Return how many nodes to buy. Ending nodes do not serve any more, but they count for the limit."""
     if pool.replicas is None or pool.deleting:
         return 0
     serving = sum(not claim.is_ending for claim in mine)
@@ -51,7 +51,10 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
 
 
 def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs) -> Iterator[PlannedNode]:
-    """Write down so many nodes beside `mine`. Raises Rejected, before the first, with what stands in the way."""
+    """Yield `lacking` planned nodes in addition to `mine`.
+
+    Raises Rejected, before the first node, with what stands in the way.
+    """
     nodeclasses = parsed_nodeclasses(inputs.snapshot)
     obstacle, cluster = pool_obstacle(pool, nodeclasses, inputs.ledger, inputs.now), inputs.ledger.cluster
     if obstacle or cluster is None:
@@ -62,7 +65,7 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
     )
     by_zone = _by_zone(template)
     if not by_zone:
-        raise Rejected(template.obstacle or "nothing that it allows is for sale now")
+        raise Rejected(template.obstacle or "no offering that it allows is available now")
     health = health_of(pool, inputs.ledger)
     on_trial = health is not None and health.backoff is not None
     counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
@@ -74,7 +77,7 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:
-    """Return what is for sale in each zone, cheapest first, of the way to pay that is cheapest there."""
+    """Return the offers in each zone, cheapest first, with the capacity type that is cheapest there."""
     plain = [type_option for type_option in template.choices if not type_option.is_exotic] or template.choices
     offers = [
         Offer(template, type_option, offering, (), 0)
@@ -98,5 +101,5 @@ def _price(offer: Offer) -> tuple[bool, float, str]:
 
 
 def _zone(claim: NodeClaim) -> str:
-    """Return where a claim's node is, or will be."""
+    """Return the zone where a claim's node is or will be; empty if it is not settled."""
     return claim.zone or claim.requirements.settled.get(ZONE, "")

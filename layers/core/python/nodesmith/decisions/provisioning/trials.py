@@ -16,13 +16,13 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 
 def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
-    """Return what is known of a NodePool as it is now."""
+    """Return the registration health of a NodePool in its current form; None if unknown."""
     status = ledger.nodeclasses.get(pool.nodeclass.name)
     return current(ledger.health.get(pool.name), basis_of(pool, status))
 
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
-    """Return why a NodePool whose nodes do not join may not buy now; nothing where it may."""
+    """Return why a NodePool whose nodes do not join may not buy now; empty if it may."""
     health = health_of(pool, ledger)
     if health is None or health.backoff is None:
         return ""
@@ -33,7 +33,7 @@ def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
 
 
 def limited_to_trial(template: Template, ledger: Ledger) -> Template:
-    """Let a NodePool whose nodes did not join buy one node and no more."""
+    """Limit a NodePool whose nodes did not join to one node."""
     health = health_of(template.pool, ledger)
     if health is None or health.backoff is None:
         return template

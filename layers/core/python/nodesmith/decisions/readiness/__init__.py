@@ -1,1 +1,1 @@
-"""Which NodePools and EC2NodeClasses can be used, and what their objects say."""
+"""Which NodePools and EC2NodeClasses can be used, and what their objects show."""

@@ -1,8 +1,8 @@
-"""Hashes that are shown: of which content a NodePool and an EC2NodeClass are, and with which a claim was bought.
+"""Hashes in annotations: those of the content of NodePools and EC2NodeClasses, and those that claims were bought with.
 
-Drift compares only hashes of one version. When the rules of hashing change, claims are given the hashes that their
-objects have by the new rules: nothing about their nodes has changed. A claim that had drifted before keeps
-its old ones, and so its drift: whether it would still be drifted nobody can tell any more (Karpenter's rule).
+Drift compares only hashes of one version. When the hashing rules change, claims get the hashes that their objects have
+under the new rules, since nothing about their nodes has changed. A claim that had drifted before keeps its old hashes,
+and therefore its drift, because it is unknown whether it would still be drifted (Karpenter's rule).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 
 MOST_AT_ONCE = 200
-"""Claims that one run gives new hashes to: each is a write, and none of them is in a hurry."""
+"""The most claims that get new hashes in one run: each takes a write, and none is urgent."""
 _LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
@@ -39,7 +39,7 @@ class Statement(NamedTuple):
 def unstated(
     manifest: Mapping[str, Any], parsed: NodePool | EC2NodeClass | None, ca_bundle: str
 ) -> Statement | None:
-    """Return the hash that an object does not state of itself yet; None where it does, or cannot be read.
+    """Return the hash annotations that an object lacks, None if it has them or is invalid.
 
     `ca_bundle` is the cluster's, in base64.
     """
@@ -63,9 +63,9 @@ def rehashed(
     nodeclasses: Mapping[str, EC2NodeClass],
     ca_bundle: str,
 ) -> list[NodeClaim]:
-    """Return claims that have a hash of another version with that of this one, `MOST_AT_ONCE` of them.
+    """Return the claims whose hashes have another version, with hashes of the current one, at most `MOST_AT_ONCE`.
 
-    A hash whose NodePool or EC2NodeClass cannot be read is left until it can.
+    A hash whose NodePool or EC2NodeClass is missing or invalid stays as it is until that changes.
     """
     living = (claim for claim in claims if claim.phase in _LIVING)
     renewed = (
@@ -78,7 +78,7 @@ def rehashed(
 def _renewed(
     claim: NodeClaim, pool: NodePool | None, nodeclass: EC2NodeClass | None, ca_bundle: str
 ) -> NodeClaim:
-    """Return a claim with today's hashes; one that has drifted keeps its old ones, which then differ from today's."""
+    """Return a claim with hashes of the current version. A drifted claim keeps its old hashes, which then differ."""
     if pool and claim.nodepool_hash_version != NODEPOOL_HASH_VERSION:
         stated = claim.nodepool_hash if claim.drift else pool.hash
         claim = replace(claim, nodepool_hash=stated, nodepool_hash_version=NODEPOOL_HASH_VERSION)

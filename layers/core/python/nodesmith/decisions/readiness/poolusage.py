@@ -1,4 +1,4 @@
-"""What a NodePool has: its nodes, from their launch until they are to go, and the resources of all of them."""
+"""The usage of a NodePool: its nodes from launch until termination begins, and their total resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALWAYS_SHOWN = Resources(dict.fromkeys((CPU, EPHEMERAL_STORAGE, MEMORY, PODS), 
 def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dict[str, Any]:
     """Return `status.nodes` and `status.resources` of a NodePool.
 
-    Nodes that are to go do not count, as in Karpenter. A Node that no claim stands for counts by what it shows.
+    Nodes that are terminating do not count, as in Karpenter. A Node without a claim counts with the capacity it shows.
     """
     claimed = {claim.provider_id for claim in claims}
     found = [each.capacity for each in claims if each.nodepool == nodepool and each.phase in _SERVING]

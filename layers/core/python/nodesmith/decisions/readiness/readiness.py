@@ -1,7 +1,7 @@
-"""Readiness: which NodePools and EC2NodeClasses can be used, said on the objects themselves.
+"""Readiness: which NodePools and EC2NodeClasses can be used, shown in the objects' statuses.
 
-Condition types and reasons are Karpenter's: a NodePool is Ready when its own content is valid and its NodeClass is
-ready, an EC2NodeClass when everything it selects has been found.
+Condition types and reasons are Karpenter's: a NodePool is Ready if its own content is valid and its NodeClass is Ready,
+an EC2NodeClass if everything that it selects was found.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _REGISTRATION_FAILURES = {
     "InstanceTerminated": "RegistrationFailed",
     "LaunchTimeout": "LaunchFailed",
 }
-"""Karpenter's words for what ended a claim; a launch that was refused keeps its own."""
+"""Karpenter's reasons by the reason for which a claim ended; a refused launch keeps its own reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """A status to write on an object, because it shows another one."""
+    """A status to write on an object that shows a different one."""
 
     kind: str
     name: str
     status: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
-    """problems to tell as Events, each a sentence"""
+    """problems to publish as Events, each a sentence"""
 
 
 def nodeclass_update(
     manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
 ) -> StatusUpdate | None:
-    """Return the status an EC2NodeClass should show, None where it shows it already.
+    """Return the status that an EC2NodeClass should show, None if it shows it already.
 
-    A Ready that somebody else has denied stays so until one of the conditions changes that it rests on, as with
-    Karpenter, or the EC2NodeClass does.
+    If another controller has set Ready to False, it stays so until one of the conditions that it depends on changes, as
+    in Karpenter, or the EC2NodeClass does.
     """
     name, generation = _name(manifest), _generation(manifest)
     if parsed.value is None:
@@ -77,11 +77,11 @@ def nodepool_update(
     paused: Pause | None = None,
     claims: Sequence[NodeClaim] = (),
 ) -> StatusUpdate | None:
-    """Return the status a NodePool should show, None where it shows it already.
+    """Return the status that a NodePool should show, None if it shows it already.
 
-    `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is what is known of whether its
-    nodes join, as it is now, `claims` are the ledger's. What is wrong with it and harms it little is the message of its
-    validation.
+    `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is its current registration
+    health, and `claims` are the ledger's. Problems that do not make it invalid appear in the message of
+    `ValidationSucceeded`.
     """
     name, generation = _name(manifest), _generation(manifest)
     pool = parsed.value
@@ -103,7 +103,7 @@ def nodepool_update(
 
 
 def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:
-    """Return the status of a NodePool as its Provisioner shows it: with when its number of nodes last changed."""
+    """Return a NodePool's status as its Provisioner shows it: with the time when its number of nodes last changed."""
     shown = manifest.get("status") or {}
     has_scaled = update.status["nodes"] != (shown.get("nodes") or 0)
     scaled = {"lastScaleTime": format_time(now)} if has_scaled else {}
@@ -124,7 +124,7 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
 
 
 def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
-    """Return which generation of its EC2NodeClass a NodePool was looked at with; nothing where there is none."""
+    """Return the observed generation of a NodePool's EC2NodeClass as a status field, empty if there is none."""
     of = pool.nodeclass.name if pool and pool.nodeclass.label == NODECLASS else ""
     found = next((_generation(each) for each in snapshot.nodeclasses if _name(each) == of), 0)
     return {"nodeClassObservedGeneration": found} if found else {}
@@ -133,12 +133,14 @@ def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
 def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> StatusCondition:
     ref = pool.nodeclass
     if ref.label != NODECLASS:
-        message = f"the NodeClass is a {ref.kind}.{ref.group}, which is not known: write kind: EC2NodeClass"
+        message = (
+            f"the NodeClass is a {ref.kind}.{ref.group}, which is not supported: write kind: EC2NodeClass"
+        )
         return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
     state = states.get(ref.name)
     if state is None:
-        known = ", ".join(sorted(states)) or "none exists"
-        message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (there is: {known})"
+        known = ", ".join(sorted(states)) or "none"
+        message = f"EC2NodeClass {pool.nodeclass.name!r} is not found (existing: {known})"
         return StatusCondition("NodeClassReady", "False", "NodeClassNotFound", message)
     if state.status == "True":
         return StatusCondition("NodeClassReady", "True", "NodeClassReady")
@@ -147,7 +149,7 @@ def _nodeclass_ready(pool: NodePool, states: Mapping[str, StatusCondition]) -> S
 
 
 def registration_condition(health: RegistrationHealth | None) -> StatusCondition:
-    """Whether nodes join says nothing of Ready: pods may go on to other NodePools, and it goes on being tried."""
+    """Return whether nodes join. This does not affect Ready: the NodePool is still tried, and others may serve pods."""
     kind = "NodeRegistrationHealthy"
     if health is None or not (health.is_unhealthy or health.has_registered):
         return StatusCondition(kind, "Unknown", *AWAITING)
@@ -160,7 +162,7 @@ def registration_condition(health: RegistrationHealth | None) -> StatusCondition
 
 
 def _paused(paused: Pause | None, manifest: Mapping[str, Any]) -> list[StatusCondition]:
-    """Whether disruption is paused says nothing of Ready; where it never was nobody need read of it."""
+    """Return whether disruption is paused; nothing if it never was. This does not affect Ready."""
     if paused is not None:
         return [StatusCondition(PAUSED, "True", "Paused", str(paused), paused.since)]
     shown = (manifest.get("status") or {}).get("conditions") or ()
@@ -175,7 +177,7 @@ def _invalid(type_: str, reason: str, problems: Sequence[Problem]) -> StatusCond
 
 
 def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
-    """Ready is the conjunction of all others; the first that fails gives its reason."""
+    """Return Ready, the conjunction of all other conditions. The first one that is False, or unknown, is its reason."""
     failing = next((c for c in conditions if c.status == "False"), None) or next(
         (c for c in conditions if c.status != "True"), None
     )
@@ -187,7 +189,7 @@ def _root(conditions: Sequence[StatusCondition]) -> StatusCondition:
 
 
 def _is_denied(manifest: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an object shows all these conditions, each True, and still a Ready that is not."""
+    """Return whether an object shows all `wanted` conditions as True, but Ready as not True."""
     shown, rests_on = _conditions(manifest.get("status") or {}), _conditions({"conditions": wanted})
     says_no = shown.get("Ready", ("True",))[0] != "True"
     return says_no and all(c[0] == "True" and shown.get(type_) == c for type_, c in rests_on.items())
@@ -250,7 +252,7 @@ def _update(
 ) -> StatusUpdate | None:
     shown = manifest.get("status") or {}
     says, fields = _conditions(shown), wanted.keys() - {"conditions"}
-    # What else is in the status, other writers' conditions for instance, stays there and is no difference.
+    # Other content of the status, such as other controllers' conditions, stays there and counts as no difference.
     conditions_hold = all(says.get(type_) == c for type_, c in _conditions(wanted).items())
     if conditions_hold and all((wanted[f] or None) == (shown.get(f) or None) for f in fields):
         return None

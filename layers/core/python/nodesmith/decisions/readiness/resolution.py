@@ -1,4 +1,4 @@
-"""Resolution: which EC2NodeClasses are to be looked up in AWS again, and when."""
+"""Resolution: which EC2NodeClasses must be looked up in AWS again, and when."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
-"""where something is missing, or where what is free of a reservation comes and goes"""
+"""The interval if something is missing, or if there are capacity reservations, whose free capacity changes."""
 
 
 def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
-    """Return the EC2NodeClasses whose resolution is missing, of another content, or old."""
+    """Return the EC2NodeClasses whose resolution is missing, based on other content, or old."""
     due: list[EC2NodeClass] = []
     for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
         known = ledger.nodeclasses.get(nodeclass.name)
@@ -31,7 +31,7 @@ def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetim
 def next_resolution(
     nodeclasses: Iterable[EC2NodeClass], statuses: Mapping[str, NodeClassStatus]
 ) -> datetime | None:
-    """Return when the first of the EC2NodeClasses is to be resolved anew; None where there is none with a status."""
+    """Return when the first of the EC2NodeClasses must be resolved again, None if none has a status."""
     known = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
     return first(_resolve_again_at(nodeclass, status) for nodeclass, status in known if status is not None)
 

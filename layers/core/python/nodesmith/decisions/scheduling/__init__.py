@@ -1,4 +1,5 @@
-"""Scheduling: where pods may go. On nodes that are there or coming, in which zones, on which types of which NodePool.
+"""Scheduling: decide where pods may run: on which existing or in-flight nodes, in which zones, on which instance types.
 
-What may go where is decided here; which of the allowed nodes are bought is `packing`'s business.
+This package decides which nodes a pod may use. Choosing which of the allowed nodes to buy is the job of `packing`.
+docs/algorithms/scheduling.md walks through the algorithm with an example.
 """

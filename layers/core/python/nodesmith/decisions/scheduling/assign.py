@@ -1,4 +1,4 @@
-"""From pending pods to demands: pods go to nodes that are there or coming, the rest becomes what must be bought."""
+"""Assign pending pods to existing and in-flight nodes, and turn the rest into demands for new nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Waiting = dict[Shape, list[Pod]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What holds of shapes whichever of their pods are placed: who may be with whom, and what to try for each."""
+    """Facts about shapes that hold whichever of their pods are placed: rules for sharing a node, variants to try."""
 
     conflicts: PodConflicts
     tried: Variants
@@ -53,7 +53,10 @@ class Known:
         *,
         zones_only: bool = False,
     ) -> Known:
-        """Work it out for shapes of pods to place; `others` are those that they may meet. See `variants`."""
+        """Compute these facts for the shapes of pods to place.
+
+        `others` are the shapes that these pods may meet on a node. For `zones_only` see `variants`.
+        """
         tried = {shape: variants(shape, policy, launching, zones_only=zones_only) for shape in shapes}
         return cls(PodConflicts([*(one for each in tried.values() for one in each), *others]), tried)
 
@@ -70,10 +73,11 @@ def assign(
     known: Known | None = None,
     preference_mode: PreferenceMode = PreferenceMode.RULE,
 ) -> Assignment:
-    """Assign pods to rooms and turn the rest into demands. What may be had in several ways goes by `choices`.
+    """Assign pods to existing nodes and turn the rest into demands. `choices` decides between equally sound options.
 
-    `known` is of these pods' shapes at least, and of all that are in the rooms; it saves working that out. What
-    `preference_mode` count for of pods that run already is another matter where these are respected.
+    `known` saves work: it must cover the shapes of these pods and all shapes on the existing nodes. `preference_mode`
+    says how much the preferences of pods that already run count under the policy Respect. `unavailable` holds what
+    earlier purchases of this decision could not buy.
     """
     choices = choices or Choices()
     unavailable = unavailable or UnavailableDomains()
@@ -94,7 +98,7 @@ def assign(
         unavailable,
     )
     if given_up:
-        context.result.stuck.append((tuple(given_up), "no node could be bought where the rules let it be"))
+        context.result.stuck.append((tuple(given_up), "no node can be bought in the domains its rules allow"))
     in_turn = {shape: waiting[shape] for shape in _in_turn(context, tried)}
     _Round(context, in_turn, Relaxation(context, tried, policy, preference_mode)).place_all()
     context.result.demands = shared(context.result.demands, conflicts, templates, daemonsets)
@@ -102,7 +106,7 @@ def assign(
 
 
 def _split(pending: Iterable[Pod], unavailable: UnavailableDomains) -> tuple[list[Pod], list[Pod]]:
-    """Split off the pods that are not tried again."""
+    """Split off the pods that an earlier correction excluded for good: return these first, then the others."""
     split: tuple[list[Pod], list[Pod]] = [], []
     for pod in pending:
         split[pod.key not in unavailable.pods].append(pod)
@@ -110,7 +114,7 @@ def _split(pending: Iterable[Pod], unavailable: UnavailableDomains) -> tuple[lis
 
 
 def _within_reach(shapes: Iterable[Shape], available: AvailableCapacity, launching: Launching) -> list[Shape]:
-    """Leave out those of which no node takes any: what they ask about others' places concerns nobody."""
+    """Leave out shapes that no node can take: their rules about other pods have no effect."""
     return [
         shape
         for shape in shapes
@@ -121,21 +125,22 @@ def _within_reach(shapes: Iterable[Shape], available: AvailableCapacity, launchi
 
 
 def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
-    """Order shapes by whom they wait for, then by size, which is the order they come in.
+    """Order shapes by their turn (see `TopologyDependencies.turn`); within a turn the order of `by_shape` stays.
 
-    Of those in one turn, and of those that any room will do for, who can have nothing bought comes first. Any may be
-    put first or last, but for those that follow others: where these are must be known.
+    Shapes for which nothing can be bought come first in their turn, and those of the last turn move to the first. A
+    choice may put any shape first or last, except that shapes with required pod affinity are never last: where their
+    leaders are must be known.
     """
     turns = {shape: context.dependencies.turn(each[0]) for shape, each in tried.items()}
-    rooms_only = {
+    existing_only = {
         s for s in turns if context.available.existing_nodes and not context.launching.domains(s, ())
     }
-    turns |= {shape: 0 for shape in rooms_only if turns[shape] > FOLLOWS}
+    turns |= {shape: 0 for shape in existing_only if turns[shape] > FOLLOWS}
     first = [shape for shape in turns if len(turns) > 1 and context.choices.pick(("turn", shape), 2)]
     free = [shape for shape, turn in turns.items() if len(turns) > 1 and turn != FOLLOWS]
     last = [shape for shape in free if context.choices.pick((LAST, shape), 2)]
     before = sorted(
-        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in rooms_only)
+        (s for s, turn in turns.items() if turn < FOLLOWS), key=lambda s: (turns[s], s not in existing_only)
     )
     strictest = {tried[s][0]: s for s in dict.fromkeys((*first, *turns)) if turns[s] == FOLLOWS}
     following = leaders_first(strictest, context.conflicts.sets)
@@ -162,10 +167,10 @@ class _Round:
                 self._flocks.setdefault(affinity_group(shape, sets), []).append(shape)
 
     def place_all(self) -> None:
-        """Place shape by shape; those that must follow pods which have no place yet come again after these.
+        """Place shape by shape; shapes that follow pods without a place are retried after these.
 
-        Who was held back by a spread comes again when others have come, for these may have made room; who was by
-        domains in which nodes might have been bought, once it is known that there will be none.
+        Retry shapes that a spread blocked after other pods are placed, since those may have opened a domain. Retry
+        shapes that empty domains blocked once it is known that no node will be bought in those domains.
         """
         self._place_waiting()
         for _ in range(_MOST_RETURNS):
@@ -182,7 +187,7 @@ class _Round:
                 present = {key: self._values(key) for key in spread}
                 left, still = Placement(self._context, shape, shape, present=present).place(pods)
                 found = len(pods) - len(left)
-                self._context.result.given_up += found  # domains that may come count for nothing
+                self._context.result.given_up += found  # these ignore domains that may still open
                 self._left[shape] = left, still if found else why
         for shape, (pods, why) in self._left.items():
             self._stuck(self._place_last(shape, pods), why)
@@ -191,9 +196,10 @@ class _Round:
             self._stuck(pods, unsatisfied.why(shape))
 
     def _place_last(self, shape: Shape, pods: Sequence[Pod]) -> list[Pod]:
-        """Put pods that ask nothing of others, and are held back by others' spreads, into rooms; give those left.
+        """Place on existing nodes the pods that only the spreads of other pods block; return those left.
 
-        kube-scheduler binds them there at any time: the others need their places before. Pods that run are left there.
+        This concerns pods without such rules of their own. kube-scheduler may bind them there at any time, but the pods
+        with the spreads must get their places first. Pods that already run stay where they are.
         """
         asks = keyed_spreads(shape) or affinity_terms(shape) or anti_affinity_terms(shape)
         waiting = [pod for pod in pods if not pod.node]
@@ -205,10 +211,10 @@ class _Round:
         return [*left, *(pod for pod in pods if pod.node)]
 
     def _returning(self) -> list[Shape]:
-        """Return the shapes with pods left after which others have found a place; of very many none."""
+        """Return the blocked shapes worth retrying because other pods have been placed since; none if too many."""
         grown = self._context.topology.size
         found = [shape for shape, seen in self._left_at.items() if seen < grown and not shares_node(shape)]
-        for one in self._begun:  # whoever it follows, and comes only now, would have to be where it is
+        for one in self._begun:  # its leaders, if placed only now, would have to be in its domain
             found = [shape for shape in found if not self._is_followed_by(one)(shape)]
         return found if len(found) <= _MOST_RETURNING else []
 
@@ -222,7 +228,7 @@ class _Round:
                     moved = True
 
     def _values(self, key: str) -> frozenset[str]:
-        """Return the values of a key that nodes have, or may have that will be bought."""
+        """Return the values of a key that existing nodes have or that demanded nodes may have."""
         found = {
             existing.labels[key]
             for existing in self._context.available.existing_nodes.values()
@@ -246,14 +252,11 @@ class _Round:
         return self._context.domains(shape).follows_nobody
 
     def _begins(self, shape: Shape) -> bool:
-        """Return whether none of the pods that these must follow has a place yet.
-
-        Then these may be the first of all.
-        """
+        """Return whether none of the pods that this shape must follow has a place, so that its own may be first."""
         return not followed(shape, self._context.conflicts.sets) & self._context.topology.numbers
 
     def _is_followed_by(self, follower: Shape) -> Callable[[Shape], bool]:
-        """Tell of shapes that follow nobody whether others would have to be where they are."""
+        """Return a predicate: whether `follower` must follow pods of a shape that itself follows none."""
         sets = self._context.conflicts.sets
         leaders = followed(follower, sets)
         return lambda shape: bool(leaders >> sets.number(shape) & 1) and not affinity_terms(shape)
@@ -296,9 +299,9 @@ class _Round:
             self._context.dependencies.placed(shape)
 
     def _pods_of(self, shape: Shape) -> list[Pod]:
-        """Take the pods of a shape whose turn it is; of those that spread sometimes only half: the others come later.
+        """Take the pods of a shape whose turn it is; a choice may take only half of those that spread.
 
-        Two shapes that count each other may have to grow in turns.
+        Two shapes that count each other may have to grow alternately.
         """
         pods = self._waiting.pop(shape)
         spreads = len(pods) > 1 and shape not in self._halved and bool(keyed_spreads(shape))

@@ -1,4 +1,4 @@
-"""Whether pods of a shape may run on nodes of a NodePool or on an instance type, and if not, why not."""
+"""Whether pods of a shape may run on a NodePool's nodes or on an instance type, and if not, why not."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.kubernetes.shapes import Shape
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
-"""Labels that belong to an offering: they are checked per offering, not per type."""
+"""Labels that belong to an offering. They are checked per offering, not per type."""
 _MOST_ALTERNATIVES = 32
 
 
 def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Requirement | None:
-    """Return the first requirement (by key) that the type cannot meet. Keys that no type has are the NodePool's own."""
+    """Return the first requirement (by key) that the type cannot meet; None when it meets all.
+
+    Keys that no type defines belong to the NodePool and are not checked here.
+    """
     for key in sorted(requirements):
         wanted = requirements[key]
         value = instance_type.labels.get(key)
@@ -42,13 +45,13 @@ def type_refusal(requirements: Requirements, instance_type: InstanceType) -> Req
 
 
 def allows_offering(requirements: Mapping[str, Requirement], offering: Offering) -> bool:
-    """Return whether the offering has what the requirements say of the labels in `OFFERING_KEYS`."""
+    """Return whether the offering meets the requirements on the labels in `OFFERING_KEYS`."""
     values = offering_labels(offering.zone, offering.zone_id, offering.capacity_type)
     return all(requirements[key].allows(value) for key, value in values.items() if key in requirements)
 
 
 def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, str]:
-    """Return the labels in `OFFERING_KEYS`; the zone id is empty where nobody knows it."""
+    """Return the labels in `OFFERING_KEYS`; the zone id is empty where it is unknown."""
     return {
         ZONE: zone,
         ZONE_ID: zone_id,
@@ -58,7 +61,10 @@ def offering_labels(zone: str, zone_id: str, capacity_type: str) -> dict[str, st
 
 
 class TypeSet:
-    """Instance types in order of name. Compared by identity, which makes it a cheap key: `type_set` gives the one."""
+    """Instance types in order of name.
+
+    Compared by identity, which makes it a cheap key; `type_set` returns the same object for the same types.
+    """
 
     __slots__ = ("_by_key", "names", "types")
 
@@ -68,7 +74,10 @@ class TypeSet:
         self._by_key: dict[str, list[tuple[InstanceType, frozenset[str]]]] | None = None
 
     def refused(self, wanted: Requirement) -> frozenset[str]:
-        """Return the names of the types that cannot meet a requirement. Types alike in its key are asked once."""
+        """Return the names of the types that cannot meet a requirement.
+
+        Types that agree on its key are checked once.
+        """
         if self._by_key is None:
             self._by_key = _grouped(self.types)
         alone = Requirements({wanted.key: wanted})
@@ -77,7 +86,7 @@ class TypeSet:
 
 
 def _grouped(types: Iterable[InstanceType]) -> dict[str, list[tuple[InstanceType, frozenset[str]]]]:
-    """Group types by what they say of each key: one of each group, and the names of all of it."""
+    """Group types by what they define for each key: one type of each group, and the names of all in the group."""
     found: dict[str, dict[object, list[InstanceType]]] = {}
     for one in types:
         for key in {*one.labels, *one.requirements}:
@@ -106,7 +115,7 @@ def matching_types(types: TypeSet, requirements: Requirements) -> TypeSet:
 def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = frozenset()) -> TypeSet:
     """Return the types whose nodes have what pods ask for.
 
-    Labels that a type lacks they lack, but for those `given`.
+    A node lacks the labels that its type lacks, except for those in `given`.
     """
     asked = [k for k, r in term.items() if k in TYPE_KEYS and k not in given and not r.tolerates_absence]
     matching = matching_types(types, term)
@@ -118,15 +127,15 @@ def types_for_pods(types: TypeSet, term: Requirements, given: frozenset[str] = f
 def compatible_terms(
     offered: Requirements, shape: Shape, *, undefined: frozenset[str] = WELL_KNOWN
 ) -> tuple[Requirements, ...]:
-    """Return the alternatives of the shape's node affinity that go with `offered`.
+    """Return the alternatives of the shape's node affinity that are compatible with `offered`.
 
-    Shapes that were joined because they must share a node may leave no alternative at all.
+    Shapes joined because they must share a node may leave no alternative at all.
     """
     return tuple(term for term in shape.terms if offered.conflict(term, undefined=undefined) is None)
 
 
 def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -> tuple[Requirements, ...]:
-    """Return the alternatives of pods that ask for one of `some` and one of `others`; none where these contradict."""
+    """Return the alternatives of pods that need one of `some` and one of `others`; none if no two agree."""
     return tuple(
         one.union(other)
         for one in some
@@ -138,29 +147,28 @@ def joined_terms(some: Iterable[Requirements], others: Sequence[Requirements]) -
 def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, ...]:
     """Return the compatible alternatives that a node can meet with one set of labels.
 
-    Where alternatives want different values of labels that only the NodePool defines, those that agree with the first.
+    Where alternatives want different values of labels that only the NodePool defines, return those that agree with the
+    first.
     """
     terms = compatible_terms(offered, shape)
     if len(terms) < 2:
         return terms
-    preference_mode = [own_preferences(offered, term) for term in terms]
-    return tuple(
-        t for t, preference in zip(terms, preference_mode, strict=True) if preference == preference_mode[0]
-    )
+    preferences = [own_preferences(offered, term) for term in terms]
+    return tuple(t for t, one in zip(terms, preferences, strict=True) if one == preferences[0])
 
 
 def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
-    """Return what a term asks of labels that only the NodePool defines, and that not every node of it has."""
+    """Return what a term asks of labels that only the NodePool defines and that some of its nodes may not satisfy."""
     own = {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
     return {key: r for key, r in own.items() if not is_given(offered[key], r)}
 
 
 def is_given(offered: Requirement, wanted: Requirement) -> bool:
-    """Return whether a label has what is wanted whichever of the offered values a node gets."""
+    """Return whether a label satisfies `wanted` whichever of the `offered` values a node gets."""
     return not offered.complement and offered.intersection(wanted) == offered
 
 
 def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> str | None:
-    """Return which requirement a node with these labels does not meet, None when one alternative is met."""
+    """Return the requirement that a node with these labels does not meet; None when one alternative is met."""
     refusals = [term.first_refusal(labels) for term in terms]
     return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"

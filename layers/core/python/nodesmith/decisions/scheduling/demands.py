@@ -1,4 +1,4 @@
-"""What must be bought, and what has been decided for pods that need nothing bought."""
+"""What must be bought (`Demand`), and the result for all pending pods (`Assignment`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Pods alike that need new nodes.
+    """Pods of one kind that need new nodes.
 
-    `pins` are labels that their nodes must have, on top of what the shape asks; an empty one they must not have. One
-    node takes `per_node` of them at most. `groups` and `caps` say who may share it, see `Item`; `apart` are DaemonSets
-    that keep them off every node they run on. `fallback` is what to demand for pods that cannot be had so, for some of
-    this is only wished for; it has no pods itself. Where pods must share a node, `unit` of them in a row are placed as
-    one: then `shape` stands for all of them together, `members` are theirs.
+    `pins` are labels that their nodes must have in addition to what the shape asks; an empty value means that the nodes
+    must lack the label. One node takes at most `per_node` of the pods. `groups` and `caps` limit who may share the
+    node, see `Item`; `apart` are DaemonSets that keep these pods off every node they run on. `fallback` is what to
+    demand if this demand cannot be bought because part of it is only preferred; it has no pods of its own. Pods that
+    must share a node are placed `unit` at a time, in their order: then `shape` stands for all of a unit together and
+    `members` are the shapes of its pods.
     """
 
     shape: Shape
@@ -37,21 +38,22 @@ class Demand:
 
     @property
     def zone(self) -> str | None:
-        """The zone they are pinned to, None for any."""
+        """The zone that the pods are pinned to; None for any."""
         return self.pins.get(ZONE)
 
     @property
     def is_settled(self) -> bool:
-        """Whether more was settled about its nodes than what its pods ask of them."""
+        """Whether more has been decided about the nodes than the pods themselves ask for."""
         return bool(self.pins or self.fallback or self.unit > 1)
 
 
 @dataclass(slots=True)
 class Assignment:
-    """What came of the pending pods. `placed` is pods by room name, `stuck` pods with the reason.
+    """The result for the pending pods.
 
-    `given_up` counts the wishes that were not granted to pods, and pods spread over domains that are there alone.
-    `last` counts pods in rooms where spreads of others hold only until they come.
+    `placed` is pods (namespace/name) by node name, `demands` are for new nodes, `stuck` is pods with the reason.
+    `given_up` counts preferences that pods did not get, and pods spread over existing domains only. `last` counts pods
+    on existing nodes where the spreads of other pods hold only until these pods arrive.
     """
 
     placed: dict[str, list[str]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Which pods a selector selects, answered for all shapes at once.
 
-Shapes are numbered by what selectors can tell apart: their namespace and those labels that some selector names. A
-set of them is an integer, bit i for number i, so that a selector is looked up once and then costs one bit test a shape.
+Shapes are numbered by what selectors can distinguish: their namespace and the labels that some selector names. A set of
+numbers is an integer with bit i for number i, so a selector is evaluated once and then costs one bit test per shape.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.kubernetes.shapes import Shape
 
 Namespaces = frozenset[str] | None
-"""the namespaces that a term looks at; None means all"""
+"""The namespaces that a term applies to; None means all."""
 
 
 class LabelSets:
-    """The label sets of some shapes. Shapes that were not named at the start are unknown to it."""
+    """The label sets of some shapes. It only knows the shapes given at the start."""
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         shapes = list(dict.fromkeys(shapes))
@@ -48,11 +48,11 @@ class LabelSets:
         return self._number_of[shape]
 
     def liken(self, shape: Shape, other: Shape) -> None:
-        """Let a shape with the labels and namespace of another be known, too."""
+        """Register a shape with the label set of another, whose labels and namespace it shares."""
         self._number_of[shape] = self._number_of[other]
 
     def selected(self, selector: Selector | None, namespaces: Namespaces) -> int:
-        """Return the label sets that a selector selects in these namespaces. No selector selects nothing."""
+        """Return the label sets, as bits, that a selector selects in these namespaces. No selector selects nothing."""
         if selector is None:
             return 0
         key = selector.key, namespaces

@@ -1,9 +1,9 @@
-"""Which pods nodes are bought for, and for every other pod without a node the one reason why not.
+"""Select the pods to buy nodes for, and give one reason for every other pod without a node.
 
-A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once pods
-that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch as the
-verdict Unschedulable, so no snapshot shows the one without the other. Where it withdraws it, because a pod of higher
-priority came or nothing can be preempted any more, the pod is again one that a node is bought for.
+A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once the
+pods that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch
+as the verdict Unschedulable, so no snapshot shows one without the other. When the scheduler withdraws the nomination,
+because a pod of higher priority came or nothing can be preempted any more, the pod is provisioned for again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from nodesmith.model.kubernetes.shapes import Shape
 def provisionable(
     pods: Iterable[Pod], going: Collection[str] = (), is_kept: Callable[[Pod], bool] = lambda _: False
 ) -> tuple[list[Pod], list[tuple[Pod, str]]]:
-    """Split the pods without a node: those to provision for, and the others with their reason.
+    """Return the pods to provision for, and the ignored pods with their reasons.
 
-    Pods on nodes that are `going` (being deleted or disrupted) will come back without one, and are provided for at
-    once, unless nobody may evict them (`is_kept`), or they have no controller to make them anew. DaemonSet pods and
-    pods being deleted are nobody's concern here and appear in neither.
+    Pods on nodes in `going` (being deleted or disrupted) will need another node and are provided for at once, unless
+    they cannot be evicted (`is_kept`) or have no controller that recreates them. DaemonSet pods, static pods and pods
+    being deleted are in neither list.
     """
     wanted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
@@ -56,7 +56,7 @@ def _state_refusal(pod: Pod) -> str:
 
 
 def shape_refusal(shape: Shape) -> str:
-    """Return why no node can be bought for such pods whatever the NodePools offer, empty when one can."""
+    """Return why no node can be bought for such pods whatever the NodePools offer; empty when one can."""
     if shape.refusal:
         return shape.refusal
     negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)
@@ -66,6 +66,6 @@ def shape_refusal(shape: Shape) -> str:
 
 
 def unserved(pods: Iterable[Pod], nominated: Mapping[str, str]) -> tuple[list[Pod], list[Pod]]:
-    """Split pods into those that no claim has been bought for yet, and those that wait for theirs."""
+    """Split pods into those that no claim has been bought for yet and those that wait for their claim."""
     pods = list(pods)
     return [p for p in pods if p.key not in nominated], [p for p in pods if p.key in nominated]

@@ -1,13 +1,14 @@
-"""Wishes of pods, taken for rules as long as that works: preferred affinities and spreads that are only wished for.
+"""Preferences of pods, treated as required as long as that works: preferred affinities and ScheduleAnyway spreads.
 
-Under the policy Respect a pod is placed as if all it prefers were required; what cannot be had so is given up one by
-one, in Karpenter's order: preferred pod affinity, preferred anti-affinity, preferred node affinity, spreads, at last
-NodePools without a PreferNoSchedule taint; of each kind the heaviest first. Of node affinity only the heaviest left
-counts. Nodes that are there are used whatever such taints they have, which Karpenter would not: by the time that
-another had come kube-scheduler would have bound the pods to them. Under Ignore a wish costs nothing: preferred node
-affinity decides between choices of the same price, everything else is left to kube-scheduler's scores.
+Under the policy Respect, a pod is placed as if all its preferences were required. If it cannot be placed so,
+preferences are dropped one by one in Karpenter's order: preferred pod affinity, preferred anti-affinity, preferred node
+affinity, spreads, and last the aversion to NodePools with a PreferNoSchedule taint; within each kind the heaviest
+first. Of preferred node affinity only the heaviest remaining term counts. Existing nodes are used whatever such taints
+they have, unlike in Karpenter: before a new node came up, kube-scheduler would have bound the pods to them. Under
+Ignore a preference costs nothing: preferred node affinity decides between options of the same price, and everything
+else is left to kube-scheduler's scoring.
 
-Pods that run already, and whose node is to go, had their nodes bought before: see `PreferenceMode`.
+Pods that already run on a node that is going away got their nodes before: see `PreferenceMode`.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from nodesmith.model.policies import PreferencePolicy
 
 
 class PreferenceMode(Enum):
-    """What wishes of pods count for whose node is to go, under Respect; those of pods that wait are rules anyway."""
+    """How much the preferences of pods on ending nodes count under Respect. Those of pending pods are always rules."""
 
     RULE = auto()
-    """as those of pods that wait: they may cost a node that others have room for"""
+    """As for pending pods: they may cost a node although other nodes have capacity."""
     BUY = auto()
-    """between free room, which comes first; then for what is bought, at any price"""
+    """They choose between available capacity, which is used first, and then decide what is bought, at any price."""
     CHOOSE = auto()
-    """between free room, which comes first; what is bought is the cheapest"""
+    """They choose between available capacity, which is used first; the cheapest nodes are bought for the rest."""
     NONE = auto()
-    """nothing"""
+    """They do not count."""
     ZONES = auto()
-    """spreads over zones are rules, all others nothing"""
+    """Spreads over zones are rules; all other preferences do not count."""
 
 
 RULES = frozenset({PreferenceMode.RULE, PreferenceMode.ZONES})
-"""As these, wishes may cost a node that others have room for."""
+"""The modes in which preferences may cost a node although other nodes have capacity."""
 
 
 def has_preferences(shape: Shape) -> bool:
-    """Return whether pods prefer anything of nodes, or of who is near."""
+    """Return whether pods prefer anything about their nodes or about nearby pods."""
     soft = any(not spread.hard for spread in shape.spreads)
     return soft or bool(shape.preferred_terms) or any(term.weight for term in shape.affinities)
 
@@ -50,9 +51,9 @@ def has_preferences(shape: Shape) -> bool:
 def variants(
     shape: Shape, policy: PreferencePolicy, launching: Launching, *, zones_only: bool = False
 ) -> tuple[Shape, ...]:
-    """Return a shape with its wishes as rules, then with ever fewer of them, at last the shape itself.
+    """Return a shape with its preferences as rules, then with ever fewer of them, and last the shape itself.
 
-    With `zones_only` it wishes for nothing but to be spread over zones.
+    With `zones_only`, only preferred spreads over zones count.
     """
     if zones_only:
         spread = variants(_spread_over_zones(shape), policy, launching)
@@ -77,7 +78,7 @@ def variants(
 
 
 def _spread_over_zones(shape: Shape) -> Shape:
-    """Return a shape without any wish but its spreads over zones."""
+    """Return a shape without any preference except its spreads over zones."""
     return replace(
         shape,
         preferred_terms=(),
@@ -98,7 +99,10 @@ def _variant(
     preferred: list[Requirements],
     spreads: int,
 ) -> Shape | None:
-    """Return a shape that requires these, and as many of its spreads (the last ones); None where it could never be."""
+    """Return a shape that requires these preferences and its last `spreads` preferred spreads.
+
+    None if its terms would contradict each other.
+    """
     terms = shape.terms
     if preferred:
         terms = tuple(

@@ -1,8 +1,9 @@
-"""Which demands may share a new node, written as numbers for the packing: groups and caps.
+"""Encode which demands may share a new node, as groups and caps for the packing.
 
-To the rules of `conflicts` come labels that a NodePool leaves open: a node has one value of each, so demands that ask
-for different things of one do not go together. That is told bit by bit of the wish's number: whoever has a 1 shares
-with nobody who has a 0 there, which takes two groups a bit instead of one for every two wishes.
+In addition to the rules of `conflicts`, this covers labels that a NodePool leaves open: a node has one value of each,
+so demands that ask for different values cannot share a node. Each distinct value gets a number, encoded bit by bit: a
+demand with a 1 in some bit excludes demands with a 0 there. That takes two groups per bit instead of one for every pair
+of values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.kubernetes.shapes import Shape
 
 _Open = Mapping[str, Sequence[Requirement]]
-"""by label that NodePools leave open, what each says of it"""
+"""What each NodePool allows for a label that it leaves open, by label."""
 
 
 def shared(
@@ -29,12 +30,12 @@ def shared(
     templates: Iterable[Template],
     daemonsets: Sequence[Shape],
 ) -> list[Demand]:
-    """Return the demands with their rules; those that differ in nothing that matters for a node become one."""
+    """Return the demands with their groups and caps; merge those that are the same to every node."""
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
     labels = _open_labels(templates)
     ruled = _ruled(found, conflicts, labels, daemonsets)
-    ruled_fallbacks = iter(_ruled(fallbacks, conflicts, labels, daemonsets))  # bought later, among themselves
+    ruled_fallbacks = iter(_ruled(fallbacks, conflicts, labels, daemonsets))  # bought later, separately
     return _merged(
         (own, one if one.fallback is None else replace(one, fallback=next(ruled_fallbacks)[1]))
         for own, one in ruled
@@ -44,13 +45,13 @@ def shared(
 def _ruled(
     demands: Sequence[Demand], conflicts: PodConflicts, labels: _Open, daemonsets: Sequence[Shape]
 ) -> list[tuple[tuple[int, ...], Demand]]:
-    """Return demands with their rules, each with the groups of which it limits its own number."""
+    """Return demands with their groups and caps, each with the groups of which it limits its own number."""
     rules = [conflicts.rules(demand.shape) for demand in demands]
     preferred = [
         Rules((*rule.groups, *groups), (*rule.caps, *((group ^ 1, 0) for group in groups)))
         if groups
         else rule
-        for rule, groups in zip(rules, _preference_mode(demands, labels), strict=True)
+        for rule, groups in zip(rules, _open_label_groups(demands, labels), strict=True)
     ]
     busy = _Busy(preferred)
     return [
@@ -69,7 +70,7 @@ def _ruled(
 
 
 def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
-    """Make one of demands that differ in nothing that matters for a node."""
+    """Merge demands that are equal in everything that matters to a node."""
     found: dict[tuple[object, ...], list[Demand]] = {}
     for limited, demand in demands:
         alike = limited, _alike(demand), demand.fallback and _alike(demand.fallback)
@@ -89,8 +90,9 @@ def _alike(demand: Demand) -> tuple[object, ...]:
 
 
 class _Busy:
-    """The groups and caps that can stop anybody, numbered from 0: without groups that nobody limits, and without limits
-    of one's own kind only, which `per_node` tells.
+    """The groups and caps that can exclude another demand, numbered from 0.
+
+    Groups without a cap are left out, and so are caps on a demand's own kind alone, which `per_node` covers.
     """
 
     def __init__(self, rules: Sequence[Rules]) -> None:
@@ -104,11 +106,11 @@ class _Busy:
         return [cap for cap in rules.caps if self._members[cap[0]] > (cap[0] in rules.groups)]
 
     def caps(self, rules: Rules) -> tuple[Cap, ...]:
-        """Return those of these caps."""
+        """Return the caps of `rules` that can exclude another demand, renumbered."""
         return tuple([(self._numbers[group], most) for group, most in self._stopping(rules)])
 
     def groups(self, rules: Rules) -> tuple[int, ...]:
-        """Return those of these groups."""
+        """Return the groups of `rules` that some cap limits, renumbered."""
         return tuple([self._numbers[group] for group in rules.groups if group in self._numbers])
 
 
@@ -121,8 +123,11 @@ def _open_labels(templates: Iterable[Template]) -> _Open:
     return {key: tuple(found[key]) for key in sorted(found)}
 
 
-def _preference_mode(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
-    """Return each demand's groups of wishes: negative, for the others are not; group ^ 1 is the opposite."""
+def _open_label_groups(demands: Sequence[Demand], labels: _Open) -> list[list[int]]:
+    """Return the groups that encode what each demand asks of open labels.
+
+    They are negative, unlike all other groups; `group ^ 1` is the opposite value of the same bit.
+    """
     found: list[list[int]] = [[] for _ in demands]
     first = -2
     for key, offered in labels.items():
@@ -139,7 +144,7 @@ def _preference_mode(demands: Sequence[Demand], labels: _Open) -> list[list[int]
 
 
 def _preference(demand: Demand, key: str, offered: Iterable[Requirement]) -> str:
-    """Spell what a demand asks of a label that NodePools leave open, empty when nothing, or what they all have."""
+    """Describe what a demand asks of an open label; empty when it asks nothing, or what every NodePool provides."""
     if key in demand.pins:
         return f"{key} In [{demand.pins[key]}]"
     asked = dict.fromkeys(term[key] for term in demand.shape.terms if key in term)

@@ -1,9 +1,9 @@
-"""Shares: how many pods of a shape each domain gets, by kube-scheduler's arithmetic.
+"""Shares: how many pods of a shape each domain gets, by the arithmetic of kube-scheduler's PodTopologySpread filter.
 
-A spread admits a pod to a domain while matching pods there (+1 if it matches itself) - fewest anywhere <= maxSkew. Pods
-go one after the other to the admitted domain with the fewest; a domain that nothing can be launched in and that has no
-room left still counts for the fewest, and so limits the others: that is why some pods may have to stay. Anti-affinity
-admits a pod while no matching one is there.
+A spread admits a pod to a domain while (matching pods there) + (1 if the pod matches its own selector) - (the fewest in
+any domain) <= maxSkew. Pods go one after the other to the admitted domain with the fewest. A domain in which nothing
+can be launched and no capacity is left still counts for the fewest and so limits the others; this is why some pods may
+have to stay pending. Anti-affinity admits a pod while no matching pod is in the domain.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from nodesmith.model.kubernetes.shapes import Spread
 
 Domain = tuple[str, ...]
-"""one value for each topology key that matters; empty where a node lacks the label"""
+"""One value for each topology key that matters; empty where a node lacks the label."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Matching pods by value of one topology key (the `axis`-th of a domain), and how many one value may have.
+    """Matching pods by value of one topology key (component `axis` of a domain), and how many one value may have.
 
-    `spread` limits them by its skew and `most` absolutely; with neither they only give an order. `counts_self` tells
-    whether the pods being placed are counted.
+    `spread` limits them by its maxSkew, `most` absolutely; with neither, the counts only give an order. `counts_self`
+    is True if the pods being placed match and are counted too.
     """
 
     axis: int
@@ -31,12 +31,13 @@ class Tally:
     spread: Spread | None = None
     most: int | None = None
     only: frozenset[str] | None = None
-    """the values in which it limits anything; None for all"""
+    """The values in which it limits anything; None for all."""
     unsure: dict[str, int] = field(default_factory=dict)
-    """how many of those counted may be on nodes that do not count"""
+    """By value, how many of the counted pods may turn out to be on nodes that the spread does not look at."""
     adds_sure: bool = True
+    """False if the pods being placed may themselves be on such nodes."""
     overlooks: Callable[[Domain], bool] | None = None
-    """tells the domains in which no node of these pods counts"""
+    """Returns True for domains in which no node of the pods being placed counts; None if all may count."""
 
     def admits(self, domain: Domain) -> bool:
         """Return whether one more pod may go to a domain."""
@@ -51,18 +52,18 @@ class Tally:
         return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
 
     def fewest(self, beside: frozenset[str] = frozenset()) -> int:
-        """Return what the emptiest value has, some values aside; 0 where there are fewer values than minDomains."""
+        """Return the fewest pods in any value outside `beside`; 0 where there are fewer values than minDomains."""
         if self.spread is not None and len(self.counts) < self.spread.min_domains:
             return 0
         sure = (n - self.unsure.get(value, 0) for value, n in self.counts.items() if value not in beside)
         return min(sure, default=0)
 
     def of(self, domain: Domain) -> int:
-        """Count the pods in a domain."""
+        """Return the number of counted pods in a domain."""
         return self.counts.get(domain[self.axis], 0)
 
     def add(self, domain: Domain, count: int) -> None:
-        """Count more pods in a domain."""
+        """Count `count` more pods in a domain."""
         if self.overlooks is not None and self.overlooks(domain):
             return
         if self.counts_self and domain[self.axis]:
@@ -78,10 +79,10 @@ def share_out(
     existing: Mapping[Domain, int | None],
     first: Domain | None = None,
 ) -> dict[Domain, int]:
-    """Share `count` pods out over domains; `existing` is what each can take, None for any number.
+    """Share `count` pods out over domains; `existing` is how many each can take, None for any number.
 
-    Gives the pods per domain; what is missing to `count` cannot go anywhere. Equals go in the order of `existing`, but
-    for those that may go to the `first` of all.
+    Return the number of pods per domain; pods missing from `count` can go nowhere. Ties go in the order of `existing`.
+    Pods go to the domain `first`, if given, as long as it admits them.
     """
     shares = dict.fromkeys(existing, 0)
     left = count
@@ -94,7 +95,7 @@ def share_out(
         rank = {d: () if d == first else tuple(t.of(d) for t in tallies) for d in admitted}
         least = min(rank.values())
         equals = [d for d in admitted if rank[d] == least]
-        if len(tallies) == 1:  # domains with the same value count together: one after the other
+        if len(tallies) == 1:  # domains with the same value are counted together, so take one of them
             equals = list({d[tallies[0].axis]: d for d in reversed(equals)}.values())[::-1]
         if first is None and len(tallies) == 1 and tallies[0].counts_self and left >= len(equals):
             each = _alike(tallies[0], equals, spare, min(left // len(equals), *(spare[d] for d in equals)))
@@ -110,7 +111,7 @@ def share_out(
 
 
 def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], most: int) -> int:
-    """Return how many pods each of the emptiest domains can take, before others are as empty or the skew is reached."""
+    """Return how many pods each of the emptiest domains can take before another is as empty or the skew is reached."""
     level = tally.of(equals[0])
     values = frozenset(domain[tally.axis] for domain in equals)
     bounds = [most, *(tally.of(d) - level for d in others if tally.of(d) > level)]

@@ -1,7 +1,7 @@
-"""Termination: from the decision that a node goes to the moment nothing is left of it.
+"""Termination: from the decision that a node must go until nothing is left of it.
 
-`beginning` tells whose end has begun, `protection` which pods may not be evicted, `draining` which go next, `steps`
-what is to be done about each claim.
+`beginning` finds the claims whose termination begins, `protection` the pods that must not be evicted, `draining` the
+pods that go next, and `steps` the commands for each claim.
 """
 
 from __future__ import annotations

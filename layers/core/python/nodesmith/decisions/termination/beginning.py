@@ -1,4 +1,4 @@
-"""Whose end has begun: somebody has deleted the NodeClaim or its Node."""
+"""Claims whose termination begins because their NodeClaim or Node was deleted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
-"""The cause of an end that somebody asked for by hand, or by deleting the NodePool."""
-
 
 def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> list[End]:
-    """Return the ends that begin now, by claim name."""
+    """Return the terminations that begin now, in order of claim name."""
     objects = snapshot.shown_nodeclaims()
     pace = _Pace(claims, snapshot, now)
     found = []
@@ -40,16 +38,16 @@ def to_end(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> li
 
 
 def to_end_later(claims: Sequence[NodeClaim], snapshot: Snapshot) -> bool:
-    """Return whether a claim is deleted, or its Node, whose end has not begun: budgets may not let it go yet."""
+    """Return whether a deleted claim, or one whose Node is deleted, still waits for its budgets to begin to end."""
     objects = snapshot.shown_nodeclaims()
     serving = (claim for claim in claims if not claim.is_ending and claim.phase is not Phase.GIVEN_UP)
     return any(_why(claim, objects.get(claim.name), snapshot.node_of(claim)) for claim in serving)
 
 
 class _Pace:
-    """How many nodes of a NodePool may go at once when it was deleted, which takes all its NodeClaims with it.
+    """Limits how many nodes go at once after their NodePool was deleted, which deletes all its NodeClaims.
 
-    Its budgets go on as they were; where they allow none, for ever, one goes after the other all the same.
+    The NodePool's budgets continue to apply. If they allow none, one node at a time goes nevertheless.
     """
 
     def __init__(self, claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> None:
@@ -83,9 +81,10 @@ def _why(claim: NodeClaim, shown: Mapping[str, Any] | None, node: Node | None) -
 
 
 def deadline_of(claim: NodeClaim, shown: Mapping[str, Any] | None, now: datetime) -> datetime | None:
-    """Return when the instance goes at the latest: the NodePool's terminationGracePeriod after the deletion.
+    """Return when the instance is terminated at the latest, None for no deadline.
 
-    The annotation `karpenter.sh/nodeclaim-termination-timestamp` on the NodeClaim may make it sooner. None is never.
+    This is the NodePool's terminationGracePeriod after the deletion. The annotation
+    `karpenter.sh/nodeclaim-termination-timestamp` on the NodeClaim may set an earlier time.
     """
     grace = duration_seconds(claim.termination_grace_period)
     deleted = _deleted_at(shown) or claim.terminating_at or now
@@ -108,7 +107,7 @@ def _annotated(shown: Mapping[str, Any] | None) -> datetime | None:
 
 
 def _moment(text: object) -> datetime | None:
-    """Read a time that people may have written; nonsense is none."""
+    """Return a time that a user may have written, None if it is invalid."""
     try:
         return parse_time(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,7 +1,8 @@
 """Draining: which pods of a node must go, in which order, and which of them now.
 
-Rules are Karpenter's: four tiers, one after the other; pods that tolerate the taint of a disrupted node stay, as do
-static ones; one that is stuck terminating is waited for no longer. Past the deadline nothing protects a pod.
+The rules are Karpenter's. There are four tiers, one after the other. Static pods, and pods that tolerate the taint of a
+disrupted node, stay. The drain does not wait for a pod that is stuck terminating. After the deadline nothing protects a
+pod.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
 STUCK_AFTER = timedelta(minutes=1)
-"""How long past the end of its grace a terminating pod is waited for."""
+"""How long after the end of its grace period a terminating pod is waited for."""
 OVERSHOOT = timedelta(seconds=5)
-"""So much later than the deadline may the grace of a pod end that has been told to go: less would not help it."""
+"""How long after the deadline the grace period of a terminating pod may end before its deletion is repeated."""
 PRESSING = timedelta(seconds=10)
-"""So much before it is deleted, or longer, a pod is asked to leave, within its budgets, whatever it was to wait for."""
+"""The least time before its deletion at which a pod is evicted, within its budgets, even if it was to wait."""
 _LEAST_GRACE_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What a look at a node's pods found. `left` must still go, in order; `evict` and `delete` are some of them.
+    """The pods of a node that must go. `left` are all of them, in order; `evict` and `delete` are some of `left`.
 
-    `delete` holds the seconds of grace that are left until the deadline.
+    Each pod in `delete` comes with the seconds of grace that remain until the deadline.
     """
 
     left: tuple[Pod, ...] = ()
@@ -49,11 +50,12 @@ def drain(
     usual: timedelta = timedelta(0),
     head_start: timedelta = timedelta(0),
 ) -> Drain:
-    """Look at the pods of one node that is to be emptied; where it is `patient`, only those whose time runs out go.
+    """Return which pods of a node that is being drained must go, and which now.
 
-    `usual` is how much longer than the grace of pods such drains have lately taken: so much sooner time runs out. A pod
-    is deleted at the last moment that gives it its grace until the deadline, or the `head_start` sooner. Those whose
-    eviction was `denied` of late are tried again, but take nothing of what their budgets allow others.
+    If `patient`, only pods whose time runs out are evicted. `usual` is how much longer than their pods' grace such
+    drains have lately taken; evictions begin that much sooner. A pod is deleted at the last moment that leaves it its
+    grace until the deadline, or `head_start` sooner. Pods whose eviction was `denied` lately are tried again, but do
+    not use up what their budgets allow.
     """
     left = sorted(
         (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
@@ -83,24 +85,24 @@ def must_go(shape: Shape) -> bool:
 
 
 def is_stuck(pod: Pod, now: datetime) -> bool:
-    """Return whether a pod should long have ended."""
+    """Return whether a pod should have ended more than `STUCK_AFTER` ago."""
     return pod.deletion_at is not None and now - pod.deletion_at > STUCK_AFTER
 
 
 def tier(pod: Pod) -> int:
-    """Return when it is a pod's turn: daemons after the others of their kind, those critical to the system last."""
+    """Return a pod's tier, from 0 to 3: system-critical pods after all others, and within each group daemons last."""
     return 2 * pod.shape.critical + pod.shape.is_daemon
 
 
 def last_moment(pod: Pod, deadline: datetime, head_start: timedelta = timedelta(0)) -> datetime:
-    """Return when a pod is deleted so that it has its grace until the deadline, and the `head_start` beside it."""
+    """Return when a pod must be deleted so that its grace, and the `head_start` in addition, end by the deadline."""
     return deadline - timedelta(seconds=pod.shape.grace_seconds) - head_start
 
 
 def pressing_from(
     pod: Pod, deadline: datetime, usual: timedelta, head_start: timedelta = timedelta(0)
 ) -> datetime:
-    """Return when a pod that was to wait is asked to leave, within its budgets, before it is deleted."""
+    """Return when a pod that was to wait is evicted, within its budgets, before it would be deleted."""
     return last_moment(pod, deadline, head_start) - max(PRESSING, usual)
 
 
@@ -118,13 +120,13 @@ def _is_pressing(
 
 
 def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
-    """Return a pod's own grace or what is left of it, a part of a second as a whole one."""
+    """Return the seconds of grace for a deletion: the pod's own, or the time left until the deadline, rounded up."""
     seconds = 0.0 if deadline is None else (deadline - now).total_seconds()
     return max(_LEAST_GRACE_SECONDS, min(pod.shape.grace_seconds, ceil(seconds)))
 
 
 def attached(node: str, snapshot: Snapshot) -> list[str]:
-    """Name the volumes that must be detached from a drained node, but for those of pods that stay on it."""
+    """Return the names of the volumes that must be detached from a drained node, without those of pods that stay."""
     held = [attachment for attachment in snapshot.attachments if attachment.node == node]
     if not held:
         return []

@@ -1,4 +1,4 @@
-"""What would keep a node from being emptied, seen before its end begins: pods that nobody may evict, ever."""
+"""What would prevent a node from being drained, foreseen before its termination: pods that can never be evicted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
-    """Return what the node's end would wait for until somebody helps, in the words in which it would be told then.
+    """Return what the node's termination would wait for until a user intervenes, with the messages of that wait.
 
-    What time may mend is left out: a budget that allows nothing just now, a protection for some hours.
+    Obstacles that may pass with time are left out: a budget that allows nothing now, a protection for some hours.
     """
     allowances = Allowances(snapshot.budgets)
     forever: list[Pod] = []

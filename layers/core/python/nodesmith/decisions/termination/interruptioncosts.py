@@ -1,4 +1,4 @@
-"""What interruptions come to: how long it took until nodes were replaced and empty, and what that cost pods."""
+"""The costs of interruptions: how long it took until nodes were replaced and empty, and how many pods were killed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 _TWO_MINUTES = frozenset({Fate.SPOT, Fate.RESERVATION})
-"""Whose deadline says when EC2 gave notice; of the others it counts when we heard."""
+"""Notices that come two minutes before the deadline. For others, the time at which nodesmith read the notice counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptionCosts:
-    """Of one look: seconds from a notice, for each node that has just become empty.
+    """The costs in one look: seconds since the notice, for each node that has just become empty.
 
-    Until what replaces it was `launched`, where anything was bought, then until that was `ready`.
-    `killed` are pods that were not given the grace that they ask for, though EC2 had given notice.
+    They are counted until its replacements were `launched` and `ready`, if any were bought, and until it was `drained`.
+    `killed` is the number of pods that did not get their full grace period although EC2 had given notice.
     """
 
     launched: tuple[float, ...] = ()
@@ -35,7 +35,7 @@ class InterruptionCosts:
 def interruption_costs(
     commands: Iterable[TerminationCommand], claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime
 ) -> InterruptionCosts:
-    """Return what the commands of one look say of interruptions."""
+    """Return the costs of interruptions that the commands of one look show."""
     pods = {pod.key: pod for pod in snapshot.pods}
     launched: list[float] = []
     ready: list[float] = []
@@ -63,9 +63,9 @@ def interruption_costs(
 
 
 def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
-    """Return when EC2 gave notice of a claim's end, as far as that is known.
+    """Return when EC2 gave notice of a claim's interruption, as far as is known.
 
-    A deadline that is over says nothing of it: it may be the moment at which the instance was gone.
+    A past deadline is not used, since it may be the moment at which the instance was gone.
     """
     heard = claim.terminating_at or claim.phase_since
     if claim.cause in _TWO_MINUTES and claim.deadline is not None and claim.deadline > now:
@@ -74,12 +74,12 @@ def noticed_at(claim: NodeClaim, now: datetime) -> datetime:
 
 
 def displaced(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Return since when pods may be without a node because EC2 takes theirs; None where it takes none."""
+    """Return since when pods may be without a node because EC2 takes theirs, None if it takes none."""
     return min((noticed_at(c, now) for c in claims if c.is_ending and c.cause in WARNED), default=None)
 
 
 def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
-    """Count the pods that were made since then and have no node."""
+    """Return the number of pods without a node that were created at or after `moment`."""
     return sum(
         not pod.node and not pod.deleting and not pod.shape.is_daemon and pod.created_at >= moment
         for pod in pods
@@ -87,14 +87,14 @@ def waiting_since(moment: datetime, pods: Iterable[Pod]) -> int:
 
 
 def _bought_for(claim: NodeClaim, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
-    """Return what the first decision after the notice has bought."""
+    """Return the claims that the first decision after the notice has bought."""
     since = claim.terminating_at or claim.phase_since
     later = sorted((c for c in claims if c.created_at >= since), key=lambda c: (c.created_at, c.name))
     return [c for c in later if c.decision == later[0].decision]
 
 
 def _last(moments: Iterable[datetime | None], since: datetime) -> list[float]:
-    """Return the seconds until the last of these moments; none while one is still to come, or where there is none."""
+    """Return the seconds from `since` to the last of `moments`; empty if one is None, or if there are none."""
     known = list(moments)
     reached = [at for at in known if at is not None]
     return [(max(reached) - since).total_seconds()] if reached and len(reached) == len(known) else []
@@ -105,5 +105,5 @@ def _is_cut_short(pod: Pod | None, grace_seconds: int | None) -> bool:
 
 
 def _dies(pod: Pod, now: datetime) -> bool:
-    """Return whether a pod still has some of its grace before it when its instance is gone."""
+    """Return whether a pod's grace period is not over when its instance is gone."""
     return must_go(pod.shape) and pod.deletion_at is not None and pod.deletion_at > now

@@ -1,4 +1,4 @@
-"""When time alone lets the end of a node go on, so that somebody looks then and not at the next tick."""
+"""When time alone lets the termination of a node go on, so that a run looks at that moment instead of the next tick."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def next_change(
     now: datetime,
     drain_times: Mapping[str, DrainTime] = FrozenMap(),
 ) -> datetime | None:
-    """Return the first such moment after `now`; None where only events can change anything.
+    """Return the first such moment after `now`, None if only events can change anything.
 
-    Such moments are the end of a wait for a replacement, and of a pod's `karpenter.sh/do-not-disrupt` duration; a
-    deadline, and the last ones before it that give pods their grace.
+    Such moments are the end of a wait for a replacement, the end of a pod's `karpenter.sh/do-not-disrupt` duration, a
+    deadline, and the last moments before it that leave pods their grace.
     """
     shown = snapshot.shown_nodeclaims()
     ending = [

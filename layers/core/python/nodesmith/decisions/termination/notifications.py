@@ -1,6 +1,6 @@
-"""What is told of pods that leave a node, on the objects where people look: Karpenter's reasons, our words.
+"""Events on terminations, interruptions and evictions: Karpenter's reasons with nodesmith's messages.
 
-The words do not change while nothing does, so that the same Event is not told again.
+A message stays the same while nothing changes, so that the Event is not repeated.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
 
 _IN_TIME = frozenset({AWAITING_REPLACEMENT, AWAITING_NODE, VOLUMES})
-"""What passes by itself, unless it lasts."""
+"""Reasons for waiting that usually pass without intervention."""
 
 
 def of_deadline(claim: NodeClaim, node: str) -> list[ObjectEvent]:
-    """Tell NodeClaim and Node until when pods may stay at most; nothing where there is no such time."""
+    """Return Events on NodeClaim and Node with the deadline of the drain, none if there is no deadline."""
     if claim.deadline is None:
         return []
-    why = f"pods that are still here are deleted so that each has its grace by {format_time(claim.deadline)}"
+    why = (
+        f"remaining pods are deleted in time for their grace periods to end by {format_time(claim.deadline)}"
+    )
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
     return [ObjectEvent(*about, "TerminationGracePeriodExpiring", why, warning=True) for about in objects]
 
 
 def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
-    """Tell the Node of what it waits for, as Karpenter does, and the NodeClaim what is unusual."""
+    """Return Events with what a claim waits for: on the Node as Karpenter does, on the NodeClaim if it is unusual."""
     told: list[ObjectEvent] = []
     if not claim.reason:
         return told
@@ -50,7 +52,7 @@ def _failed_draining(node: str, why: str) -> ObjectEvent:
 def of_evictions(
     claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
 ) -> list[ObjectEvent]:
-    """Tell each evicted pod why, and each Node of the first refusal of its pods."""
+    """Return Events on evicted pods with the cause, and on each Node with the first refused eviction."""
     told: list[ObjectEvent] = []
     refused: set[str] = set()
     for pod in pods:
@@ -67,13 +69,13 @@ def of_evictions(
 def of_deletions(
     claim: NodeClaim, pods: Iterable[PodOnNode], answers: Mapping[str, Eviction]
 ) -> list[ObjectEvent]:
-    """Tell each pod whose own grace is cut short, or that was protected, that its node's time is up."""
+    """Return Events on pods that are deleted because of their node's deadline."""
     end = f" at {format_time(claim.deadline)}" if claim.deadline else ""
     told = []
     for pod in pods:
         match answers.get(pod.pod):
             case Evicted(uid, before=False):
-                why = f"deleted: the grace of Node {pod.node} ends{end}"
+                why = f"deleted: the termination grace period of Node {pod.node} ends{end}"
                 told.append(ObjectEvent("Pod", pod.pod, "Disrupted", why, uid=uid))
             case _:
                 pass
@@ -90,11 +92,11 @@ _INTERRUPTIONS: Mapping[str, str] = {
     Fate.IMPAIRED: "InstanceUnhealthy",
     Fate.SCHEDULED: "InstanceUnhealthy",
 }
-"""What Karpenter says of an instance, by the cause of the end that follows from it."""
+"""Karpenter's Event reasons for interruptions, by the cause of the termination."""
 
 
 def of_interruption(claim: NodeClaim, node: str) -> list[ObjectEvent]:
-    """Tell NodeClaim and Node what EC2 does to their instance; nothing where the end has another cause."""
+    """Return Events on NodeClaim and Node with what EC2 does to their instance, none if the cause is another one."""
     reason = _INTERRUPTIONS.get(claim.cause)
     if reason is None:
         return []

@@ -1,4 +1,4 @@
-"""Which pods may not be evicted, by their own word or by their budgets'."""
+"""Which pods must not be evicted, because of their own annotations or their PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NONE: Mapping[str, int] = FrozenMap()
 
 
 def protected_for(annotation: str | None) -> timedelta | None:
-    """Read `karpenter.sh/do-not-disrupt`: how long a pod is protected, counted from its start; None for not at all.
+    """Return how long `karpenter.sh/do-not-disrupt` protects a pod, counted from its start; None for not at all.
 
-    `true` is for ever; otherwise a positive duration as Go writes it, of 292 years at most. Anything else protects
-    nothing, as in Karpenter.
+    `true` means forever (`timedelta.max`). Other valid values are positive durations in Go's format, of at most 292
+    years. Anything else protects nothing, as in Karpenter.
     """
     if annotation == "true":
         return timedelta.max
@@ -36,7 +36,7 @@ def protected_for(annotation: str | None) -> timedelta | None:
 
 
 def refuses_disruption(pod: Pod, now: datetime) -> bool:
-    """Return whether a pod asks not to be disrupted; one that has not started is still protected."""
+    """Return whether a pod refuses disruption by its annotation. One that has not started is still protected."""
     span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
     if span is None:
         return False
@@ -44,7 +44,7 @@ def refuses_disruption(pod: Pod, now: datetime) -> bool:
 
 
 def protected_until(pod: Pod) -> datetime | None:
-    """Return when a pod stops asking not to be disrupted; None where it never asks, or never stops."""
+    """Return when the protection of a pod by its annotation ends, None if it has none, or one that never ends."""
     span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
     if span is None or span == timedelta.max or pod.started_at is None:
         return None
@@ -52,7 +52,7 @@ def protected_until(pod: Pod) -> datetime | None:
 
 
 class Allowances:
-    """What PodDisruptionBudgets still allow in one look; it shrinks as pods are chosen for eviction."""
+    """What PodDisruptionBudgets still allow in one look. It shrinks as pods are chosen for eviction."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
         self._budgets = tuple(budgets)
@@ -61,29 +61,29 @@ class Allowances:
 
     @property
     def are_limited(self) -> bool:
-        """True where there is any budget."""
+        """Whether there is any budget."""
         return bool(self._budgets)
 
     def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets that guard pods of a shape."""
+        """Return the budgets that select pods of a shape."""
         if shape not in self._guards:
             self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
         return self._guards[shape]
 
-    def are_unschedulable(self, pod: Pod) -> bool:
-        """Return whether a budget guards the pod that will never allow an eviction, as it is written."""
+    def never_allow(self, pod: Pod) -> bool:
+        """Return whether a budget selects the pod that, as configured, never allows an eviction."""
         return any(budget.never_allows for budget in self.guards(pod.shape))
 
     def never_let_go(self, pod: Pod) -> bool:
-        """Return whether no eviction of the pod will ever be allowed, unless it, a budget or its replicas change."""
+        """Return whether no eviction of the pod will be allowed until the pod, a budget or its replicas change."""
         guards = self.guards(pod.shape)
         return len(guards) > 1 or any(b.never_allows and not _is_free(pod, b) for b in guards)
 
     def take(self, pod: Pod) -> bool:
-        """Return whether the pod may be evicted, by the API server's rules; if so, count it.
+        """Return whether the pod may be evicted under the API server's rules; if so, count it.
 
-        More than one budget refuses always. A pod that is not ready is free where its budget says so, or where enough
-        others are healthy.
+        A pod with more than one budget is always refused. A pod that is not ready is exempt from its budget if the
+        budget says so, or if enough others are healthy.
         """
         if not self.permits(pod):
             return False
@@ -91,7 +91,7 @@ class Allowances:
         return True
 
     def permits(self, pod: Pod, spent: Mapping[str, int] = _NONE) -> bool:
-        """Return whether the pod may be evicted, once so many of each budget have been `spent` beside."""
+        """Return whether the pod may be evicted, if `spent` evictions by budget have been used up in addition."""
         guards = self.guards(pod.shape)
         if len(guards) > 1:
             return False
@@ -106,15 +106,15 @@ class Allowances:
             self._left[budget] -= 1
 
     def budget(self, pod: Pod) -> str:
-        """Name the budget that the pod's eviction would be counted by; empty for none."""
+        """Return the key of the budget that the pod's eviction would count against, empty for none."""
         guards = self.guards(pod.shape)
         return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
 
 
 def kept(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Callable[[Pod], bool]:
-    """Return what tells whether a pod may not be evicted: it needs no other node before that changes.
+    """Return a predicate for pods that cannot be evicted for now, and therefore need no other node yet.
 
-    At its node's deadline only one that is annotated `true` counts as such: all others are replaced ahead of it.
+    If the node has a deadline, only a pod annotated with `true` counts: all others are replaced ahead of it.
     """
     hurried = {claim.node_name for claim in claims if claim.is_ending and claim.deadline is not None}
     allowances = Allowances(snapshot.budgets)
@@ -132,5 +132,5 @@ def _is_free(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 
 def is_met(budget: PodDisruptionBudget) -> bool:
-    """Return whether as many pods are healthy as the budget demands."""
+    """Return whether as many pods are healthy as the budget requires."""
     return budget.current_healthy >= budget.desired_healthy > 0

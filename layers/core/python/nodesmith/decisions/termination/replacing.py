@@ -1,7 +1,7 @@
-"""Replacement first: a node that still serves keeps its pods until they have somewhere to go.
+"""Replacement first: an ending node that is still Ready keeps its pods until they have another node.
 
-Provisioning buys for the pods of a node as soon as it is to end. Where we chose that end, nobody is in a hurry: pods
-are evicted once what was bought for them is ready, or nothing was.
+Provisioning buys for the pods of a node as soon as its termination begins. If nodesmith chose to terminate it, the pods
+are evicted only when the nodes bought for them are ready, or if none were bought.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from nodesmith.model.ledger.moves import Reason
 EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"
 WARNED = frozenset(fate for fate in Fate if not fate.is_over)
-"""Causes of ends that EC2 announces; what is to replace the node is bought in the run that reads it."""
+"""Causes that EC2 announces. The replacement is bought in the run that reads the notice."""
 CHOSEN = frozenset({EXPIRED, UNHEALTHY, *Reason}) | WARNED
-"""Causes of ends that we chose, and may put off for a while, or that give us some time."""
+"""Causes that nodesmith chose and can postpone for a while, or that leave some time."""
 FIRST_LOOK = timedelta(seconds=30)
-"""By then provisioning has decided whether the pods need a node."""
+"""The time within which provisioning decides whether the pods need a node."""
 FIRST_LOOK_WARNED = timedelta(seconds=10)
 LONGEST_WAIT = timedelta(minutes=10)
-"""How long a replacement is waited for: Karpenter's least."""
+"""How long pods wait for a replacement: Karpenter's minimum."""
 HEAD_START = timedelta(seconds=12)
-"""So much sooner than its grace demands is a pod deleted whose instance EC2 takes, where its budgets have kept it: a
-look may come as late as another one takes, and EC2 waits for nobody."""
+"""How much sooner than its grace requires a pod is deleted if EC2 takes its instance and budgets have kept the pod: a
+look may be delayed by the one before, and EC2 does not wait."""
 _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP})
-"""Not ready yet; what was bought for the pods of one that is given up is bought again in a moment."""
+"""Phases of claims that are not ready yet. For a claim that was given up, another one is bought within moments."""
 
 
 def replacement(claim: NodeClaim) -> Waiting:
-    """Say that a node that ends waits for what was bought for its pods."""
-    message = "its pods stay until what was bought for them is ready"
+    """Return that an ending node waits for the nodes that were bought for its pods."""
+    message = "its pods stay until the nodes bought for them are ready"
     return Waiting(AWAITING_REPLACEMENT, message, f"NodeClaim/{claim.name}", claim.phase_since)
 
 
 def awaits_replacement(
     claim: NodeClaim, node: Node | None, pods: Iterable[Pod], claims: Collection[NodeClaim], now: datetime
 ) -> bool:
-    """Return whether the pods of a node that ends are to stay on it for now."""
+    """Return whether the pods of an ending node must stay on it for now."""
     if claim.phase is not Phase.TERMINATING or claim.cause not in CHOSEN or now >= _longest(claim):
         return False
     if node is None or not node.is_ready:
@@ -58,12 +58,12 @@ def awaits_replacement(
 
 
 def patient_until(claim: NodeClaim) -> tuple[datetime, ...]:
-    """Return the moments at which the pods of a chosen end may no longer have to stay."""
+    """Return the moments at which the wait of a claim's pods for their replacement may end."""
     return (_first_look(claim), _longest(claim)) if claim.cause in CHOSEN else ()
 
 
 def head_start(claim: NodeClaim) -> timedelta:
-    """Return how much sooner the pods of a node are deleted than their grace until its deadline demands."""
+    """Return how much sooner the pods of a node are deleted than their grace until its deadline requires."""
     return HEAD_START if claim.cause in WARNED else timedelta(0)
 
 
@@ -77,9 +77,9 @@ def _longest(claim: NodeClaim) -> datetime:
 
 
 def _is_replaced(claim: NodeClaim, moving: Collection[str], claims: Iterable[NodeClaim]) -> bool:
-    """Return whether what was bought for pods of the node is ready, before its end began or since.
+    """Return whether the replacements of the node are ready: those of its move, or a node bought since it began to end.
 
-    A pod may run on another node than the one that was bought for it once: what is older than the end says nothing.
+    Older nodes do not count: a pod may run on a different node than the one that was once bought for it.
     """
     begun = claim.terminating_at or claim.phase_since
     ready = [c for c in claims if c.phase is Phase.INITIALIZED]

@@ -1,4 +1,4 @@
-"""What is to be done about each claim that ends, a step at a time; each step can be repeated."""
+"""The next commands for each ending claim, one step at a time. Each step can be repeated."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from nodesmith.model.ledger.draintimes import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 SHORTEST_DRAIN = timedelta(seconds=5)
-"""Time for load balancers and kube-scheduler to hear of it (Karpenter's MinDrainTime)."""
+"""The time for load balancers and kube-scheduler to notice the taint (Karpenter's MinDrainTime)."""
 LAUNCH_MAY_STILL_COME = timedelta(seconds=75)
-"""As long as a function may still be at work on a claim that it is launching: its lease."""
+"""How long a function may still be launching a claim: its lease."""
 SHOWN_AFTER = timedelta(minutes=1)
-"""Age from which EC2 describes every instance: its API is eventually consistent."""
+"""The age from which EC2 describes every instance: its API is eventually consistent."""
 _OVER = frozenset(fate for fate in Fate if fate.is_over)
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
 def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[str]:
-    """Name the ending claims whose instance is worth a call: EC2, or its Node, does not say that it runs.
+    """Return the names of the ending claims whose instance may have stopped, so that EC2 must be asked.
 
-    Of one that is gone nothing more is to be asked.
+    An instance that is known to be gone is not checked again.
     """
     running = {node.provider_id for node in snapshot.nodes if node.is_ready}
     return sorted(
@@ -68,11 +68,11 @@ def next_steps(
     denied: Collection[str] = (),
     drain_times: Mapping[str, DrainTime] = FrozenMap(),
 ) -> list[TerminationCommand]:
-    """Return what is to be done, in order: all of one claim's commands before the next claim's.
+    """Return the commands to carry out, in order: all commands of one claim before those of the next claim.
 
-    Budgets are spent on the node whose deadline, then whose end came first, so that nodes empty one after the other.
-    `instances` are those found for the claims in `checked`, `denied` pods whose eviction a webhook has denied of late,
-    `drain_times` what is known of NodePools' drains.
+    PodDisruptionBudgets are used first for the node with the earliest deadline, then for the one that began to end
+    first, so that nodes become empty one after the other. `instances` are those found for the claims in `checked`,
+    `denied` are pods whose eviction a webhook has denied lately, and `drain_times` are known by NodePool.
     """
     allowances, looked_at = Allowances(snapshot.budgets), frozenset(checked)
     views = _views(claims, snapshot)
@@ -133,7 +133,7 @@ def _steps(
     if claim.instance_gone_at is not None:
         return [*_last_words(view), *_letting_go(claim, node)]
     if claim.phase is Phase.TERMINATED:
-        # EC2 did not know the instance yet when it was asked to terminate it.
+        # EC2 did not know the instance yet when its termination was requested.
         running = tuple(sorted(i.id for i in instances or () if i.is_alive))
         return [TerminateInstances(claim, running)] if running else []
     deadline = deadline_of(claim, view.shown, now)
@@ -161,7 +161,7 @@ def _steps(
         return [*commands, TerminateInstances(onward, alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
-    elif not (found.evict or found.delete):  # while pods go, there is no need to say why it waits
+    elif not (found.evict or found.delete):  # while pods go, the reason for waiting need not be recorded
         waiting = (
             replacement(onward) if patient else why_not_gone(onward, snapshot, now, allowances, found.left)
         )
@@ -170,9 +170,9 @@ def _steps(
 
 
 def _letting_go(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]:
-    """Let go of what is left of a claim without an instance, or say what holds its Node.
+    """Return the command that releases a claim without an instance, or one that records what holds its Node.
 
-    A Node that the snapshot does not show any more is looked for by its name: the claim outlives it.
+    If the snapshot no longer shows the Node, the claim's node name is used: the claim is released after its Node.
     """
     if node is not None and is_let_go(node):
         return _wait(awaiting_node(claim, node.name, node.finalizers), claim)
@@ -180,7 +180,7 @@ def _letting_go(claim: NodeClaim, node: Node | None) -> Sequence[Release | Wait]
 
 
 def _last_words(view: _View) -> list[DeletePods]:
-    """Delete pods that died with their instance, so that others take their place before anybody misses them."""
+    """Return the deletion of pods that died with their instance, so that their replacements start early."""
     dead = [pod for pod in view.pods if must_go(pod.shape) and not pod.deleting]
     if view.node is None or not dead:
         return []
@@ -194,14 +194,14 @@ def _wait(waiting: Waiting | None, claim: NodeClaim) -> list[Wait]:
 
 
 def _is_gone(claim: NodeClaim, instances: Sequence[Instance], now: datetime) -> bool:
-    """Whether a claim has no instance any more. EC2 does not describe an instance at once after its launch."""
+    """Return whether a claim has no instance any more. EC2 does not describe an instance right after its launch."""
     if not instances and claim.instance_id and now - (claim.launched_at or claim.created_at) < SHOWN_AFTER:
         return False
     return all(i.state == "terminated" for i in instances) and _is_settled(claim, now)
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:
-    """Return whether no launch can still bring an instance about that nobody has seen yet."""
+    """Return whether no pending launch can still create an instance for the claim."""
     return bool(claim.instance_id) or now - (claim.terminating_at or now) >= LAUNCH_MAY_STILL_COME
 
 
@@ -215,7 +215,7 @@ def _is_closed(view: _View) -> bool:
 
 
 def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now: datetime) -> NodeClaim:
-    """Take the claim as far as nothing is in its way."""
+    """Return the claim advanced as many phases as possible."""
     is_late = claim.deadline is not None and now >= claim.deadline
     begun = claim.terminating_at or claim.phase_since
     if claim.phase is Phase.TERMINATING:
@@ -234,20 +234,20 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
 
 
 def _cut_short(left: int, what: str) -> tuple[str, ...]:
-    """Return what a step has left undone because the deadline has come; nothing where all is done."""
+    """Return the reason and message for what a phase left undone at the deadline, empty if everything is done."""
     return (DEADLINE_PASSED, f"{what} left at the deadline: {left}") if left else ()
 
 
 def _is_seen_tainted(node: Node | None) -> bool:
-    """Return whether the snapshot is of later than the taint.
+    """Return whether the snapshot is newer than the taint.
 
-    Only then does it hold the node's last pods and volumes.
+    Only then does it contain the node's last pods and volumes.
     """
     return node is not None and any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
 def closing_patch(claim: NodeClaim) -> NodePatch:
-    """Return what keeps new pods and load balancers off a Node, and its object until we let go of it."""
+    """Return the patch that keeps new pods and load balancers off a Node, and keeps its object until its release."""
     return NodePatch(
         labels={EXCLUDE_FROM_LOAD_BALANCERS: "karpenter"},
         add_taints=(DISRUPTED,),

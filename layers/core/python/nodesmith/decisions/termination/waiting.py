@@ -1,4 +1,4 @@
-"""Why a node that ends is not gone yet: the one thing it waits for, in the words that Events and commands share."""
+"""Why an ending node is not gone yet: the one thing it waits for, with the message that Events and the CLI share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from nodesmith.model.snapshot import Snapshot
 VOLUMES = "AwaitingVolumeDetachment"
 AWAITING_REPLACEMENT = "AwaitingReplacement"
 AWAITING_NODE = "AwaitingNodeDeletion"
-"""The instance is gone, and finalizers of other controllers hold the Node."""
+"""The reason if the instance is gone, but finalizers of other controllers hold the Node."""
 _PASSING = frozenset({DRAINING, AWAITING_REPLACEMENT})
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a claim's end waits for. `on` is the object, as `Kind/name`; `fix` what would help, empty for nothing."""
+    """What a claim's termination waits for. `on` is the object as `Kind/name`; `fix` is a remedy, empty for none."""
 
     reason: str
     message: str
@@ -36,9 +36,9 @@ class Waiting:
 
 
 def is_told(waiting: Waiting, message: str) -> bool:
-    """Return whether a message names what is waited for: while it does, its figures are not worth another write.
+    """Return whether a message already names what is waited for, so that a change of its figures is not worth a write.
 
-    Pods that are leaving come and go with every look.
+    The pods that are leaving differ with every look.
     """
     if waiting.reason == AWAITING_NODE:
         return waiting.message == message
@@ -53,10 +53,10 @@ def why_not_gone(
     allowances: Allowances | None = None,
     left: Sequence[Pod] | None = None,
 ) -> Waiting | None:
-    """Return what an ending claim waits for; None for one that does not end, or goes on at the next look.
+    """Return what an ending claim waits for, None if it is not ending or goes on at the next look.
 
-    `allowances` are what nodes that end before it have left of the snapshot's budgets; without them, all there is.
-    `left` are the pods that must still go, where that has been looked at.
+    `allowances` are what nodes ahead of it have left of the snapshot's budgets; without them, everything counts. `left`
+    are the pods that must still go, if that is known already.
     """
     node = snapshot.node_of(claim)
     if node is not None and claim.is_instance_terminating and is_let_go(node):
@@ -75,7 +75,7 @@ def why_not_gone(
 
 
 def is_let_go(node: Node) -> bool:
-    """Return whether a Node is being deleted, and held by other finalizers than ours only."""
+    """Return whether a Node is being deleted and held only by finalizers of other controllers."""
     return node.deleting and bool(node.finalizers) and TERMINATION_FINALIZER not in node.finalizers
 
 
@@ -86,7 +86,7 @@ def awaiting_node(claim: NodeClaim, node: str, finalizers: Sequence[str]) -> Wai
     held_by = (
         f"finalizers {names} of other controllers" if several else f"finalizer {names} of another controller"
     )
-    fix = "its controller removes it once it has finished; where that is gone, remove it by hand"
+    fix = "the controller removes it when it has finished; if the controller is gone, remove it by hand"
     return Waiting(AWAITING_NODE, f"Node {node} is held by {held_by}", f"Node/{node}", since, fix)
 
 
@@ -100,7 +100,7 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
         f"volume {volumes[0]}{more} is still attached",
         f"PersistentVolume/{volumes[0]}",
         claim.phase_since,
-        "nothing for some minutes; then see the CSI driver's controller",
+        "wait some minutes; then check the CSI driver's controller",
     )
 
 
@@ -119,7 +119,7 @@ def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: All
 
 
 def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | None:
-    """Name the first of these pods that asks not to be disrupted; None where none does."""
+    """Return the wait for the first of these pods that refuses disruption, None if none does."""
     held = [pod for pod in pods if not pod.deleting and refuses_disruption(pod, now)]
     if not held:
         return None
@@ -129,12 +129,12 @@ def protected(pods: Iterable[Pod], since: datetime, now: datetime) -> Waiting | 
         f"pod {held[0].key}{_more(held)} is annotated {DO_NOT_DISRUPT}={value}",
         f"Pod/{held[0].key}",
         since,
-        "delete the pod or the annotation, or let it end",
+        "delete the pod or the annotation, or let the pod finish",
     )
 
 
 def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Waiting | None:
-    """Return the budget that allows none of these pods to go; None where one of them may, and the others after it."""
+    """Return the wait for the budgets that allow none of these pods to go, None if one of them may go."""
     held = [pod for pod in pods if not pod.deleting]
     if not held or any(allowances.permits(pod) for pod in held):
         return None
@@ -150,14 +150,14 @@ def guarded(pods: Iterable[Pod], allowances: Allowances, since: datetime) -> Wai
             "let one PodDisruptionBudget select it",
         )
     budget = guards[0]
-    why = arithmetic(budget) + ("; those of nodes before it" if budget.disruptions_allowed > 0 else "")
+    why = arithmetic(budget) + ("; used by nodes ahead of it" if budget.disruptions_allowed > 0 else "")
     message = f"pod {held[0].key}{_more(held)} is guarded by PodDisruptionBudget {budget.key}: {why}"
     return Waiting("PodDisruptionBudget", message, f"PodDisruptionBudget/{budget.key}", since, _fix(budget))
 
 
 def _fix(budget: PodDisruptionBudget) -> str:
     if budget.disruptions_allowed > 0:
-        return "nothing: its turn comes"
+        return "nothing: it follows the nodes ahead of it"
     return (
         "raise its maxUnavailable, or lower its minAvailable"
         if budget.never_allows
@@ -166,7 +166,7 @@ def _fix(budget: PodDisruptionBudget) -> str:
 
 
 def arithmetic(budget: PodDisruptionBudget) -> str:
-    """Return how a budget comes to what it allows."""
+    """Return how many evictions a budget allows, with the figures that explain it."""
     asked = (
         f"maxUnavailable {budget.max_unavailable}"
         if budget.max_unavailable
@@ -187,11 +187,11 @@ def _ending(pods: Iterable[Pod], since: datetime) -> Waiting:
     if not ending:
         pods = sorted(pods, key=lambda pod: pod.key)
         return Waiting(
-            DRAINING, f"pod {pods[0].key}{_more(pods)} is to be evicted", f"Pod/{pods[0].key}", since
+            DRAINING, f"pod {pods[0].key}{_more(pods)} will be evicted", f"Pod/{pods[0].key}", since
         )
     last = ending[-1]
     grace = last.shape.grace_seconds
-    message = f"pod {last.key}{_more(ending)} is ending, with a grace of {grace} s"
+    message = f"pod {last.key}{_more(ending)} is terminating, with a grace period of {grace} s"
     return Waiting(DRAINING, message, f"Pod/{last.key}", since)
 
 
@@ -200,6 +200,6 @@ def _more(pods: list[Pod]) -> str:
 
 
 def _node_name(claim: NodeClaim, snapshot: Snapshot) -> str:
-    """Find the claim's Node by its provider id; a name alone may be another's by now."""
+    """Return the name of the claim's Node, found by its provider id: another Node may have its old name by now."""
     node = snapshot.node_of(claim)
     return node.name if node else ""

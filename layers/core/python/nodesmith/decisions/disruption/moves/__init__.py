@@ -1,1 +1,1 @@
-"""Moves under way: what is to be done next."""
+"""Moves in progress: the next step of each."""

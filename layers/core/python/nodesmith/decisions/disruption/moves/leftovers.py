@@ -1,4 +1,4 @@
-"""What an abandoned move has bought and nobody uses."""
+"""Unused nodes that an abandoned move has bought."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.snapshot import Snapshot
 
 ABANDONED = "MoveAbandoned"
-"""The cause of such an end."""
+"""The cause of such a termination."""
 
 
 def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
-    """Return those of these claims that no pod runs on, or is promised to."""
+    """Return those of these claims that no pod runs on or is nominated for."""
     used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
 
     def name(claim: NodeClaim) -> str:
@@ -33,9 +33,9 @@ def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
 def unneeded(
     claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
 ) -> list[NodeClaim]:
-    """Return those of these claims that none of the pods without a node was bought for, as they end.
+    """Return those of these claims that no pod without a node is waiting for, marked as terminating.
 
-    While any pod waits for a node, who is `patient` takes nothing away that might be meant for it.
+    If `patient` is True, none is returned while any pod waits for a node.
     """
     displaced = _displaced(snapshot, ledger)
     if displaced and patient:
@@ -49,7 +49,10 @@ def unneeded(
 def within_budgets(
     claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> list[NodeClaim]:
-    """Return those of these claims that may end now: all that do not serve, of the others as many as budgets let go."""
+    """Return those of these claims that may end now.
+
+    These are all claims that are not ready, and as many of the ready ones as budgets allow.
+    """
     pools = parsed_nodepools(snapshot.nodepools)
     found: list[NodeClaim] = []
     for claim in claims:
@@ -64,7 +67,7 @@ def within_budgets(
 
 
 def _displaced(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
-    """Return the pods that have no node, or one that ends."""
+    """Return the pods that have no node, or whose node is terminating."""
     ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
     going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
     return [

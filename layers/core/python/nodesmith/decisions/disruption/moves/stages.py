@@ -1,4 +1,4 @@
-"""What is to be done next about a move under way, as ledger and cluster stand. Every step can be repeated."""
+"""The next step of a move in progress, given the ledger and the cluster. Every step can be repeated."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
 
 SECOND_LOOK = timedelta(seconds=15)
-"""How long a proposed move must stand before it is looked at again (Karpenter's figure); one for drift need not."""
+"""How long a proposed move waits for its validation (Karpenter's value); a move for drift does not wait."""
 PROPOSED_WITHIN = timedelta(minutes=10)
-"""How long the second look may take to come: until then the cluster must have shown the taint."""
+"""How long the validation may take to start: by then the cluster must have shown the taint."""
 READY_WITHIN = timedelta(minutes=10)
-"""How long replacements may take to be ready (Karpenter's least)."""
+"""How long replacements may take to become ready (Karpenter's minimum)."""
 REMEMBERED = timedelta(minutes=5)
-"""How long the sources of an abandoned move are left alone."""
+"""How long the sources of an abandoned move stay out of new moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What steps are decided from: a snapshot, and the ledger as it was read after that; claims by name too."""
+    """The inputs of a step: a snapshot, the ledger as read after it, and the ledger's claims by name."""
 
     snapshot: Snapshot
     ledger: Ledger
@@ -48,11 +48,11 @@ class Scene:
 
     @classmethod
     def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> Scene:
-        """Set it."""
+        """Return the scene for a snapshot and a ledger."""
         return cls(snapshot, ledger, now, {claim.name: claim for claim in ledger.claims})
 
     def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
-        """Return those of these claims whose Node is not seen closed to new pods."""
+        """Return those of these claims whose Node does not show the disruption taint yet."""
         there = [self.claims[name] for name in names if name in self.claims]
         return tuple(
             c for c in there if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
@@ -60,7 +60,7 @@ class Scene:
 
 
 def next_step(move: Move, scene: Scene) -> Step:
-    """Return what is to be done about a move."""
+    """Return the next step of a move."""
     match move.stage:
         case Stage.PROPOSED:
             return _proposed(move, scene)
@@ -76,7 +76,7 @@ def next_step(move: Move, scene: Scene) -> Step:
 
 
 def waits_until(move: Move) -> datetime | None:
-    """Return when a move that nothing happens to goes on by itself; None where somebody else ends its wait."""
+    """Return when a move continues by itself if nothing happens; None if only an event ends its wait."""
     match move.stage:
         case Stage.PROPOSED:
             return move.proposed_at + PROPOSED_WITHIN
@@ -91,7 +91,7 @@ def waits_until(move: Move) -> datetime | None:
 
 
 def strays(scene: Scene) -> list[NodeClaim]:
-    """Return the claims that are closed to new pods, or show that they are disrupted, though no move has them."""
+    """Return the claims whose Node is tainted, or that show DisruptionReason, although no move has them as sources."""
     sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
     found = []
     for claim in scene.ledger.claims:
@@ -108,7 +108,7 @@ def _proposed(move: Move, scene: Scene) -> Step:
     if lost:
         return Abandon(move, lost)
     if scene.now - move.proposed_at >= PROPOSED_WITHIN:
-        return Abandon(move, f"no second look at it came within {_minutes(PROPOSED_WITHIN)}")
+        return Abandon(move, f"it was not validated within {_minutes(PROPOSED_WITHIN)}")
     pause = timedelta(0) if move.reason is Reason.DRIFTED else SECOND_LOOK
     left = max(timedelta(0), move.stage_since + pause - scene.now)
     still_open = scene.open(move.sources)
@@ -134,30 +134,30 @@ def _replacing(move: Move, scene: Scene) -> Step:
 
 
 def _lost(move: Move, scene: Scene) -> str:
-    """Return which source is no longer the move's to take; empty where all are."""
+    """Return the reason why a source is no longer available to the move; empty if all are."""
     for name in move.sources:
         claim = scene.claims.get(name)
         if claim is None:
             return f"NodeClaim {name} is gone"
         if claim.is_ending:
-            return f"NodeClaim {name} ends already: {claim.cause}"
+            return f"NodeClaim {name} is already terminating: {claim.cause}"
         node = scene.snapshot.node_of(claim)
         if claim.phase is not Phase.INITIALIZED or node is None:
-            return f"NodeClaim {name} has no Node any more"
+            return f"NodeClaim {name} no longer has a Node"
         if is_going(node):
             return f"Node {node.name} is being deleted"
     return ""
 
 
 def _missing(move: Move, scene: Scene) -> str:
-    """Return which replacement will not come; empty where all are there or on their way."""
+    """Return the reason why a replacement will not become ready; empty if all exist or are being launched."""
     for name in move.replacements:
         claim = scene.claims.get(name)
         if claim is None:
-            return f"NodeClaim {name}, which was to replace it, is gone"
+            return f"replacement NodeClaim {name} is gone"
         if claim.phase is Phase.GIVEN_UP or claim.is_ending:
             why = ": ".join(filter(None, (claim.reason, claim.message)))
-            return f"NodeClaim {name}, which was to replace it, is not to be had: {why}"
+            return f"replacement NodeClaim {name} is not available: {why}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The steps of moves: a closed union; one that nobody carries out fails the type check."""
+"""The steps of moves: a closed union, so that the type checker reports a step without an implementation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.model.ledger.moves import Move
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Close these claims' Nodes to new pods; look again after `wait`."""
+    """Taint the Nodes of these claims against new pods; look again after `wait`."""
 
     move: Move
     claims: tuple[NodeClaim, ...]
@@ -21,7 +21,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Nothing to do yet. `wait` is None where others wake us; `for_claims` are those waited for."""
+    """Nothing to do yet. `wait` is None if an event ends the wait; `for_claims` are replacements not yet ready."""
 
     move: Move
     wait: timedelta | None = None
@@ -30,21 +30,21 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The second look is due."""
+    """The validation is due."""
 
     move: Move
 
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Everything that replaces the sources is ready."""
+    """All replacements are ready."""
 
     move: Move
 
 
 @dataclass(frozen=True, slots=True)
 class EndSources:
-    """Let these claims end; they are as they are from then on."""
+    """Terminate these claims, which have the state to be written."""
 
     move: Move
     claims: tuple[NodeClaim, ...]
@@ -52,7 +52,7 @@ class EndSources:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """It is not to be. `failed` tells that what was to replace its sources is not to be had."""
+    """Abandon the move. `failed` is True if its replacements are not available."""
 
     move: Move
     why: str
@@ -61,7 +61,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class TidyUp:
-    """Let these replacements, which nobody uses, end; they are as they are from then on."""
+    """Terminate these unused replacements, which have the state to be written."""
 
     move: Move
     claims: tuple[NodeClaim, ...]
@@ -69,7 +69,7 @@ class TidyUp:
 
 @dataclass(frozen=True, slots=True)
 class ForgetMove:
-    """Nothing is left to be done or remembered."""
+    """Delete the move: nothing is left to be done or remembered."""
 
     move: Move
 

@@ -1,4 +1,4 @@
-"""What budgets still allow in one pass: those of NodePools, and those of the pods that would be evicted."""
+"""What budgets still allow in one pass: NodePools' disruption budgets, and PodDisruptionBudgets of evicted pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nodesmith.model.ledger.moves import Reason
 
 
 class Allowed:
-    """What may still be disrupted, beside the sources of moves under way. It shrinks as moves are chosen."""
+    """What may still be disrupted besides the sources of moves in progress. It shrinks as moves are accepted."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs, sources = inputs, inputs.ledger.sources
@@ -33,7 +33,7 @@ class Allowed:
         self._count_going()
 
     def nodes(self, pool: NodePool, reason: Reason) -> int | None:
-        """Return how many more nodes of a NodePool may go; None for all."""
+        """Return how many more nodes of a NodePool may be disrupted; None for any number."""
         key = pool.name, reason
         if key not in self._existing_nodes:
             self._existing_nodes[key] = self._existing(pool, reason)
@@ -41,7 +41,7 @@ class Allowed:
         return None if left is None else max(0, left - self._taken[pool.name])
 
     def _existing(self, pool: NodePool, reason: Reason) -> int | None:
-        """Ask a NodePool's budgets, and show them no more claims than they look at."""
+        """Evaluate a NodePool's budgets, with only its own claims."""
         inputs = self._inputs
         claims = tuple(claim for claim in inputs.ledger.claims if claim.nodepool == pool.name)
         going = [claim for claim in self._going if claim.nodepool == pool.name]
@@ -51,12 +51,12 @@ class Allowed:
     def within(
         self, candidates: Iterable[Candidate], reason: Reason, most: int | None = None
     ) -> list[Candidate]:
-        """Return the candidates, in order, that budgets let go together; of equals the first."""
+        """Return the candidates that budgets allow to disrupt together, in order, up to `most`."""
         verdicts = self._verdicts(candidates, reason)
         return list(islice((one for one, keeper in verdicts if keeper is None), most))
 
     def kept(self, candidates: Iterable[Candidate], reason: Reason) -> dict[str, Blocker]:
-        """Say of the candidates that budgets keep, beside those that they let go together, which budget does."""
+        """Return for each candidate that `within` leaves out the budget that keeps it."""
         return {
             one.name: self._of_pods(keeper) if keeper else self._of_nodes(one.pool)
             for one, keeper in self._verdicts(candidates, reason)
@@ -66,7 +66,10 @@ class Allowed:
     def _verdicts(
         self, candidates: Iterable[Candidate], reason: Reason
     ) -> Iterator[tuple[Candidate, str | None]]:
-        """Yield for each candidate in order the budget of its pods that keeps it, empty for its NodePool's, or None."""
+        """Yield each candidate, in order, with what keeps it.
+
+        That is None if nothing does, "" for its NodePool's budgets, and otherwise the key of a PodDisruptionBudget.
+        """
         taken: Counter[str] = Counter()
         spent: Counter[str] = Counter()
         for one in candidates:
@@ -74,7 +77,7 @@ class Allowed:
             if left is not None and taken[one.pool.name] >= left:
                 yield one, ""
                 continue
-            # What is held may go by a deadline only, and that asks no budget of pods.
+            # A held node ends by its deadline, which overrides PodDisruptionBudgets.
             is_asked = self._inputs.snapshot.budgets and one.held is None
             keeper = self._keeper(one, spent) if is_asked else ""
             if not keeper:
@@ -82,17 +85,15 @@ class Allowed:
             yield one, keeper or None
 
     def _of_nodes(self, pool: NodePool) -> Blocker:
-        """Return why a NodePool lets no more of its nodes go."""
+        """Return why a NodePool's budgets allow no more disruptions."""
         limits, on = pool.disruption, f"NodePool {pool.name}"
-        message = f"the disruption budgets of {on} allow no more nodes to go for now"
+        message = f"the disruption budgets of {on} allow no more disruptions for now"
         if limits.fault:
             message = (
-                f"{limits.fault} of {on} cannot be read: none of its nodes is disrupted until it is mended"
+                f"{limits.fault} of {on} is invalid: none of its nodes is disrupted until it is corrected"
             )
         elif limits.most_an_hour is not None and self._is_too_fast(pool, limits.most_an_hour):
-            message = (
-                f"{on} lets {limits.most_an_hour} of its nodes go in an hour, and so many have gone or go"
-            )
+            message = f"{on} has used up its maximum of disruptions in an hour ({limits.most_an_hour})"
         return Blocker(BUDGET, f"NodePool/{pool.name}", message)
 
     def _is_too_fast(self, pool: NodePool, most: int) -> bool:
@@ -102,20 +103,20 @@ class Allowed:
         return self._gone[pool.name] + self._taken[pool.name] >= most
 
     def _of_pods(self, budget: str) -> Blocker:
-        message = f"PodDisruptionBudget {budget} lets none of its pods go beside those of other nodes that go"
+        message = f"PodDisruptionBudget {budget} allows no eviction beyond those for other nodes"
         return Blocker("PodDisruptionBudget", f"PodDisruptionBudget/{budget}", message)
 
     def take(self, sources: Sequence[Candidate]) -> None:
-        """Count a move."""
+        """Count the sources of an accepted move."""
         for source in sources:
             self._taken[source.pool.name] += 1
             for pod in _evicted(source.pods):
                 self._evictions.count(pod)
 
     def _keeper(self, one: Candidate, spent: Counter[str]) -> str:
-        """Name the budget that lets none of a node's pods go beside those of nodes before it; empty for none.
+        """Return the PodDisruptionBudget that refuses an eviction after those for earlier nodes; empty if none does.
 
-        So every node that goes can begin to drain at once; how fast the others follow is for the budgets to say.
+        Every accepted node can thus begin to drain at once; the budgets determine how fast its other pods follow.
         """
         guarded = _evicted(one.pods)
         for pod in guarded:
@@ -135,8 +136,8 @@ class Allowed:
 
 
 def _evicted(pods: Iterable[Pod]) -> list[Pod]:
-    """Return those that an eviction will be asked for when their node goes.
+    """Return the pods for which an eviction will be requested when their node is disrupted.
 
-    Whoever goes anyway is not counted again.
+    Pods that are being deleted already do not count again.
     """
     return [pod for pod in pods if must_go(pod.shape) and not pod.deleting]

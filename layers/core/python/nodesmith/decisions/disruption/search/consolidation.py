@@ -1,10 +1,10 @@
-"""Consolidation: sets of nodes that would do with less. Any number of nodes may become any other number.
+"""Consolidation: sets of nodes whose pods fit on less. Any number of nodes may become any other number.
 
-Sets are made within a NodePool, for pods mostly keep to one, then of all that is left. Of nodes that were looked at
-equally long ago those come first that waste most beyond the harm of moving their pods. A set is tried as a whole, as
-packing is a matter of the whole; then without the nodes that would only be bought again, where steps suffice; then
-those of it that others have room for alone; then its first half, and so on.
-Nothing is tried of which it is known beforehand that it cannot be worth it.
+Sets are formed within a NodePool, because pods mostly stay in one, and then from all nodes left. The nodes examined
+longest ago come first; among those, the nodes with the largest worth if all their waste were saved. A set is tried as a
+whole first, because packing depends on the whole. Then come, if steps suffice, the set without the nodes that would
+only be bought again; the nodes of it whose pods fit into free capacity; its first half; and so on. A set is not tried
+if the bound on its worth shows that it cannot succeed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.ledger.moves import Reason
 
 LARGEST = 24
-"""nodes that one move takes away at most: what replaces them is written in one transaction"""
+"""the number of nodes that one move removes at most: their replacements are written in one transaction"""
 _MOST_TRIALS = 5
 """of one set and its parts"""
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -35,17 +35,17 @@ _NOTHING_CHEAPER = "nothing cheaper was found for its pods"
 
 
 @dataclass(slots=True)
-class _Lot:
-    """Candidates that are looked at together: those still `waiting`, in order, and what their pods are worth."""
+class _Batch:
+    """A batch of candidates that are examined together: those still `waiting`, in order, and the dual prices."""
 
     waiting: list[Candidate]
     prices: Prices
     free_usd: float
-    """what the room that is free in the cluster is worth, USD an hour"""
+    """worth of the free capacity in the cluster, USD an hour"""
 
 
 def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Look for sets of nodes that would do with less, as long as there are steps left; one set a NodePool in turn."""
+    """Search for sets of nodes whose pods fit on less while steps are left, one set from each NodePool in turn."""
     ordered = sorted(candidates, key=lambda one: (one.pool.name, one.name))
     groups = [list(mine) for _, mine in groupby(ordered, key=lambda one: one.pool.name)]
     groups.sort(key=lambda group: min(looked_at.get(one.name, _NEVER) for one in group))
@@ -60,7 +60,7 @@ def consolidate(candidates: Sequence[Candidate], looked_at: Mapping[str, datetim
         _look_at_next(_batch(left, looked_at, under_way), under_way)
 
 
-def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Lot:
+def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> _Batch:
     known = prices(candidates, under_way.fleet.tiers)
 
     def rank(one: Candidate) -> tuple[datetime, float, str]:
@@ -68,11 +68,11 @@ def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], u
         return looked_at.get(one.name, _NEVER), -promise, one.name
 
     shapes = {pod.shape for one in candidates for pod in one.pods}
-    return _Lot(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
+    return _Batch(sorted(candidates, key=rank), known, known.free(under_way.fleet.open_to(shapes)))
 
 
-def _look_at_next(batch: _Lot, under_way: Pass) -> None:
-    """Look at the next set of a lot; where budgets allow none, that is all that there is to be said of them."""
+def _look_at_next(batch: _Batch, under_way: Pass) -> None:
+    """Examine the next set of a batch. If budgets allow none of its nodes, note that for all of them."""
     for one in batch.waiting:
         if not under_way.is_free(one):
             under_way.note_destination(one)
@@ -86,8 +86,8 @@ def _look_at_next(batch: _Lot, under_way: Pass) -> None:
     batch.waiting = [one for one in batch.waiting if one.name not in done]
 
 
-def _best_of(window: Sequence[Candidate], batch: _Lot, under_way: Pass) -> Sequence[Candidate]:
-    """Accept the best move of a set or a part of it, and give its sources; none where there is none worth it."""
+def _best_of(window: Sequence[Candidate], batch: _Batch, under_way: Pass) -> Sequence[Candidate]:
+    """Accept the best move of a set or a part of it, and return its sources; empty if none is worth it."""
     best: tuple[Proposal, Sequence[Candidate], Trial] | None = None
     parts = deque((part, 0.0) for part in _halves(window))
     tried: set[tuple[str, ...]] = set()
@@ -102,7 +102,7 @@ def _best_of(window: Sequence[Candidate], batch: _Lot, under_way: Pass) -> Seque
         found = under_way.judge.consolidation(sources, trial)
         if isinstance(found, Proposal) and found.worth_usd > least:
             best = found, sources, trial
-            free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))  # a part will hardly find more
+            free_usd = min(free_usd, _used_usd(sources, trial, batch.prices))  # a part will hardly use more
         elif isinstance(found, str):
             whys.update(_whys(sources, trial, found))
         parts.extendleft((part, 0.0) for part in _fitting(sources, trial))
@@ -117,7 +117,7 @@ def _best_of(window: Sequence[Candidate], batch: _Lot, under_way: Pass) -> Seque
 
 
 def _whys(sources: Sequence[Candidate], trial: Trial, found: str) -> Iterator[tuple[str, str]]:
-    """Say of nodes that were tried together why they stay, of each as far as it is known of that one."""
+    """Yield for nodes that were tried together why each of them stays, if the reason concerns that node."""
     displaced = frozenset(trial.displaced)
     for one in sources:
         pod = next((pod.key for pod in one.pods if pod.key in displaced), None)
@@ -135,7 +135,7 @@ def _halves(window: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
 
 
 def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Candidate]]:
-    """Yield those of the nodes whose pods all found free room, where some did and others did not."""
+    """Yield the nodes whose pods all fit into free capacity, if some but not all do."""
     bought = {node.claim.name for node in trial.nodes}
     found = [
         one
@@ -149,9 +149,9 @@ def _fitting(sources: Sequence[Candidate], trial: Trial) -> Iterator[Sequence[Ca
 def _not_bought_again(
     sources: Sequence[Candidate], trial: Trial, known: Prices, under_way: Pass
 ) -> Iterator[tuple[Sequence[Candidate], float]]:
-    """Yield the nodes but for those like what would be bought for their pods, and what these have free is worth.
+    """Yield the nodes except those like the nodes that would be bought for them, with the worth of free capacity.
 
-    Of those alike the fullest stay.
+    That is the free capacity of the nodes left out. Among equal nodes, the ones with the most harm are left out.
     """
     bought = Counter(_make(node) for node in trial.nodes)
     staying: list[Candidate] = []
@@ -167,19 +167,19 @@ def _not_bought_again(
 
 
 def _make(node: PlannedNode) -> tuple[str, str]:
-    """Return the instance type and capacity type that a node will mostly be."""
+    """Return the instance type and capacity type that a node will most likely have."""
     return node.request.cheapest.instance_type, node.request.capacity_type
 
 
 def _most_worth(sources: Sequence[Candidate], known: Prices, free_usd: float, under_way: Pass) -> float:
-    """Bound what a move of these can be worth: they save no more than their waste and what all free room is worth."""
+    """Return an upper bound on the worth of a move: it saves at most its sources' waste plus all free capacity."""
     price = fsum(source.price_hourly_usd for source in sources)
     saving = min(price, fsum(map(known.waste, sources)) + free_usd)
     return under_way.judge.worth(sources, price - saving) if is_enough(sources, saving) else 0.0
 
 
 def _used_usd(sources: Sequence[Candidate], trial: Trial, known: Prices) -> float:
-    """Return what the free room is worth that the pods of these nodes have found."""
+    """Return the worth of the free capacity that the pods of these nodes have taken."""
     bought = {node.claim.name for node in trial.nodes}
     pods = (pod for source in sources for pod in source.pods)
     return fsum(known.worth(p.shape.requests) for p in pods if trial.destinations[p.key] not in bought)

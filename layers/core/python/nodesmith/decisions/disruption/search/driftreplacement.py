@@ -1,8 +1,8 @@
-"""Renewing: nodes that have drifted are replaced, one a move, by as many as their pods need now.
+"""Replacement of drifted nodes, one per move, by as many nodes as their pods need now.
 
-Those without pods come first, then those whose drift is oldest. A drift that cannot be put right, because a pod would
-have no node, or the NodePool may not buy, keeps nobody else's from being so. Nodes of a static NodePool are replaced
-one by one: it keeps as many as its replicas say, whoever runs on them.
+Nodes without pods come first, then those whose drift is oldest. If a node cannot be replaced, because a pod would have
+no node or the NodePool may not buy, the other nodes are not affected. Nodes of a static NodePool are replaced one by
+one, whatever runs on them: it keeps as many as its replicas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Propose to replace drifted nodes as far as budgets allow; half of the steps are left for consolidation."""
+    """Propose to replace drifted nodes as far as budgets allow, leaving half of the steps for consolidation."""
     reserve = under_way.left // 2
     order = sorted(
         (one for one in candidates if one.name in under_way.drift and under_way.is_free(one)),
@@ -65,7 +65,7 @@ def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], un
 
 
 def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
-    """Return the move that replaces a drifted node, or why there is none, and what was tried."""
+    """Return the move that replaces a drifted node, or the reason why there is none, and the trial."""
     trial = under_way.try_without([one])
     if trial.displaced:
         return (
@@ -76,19 +76,19 @@ def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
 
 
 def static_renewals(mine: Sequence[Candidate], under_way: Pass) -> list[Proposal] | str:
-    """Return the moves that replace nodes of a static NodePool one by one, as many as its limits allow, or why not.
+    """Return the moves that replace nodes of a static NodePool one by one, as its limits allow, or why there are none.
 
-    While it has more nodes than replicas, none: who knows which of them will go.
+    If the NodePool has more nodes than replicas, there are none, since it is unknown which of them will be removed.
     """
     pool, inputs = mine[0].pool, under_way.inputs
     there = [c for c in inputs.ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     moving = inputs.ledger.replacements
     serving = sum(not claim.is_ending and claim.name not in moving for claim in there)
     if serving > (pool.replicas or 0):
-        return f"NodePool {pool.name} has {serving} nodes and replicas is {pool.replicas}: first some go"
+        return f"NodePool {pool.name} has {serving} nodes, but replicas is {pool.replicas}: surplus nodes go first"
     number = min(len(mine), _headroom(pool, len(there)))
     if number <= 0:
-        return f"the limits of NodePool {pool.name} allow no node beside those it has"
+        return f"the limits of NodePool {pool.name} allow no additional node"
     going = {one.name for one in mine[:number]}
     staying = [claim for claim in there if claim.name not in going]
     try:

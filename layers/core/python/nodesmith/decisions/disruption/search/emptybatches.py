@@ -1,4 +1,4 @@
-"""Lots: empty nodes go together, for each of their moves would be looked at by itself, and they harm nobody."""
+"""Batches of empty nodes: one move for many, because moves are validated separately and these disrupt no pods."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.model.ledger.moves import Reason
 
 LARGEST_BATCH = 50
-"""nodes: a NodeClaim's end takes a handful of calls, and a run less than a minute"""
+"""nodes: terminating a NodeClaim takes a handful of calls, and a run less than a minute"""
 
 
 def in_batches(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Return the same proposals, in order, those of empty nodes in lots."""
+    """Return the same proposals in order, with those of empty nodes joined into batches."""
     empty = [found for found in proposals if found.reason is Reason.EMPTY]
     others = [found for found in proposals if found.reason is not Reason.EMPTY]
     starts = range(0, len(empty), LARGEST_BATCH)
@@ -31,5 +31,5 @@ def _batch(empty: Sequence[Proposal]) -> Proposal:
         saving_hourly_usd=saving,
         harm=fsum(found.harm for found in empty),
         worth_usd=fsum(found.worth_usd for found in empty),
-        why=f"{len(sources)} nodes without pods save {saving:.4f} USD an hour",
+        why=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
     )

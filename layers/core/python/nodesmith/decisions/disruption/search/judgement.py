@@ -1,4 +1,4 @@
-"""Judging: whether what a trial found is a move to be made, by all rules at once."""
+"""Judgement: apply all rules to the outcome of a trial, and decide whether it becomes a move."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.ledger.moves import Reason
 
 MOST_BOUGHT = 48
-"""nodes that one move buys at most: they are written in one transaction, with what they replace"""
+"""nodes that one move buys at most: they are written in one transaction with the sources"""
 _UNEVEN = (
-    "its pods, or those on their way, would be spread over zones less evenly, and zones are rebalanced here"
+    "its pods, or pods in transit, would be spread over zones less evenly, and zone rebalancing is enabled"
 )
-_NO_BETTER = "its pods, or those on their way, would be spread over zones no better"
+_NO_BETTER = "its pods, or pods in transit, would not be spread over zones more evenly"
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Knows what judging needs beside the trial: `known` totals of NodePools, the time, zones where they matter."""
+    """What judgement needs besides the trial: totals of NodePools, the time, and zones if they matter."""
 
     known: Mapping[str, PoolTotals]
     now: datetime
     zones: Zones | None = None
 
     def worth(self, sources: Sequence[Candidate], bought_hourly_usd: float) -> float:
-        """Return what it is worth to have these sources' pods on what costs so much instead."""
+        """Return the worth of moving these sources' pods to nodes that cost `bought_hourly_usd`."""
         return worth_usd(sources, bought_hourly_usd, self.known, self.now)
 
     def consolidation(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
-        """Return the move that saves what a trial found it saves, or why it is not to be."""
+        """Return the move that makes the saving of a trial, or the reason why there is none."""
         impossible = _impossible(trial)
         if impossible:
             return impossible
@@ -70,7 +70,7 @@ class Judge:
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
 
     def rebalancing(self, sources: Sequence[Candidate], trial: Trial) -> Proposal | str:
-        """Return the move after which fewer pods are too many in their zone, at any price, or why it is not to be."""
+        """Return the move that spreads pods over zones more evenly, at any price, or the reason why there is none."""
         impossible = _impossible(trial)
         if impossible:
             return impossible
@@ -85,12 +85,12 @@ class Judge:
         return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
 
     def _gain(self, sources: Sequence[Candidate], trial: Trial, nodes: Sequence[PlannedNode]) -> int:
-        """Return by how many fewer pods are too many in their zone; where zones do not matter, none."""
+        """Return how much a move reduces the number of excess pods in zones; 0 if zones do not matter."""
         return 0 if self.zones is None else self.zones.gain(sources, trial.destinations, nodes)
 
 
 def _impossible(trial: Trial) -> str:
-    """Return why what a trial found cannot be; empty where it can."""
+    """Return the reason why a trial's outcome is impossible; empty if it is possible."""
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
     if trial.displaced:
@@ -107,7 +107,7 @@ def proposal(
     worth: float,
     drift: str = "",
 ) -> Proposal:
-    """Write a move down. `trial` is None where no pod has to move; `drift` is why its source is renewed."""
+    """Return the proposal of a move. `trial` is None if no pod has to move; `drift` is why its source is replaced."""
     return Proposal(
         reason,
         tuple(source.name for source in sources),
@@ -123,25 +123,26 @@ def proposal(
 def _why(
     reason: Reason, sources: Sequence[Candidate], nodes: Sequence[PlannedNode], saving_hourly_usd: float
 ) -> str:
-    """Say in a sentence what a move does."""
+    """Return a sentence about what a move does."""
     what = f"{len(sources)} node{'s' if len(sources) > 1 else ''}"
-    pods = sum(len(source.pods) for source in sources)
-    into = f"{len(nodes)} new" if nodes else "free room of others"
+    number = sum(len(source.pods) for source in sources)
+    pods = f"{number} pod{'' if number == 1 else 's'}"
+    into = f"onto {len(nodes)} new node{'s' if len(nodes) > 1 else ''}" if nodes else "into free capacity"
     match reason:
         case Reason.EMPTY:
-            return f"{what} without pods saves {saving_hourly_usd:.4f} USD an hour"
+            return f"removing {what} without pods saves {saving_hourly_usd:.4f} USD an hour"
         case Reason.DRIFTED:
-            return f"{what} with {pods} pods is renewed"
+            return f"replacing {what} with {pods}"
         case Reason.UNBALANCED:
-            return f"{what} with {pods} pods into {into} spreads them over zones"
+            return f"moving {pods} from {what} {into} spreads them over zones"
         case Reason.UNDERUTILIZED:
-            return f"{what} with {pods} pods into {into} saves {saving_hourly_usd:.4f} USD an hour"
+            return f"moving {pods} from {what} {into} saves {saving_hourly_usd:.4f} USD an hour"
 
 
 def _spot_for_spot(
     sources: Sequence[Candidate], nodes: Sequence[PlannedNode], templates: Mapping[str, Template]
 ) -> tuple[PlannedNode, ...] | str:
-    """Return what may replace spot nodes by the rules against a race to the scarcest type, or say why it may not."""
+    """Return the spot nodes that may replace spot nodes, or the reason why none may."""
     least = _spot_types(sources)
     if least is None:
         return "its NodePool does not allow spot to be replaced by spot"
@@ -154,19 +155,21 @@ def _spot_for_spot(
     kept = [for_spot(node, on, least) or downsized(node, on, largest) for node, on in offered]
     found = tuple(node for node in kept if node is not None)
     if len(found) < len(kept):
-        return f"spot is replaced by spot only where {least} types are cheaper, or by a smaller size of its family"
+        return (
+            f"spot is replaced by spot only if {least} types are cheaper, or by a smaller size of its family"
+        )
     return found
 
 
 def _spot_types(sources: Sequence[Candidate]) -> int | None:
-    """Return how many types must be cheaper by the strictest of the nodes' NodePools; None where one allows none."""
+    """Return how many types must be cheaper by the strictest of the nodes' NodePools; None if one forbids it."""
     asked = [source.pool.options.spot_types for source in sources]
     found = [number for number in asked if number is not None]
     return max(found) if len(found) == len(asked) else None
 
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
-    """Return whether a move only changes spot for as much other spot: the price alone would drive it."""
+    """Return whether a move only exchanges spot for at least as many other spot nodes, driven by the price alone."""
     if not nodes or len(nodes) < len(sources):
         return False
     bought = all(node.request.capacity_type == SPOT for node in nodes)

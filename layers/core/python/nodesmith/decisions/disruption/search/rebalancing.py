@@ -1,8 +1,8 @@
-"""Rebalancing: nodes whose pods are too many in their zone, one a move, where their NodePool asks for it.
+"""Rebalancing: move nodes whose pods are in excess in their zone, one per move, if their NodePool enables it.
 
-A pod goes to another zone with its node only: nodesmith moves no pods by themselves. Nodes on which most are too many
-come first, and of a workload one at a time: where its pods have come to says what is left to be done. Whoever moves
-them pays what it costs, so their pods must have been quiet for an hour: what comes and goes balances itself.
+A pod changes its zone only with its node: nodesmith does not move single pods. The nodes with the most excess pods come
+first. Of a workload, one node moves at a time, since the arrival of its pods determines what is left to do. Such moves
+may cost money, so the pods must have been quiet for an hour: workloads that come and go balance themselves.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.model.ledger.moves import Reason
 
 QUIET = timedelta(hours=1)
-"""How long no pod must have come to a node or gone before it is disrupted for the sake of zones."""
+"""How long a node must have had no pod events before it is disrupted for the sake of zones."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def rebalance(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Propose to move unbalanced nodes as far as budgets allow; half of the steps are left for consolidation."""
+    """Propose to move unbalanced nodes as far as budgets allow, leaving half of the steps for consolidation."""
     zones = under_way.zones
     if zones is None:
         return
@@ -44,7 +44,7 @@ def rebalance(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime]
 
 
 def rebalanced(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
-    """Return the move that spreads a node's pods over zones, or why there is none, and what was tried."""
+    """Return the move that spreads a node's pods over zones, or the reason why there is none, and the trial."""
     trial = under_way.try_without([one])
     return under_way.judge.rebalancing([one], trial), trial
 

@@ -1,8 +1,8 @@
-"""The search: which nodes to take away now, and what to have in their stead. Pure, and the same on any machine.
+"""The search: which nodes to remove now, and what to buy instead. A pure function, with the same result on any machine.
 
-A pass goes through empty nodes, then drifted ones, then those whose pods are unbalanced over zones where that is to be
-mended, then those whose pods would do with less. What was looked at longest
-ago comes first, so that whatever a pass has no time for is the first thing the next one does.
+A pass examines empty nodes, then drifted ones, then those whose pods are unbalanced over zones if their NodePool
+enables rebalancing, then those whose pods fit on less. The nodes examined longest ago come first, so that the next pass
+starts with what this one had no time for.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ledger.moves import Move, Reason
 
 DEFAULT_STEPS = 20_000
-"""Pods that one pass places in trials, about ten seconds' work in a large fleet."""
+"""Pods that one pass places in trials, about ten seconds of work in a large fleet."""
 _NOTHING: Mapping[str, datetime] = FrozenMap()
 Timed = Callable[[Reason], AbstractContextManager[None]]
 _PASSING = frozenset({"Ending", "Nominated", "PodDisruptionBudget"})
-"""Rules that are no reason to turn back once replacements are ready: what they say passes, or is so by now."""
+"""Rules that do not stop a move once its replacements are ready: they apply only for a moment, or to the move itself.
+"""
 
 
 def _untimed(_: Reason) -> AbstractContextManager[None]:
@@ -44,9 +45,9 @@ def propose(
     steps: int = DEFAULT_STEPS,
     timed: Timed = _untimed,
 ) -> Proposals:
-    """Look for moves once. `looked_at` is when each claim (by name) was last looked at, as the last pass gave it.
+    """Search for moves once. `looked_at` is when each claim was last examined, by name, from the previous pass.
 
-    `timed` gives what measures how long it is looked for moves of a reason; the first of them has the survey, too.
+    `timed` returns a context manager that measures the search for moves of a reason; the first includes the survey.
     """
     with timed(Reason.EMPTY):
         under_way = Pass(inputs, steps)
@@ -69,11 +70,11 @@ def propose(
 
 
 def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | str]:
-    """Look again at proposed moves whose sources are tainted by now, one after the other: each has what is left.
+    """Validate proposed moves whose sources are tainted, one after the other: each uses what the ones before leave.
 
-    Gives by move the proposal as it would be made now for the same sources, or why it is not to be, in a sentence. Of
-    empty nodes those drop out that pods have come to. Of a static NodePool one move is looked at, the others are left
-    for later.
+    Return by move id the proposal as it would be made now for the same sources, or a sentence why there is none. Empty
+    nodes that have received pods drop out of their move. Of a static NodePool, one move is validated, and the others
+    are left out until later.
     """
     under_way = Pass(_before(moves, inputs), DEFAULT_STEPS, [name for move in moves for name in move.sources])
     known = {one.name: one for one in under_way.survey.candidates}
@@ -113,10 +114,7 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
 
 
 def may_end(move: Move, inputs: Inputs) -> str:
-    """Return what stands in the way of ending a move's sources now that what replaces them is ready.
-
-    Empty for nothing.
-    """
+    """Return what keeps a move's sources from ending, now that its replacements are ready; empty if nothing does."""
     survey = Survey(_before([move], inputs), only=move.sources)
     found = {one.name: one for one in survey.candidates}
     unschedulable = {
@@ -129,7 +127,7 @@ def may_end(move: Move, inputs: Inputs) -> str:
         if blocker is not None and (blocker.rule not in _PASSING or blocker.object in unschedulable):
             return f"{name}: {blocker.message}"
         if name in found and move.reason is Reason.EMPTY and found[name].pods:
-            return f"{name}: pod {found[name].pods[0].key} has come to it"
+            return f"{name}: pod {found[name].pods[0].key} now runs on it"
     return ""
 
 
@@ -137,7 +135,7 @@ def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
     empty = [one for one in there if not one.pods and under_way.blocker(one) is None]
     if not empty:
         pods = [pod.key for one in there for pod in one.pods]
-        return f"pod {pods[0]} has come" if pods else _blocked(there, under_way)
+        return f"pod {pods[0]} now runs on it" if pods else _blocked(there, under_way)
     left = under_way.allowed.within(empty, Reason.EMPTY)
     if not left:
         return next(iter(under_way.allowed.kept(empty, Reason.EMPTY).values())).message
@@ -146,7 +144,7 @@ def _still_empty(there: Sequence[Candidate], under_way: Pass) -> Proposal | str:
 
 def _still_drifted(one: Candidate, under_way: Pass) -> Proposal | str:
     if one.name not in under_way.drift:
-        return f"{one.name}: it is what would be bought today"
+        return f"{one.name}: it has not drifted any more"
     if one.pool.is_static:
         renewals = static_renewals([one], under_way)
         return _accepted([one], renewals if isinstance(renewals, str) else renewals[0], None, under_way)
@@ -171,7 +169,7 @@ def _blocked(sources: Iterable[Candidate], under_way: Pass) -> str:
 
 
 def _before(moves: Sequence[Move], inputs: Inputs) -> Inputs:
-    """Return inputs without some moves: as if none had been proposed, nor their sources' Nodes tainted for them."""
+    """Return inputs as if these moves had not been proposed, and their sources' Nodes not been tainted."""
     ids = {move.id for move in moves}
     others = tuple(other for other in inputs.ledger.moves if other.id not in ids)
     mine = frozenset(name for move in moves for name in move.sources)

@@ -1,4 +1,4 @@
-"""One pass of the search under way: what it looks at, what it may still do, and what it has found."""
+"""The state of one pass of the search: what it examines, what it may still do, and what it has found."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from nodesmith.model.karpenter.nodepools import rebalances_zones
 from nodesmith.model.ledger.moves import MoveKind, Reason
 
 FEW = 24
-"""Nodes of a cluster up to which every set of them is tried thoroughly."""
+"""The number of candidates up to which every trial is thorough."""
 
 
 class Pass:
-    """The state of one pass. `drift` says by claim why it has drifted; `left` are steps.
+    """The state of one pass. `drift` has the reason for drift by claim name; `left` is the number of steps left.
 
-    Nodes of the claims in `again` are looked at again, closed to pods: they are no destinations. Packing thinks about
-    these as long as about anything that is bought, while of a large fleet a plan is `good_enough` that is the least
-    saving dearer than its bound. Trials are made in a `fleet`.
+    Nodes of the claims in `again` are being validated and tainted, so they are no destinations. In a validation,
+    packing searches as long as for any purchase; in a search of a large fleet, a plan is `good_enough` if its price
+    exceeds its bound by no more than the least saving. `fleet` is the class in which trials are made.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class Pass:
         self.destinations: set[str] = set()
         self._is_thorough = len(self.survey.candidates) <= FEW
         self.has_time = 2 * sum(len(one.pods) for one in self.survey.candidates) <= steps
-        """whether steps suffice to look at every node twice"""
+        """whether steps suffice to examine every node twice"""
         self.good_enough = GOOD_ENOUGH if self._is_thorough or again else 1 + LEAST_SAVING
 
     def _zones(self, *, again: bool) -> Zones | None:
-        """Return what spreads over zones count, where any NodePool asks that it be heeded; None where none does."""
+        """Return the pods that spreads over zones count if any NodePool enables rebalancing, otherwise None."""
         return self.fleet.zones(again=again) if rebalances_zones(self.survey.pools.values()) else None
 
     def consolidatable(self) -> list[Candidate]:
-        """Return the candidates that consolidation may look at; note why it may not at the others."""
+        """Return the candidates that consolidation may examine, and note why it may not examine the others."""
         found: list[Candidate] = []
         for one in self.survey.candidates:
             blocker = self.blocker(one)
@@ -74,36 +74,39 @@ class Pass:
         return found
 
     def blocker(self, one: Candidate) -> Blocker | None:
-        """Return what keeps a candidate from being consolidated, empty or not; None where nothing does."""
+        """Return what keeps a candidate from consolidation, whether it is empty or not; None if nothing does."""
         if self.is_promised(one):
-            why = "pods that wait for a node will find room on it"
+            why = "pods that need a node will be placed on it"
             return Blocker("Nominated", f"Node/{one.node.name}", why)
         return consolidation_blocker(one, self.inputs.now)
 
     def backing_off(self, one: Candidate, reason: Reason) -> Blocker | None:
-        """Return the wait that lies on a NodePool's moves for a reason, as what they bought was not to be had."""
+        """Return the back-off of a NodePool's moves for a reason; None if there is none.
+
+        It applies after the replacements of such moves were not available.
+        """
         backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
         if backoff is None or not backoff.holds(self.inputs.now):
             return None
         what = (
             f"{backoff.failures} {'moves' if backoff.failures > 1 else 'move'} of its NodePool for {reason}"
         )
-        message = f"{what} could not be ({backoff.reason}): tried again after {backoff.until:%H:%M:%S} UTC"
+        message = f"{what} failed ({backoff.reason}): the next attempt is after {backoff.until:%H:%M:%S} UTC"
         return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
 
     def is_promised(self, one: Candidate) -> bool:
-        """Return whether pods that wait for a node will find their place on this one."""
+        """Return whether pods that need a node will be placed on this one."""
         return one.node.name in self.fleet.promised
 
     def try_without(self, sources: Sequence[Candidate]) -> Trial:
-        """Try what becomes of the pods of these nodes, and count the steps."""
+        """Try to place the pods of these nodes elsewhere, and count the steps."""
         enough = self.good_enough
         trial = self.fleet.try_without(sources, thorough=self._is_thorough, good_enough=enough)
         self.left -= 1 + trial.ways * sum(len(source.pods) for source in sources)
         return trial
 
     def accept(self, sources: Sequence[Candidate], found: Proposal, trial: Trial | None) -> None:
-        """Propose a move; nothing that it takes is there for others."""
+        """Propose a move, and reserve all that it takes."""
         self.found.append(found)
         self.gone.update(found.sources)
         self.destinations.update(found.destinations.values())
@@ -115,29 +118,29 @@ class Pass:
                 self.zones.wait_for(sources)
 
     def emptied(self, sources: Sequence[Candidate]) -> Proposal:
-        """Return the move that takes away nodes without pods."""
+        """Return the move that removes nodes without pods."""
         saving = fsum(source.price_hourly_usd for source in sources)
         worth = worth_usd(sources, 0.0, self.judge.known, self.inputs.now)
         return proposal(Reason.EMPTY, sources, None, (), saving, worth)
 
     def is_free(self, one: Candidate) -> bool:
-        """Return whether no move that has been proposed takes a node, or moves pods to it."""
+        """Return whether no proposed move takes a node or moves pods to it."""
         return one.name not in self.gone and one.node.name not in self.destinations
 
     def note_destination(self, one: Candidate) -> None:
-        """Note of a candidate that it stays because pods of other nodes are to come to it."""
+        """Note that a candidate stays because pods of other nodes move to it."""
         self.seen.append(one.name)
-        why = "pods of other nodes, which go, are to come to it"
+        why = "pods of other nodes that are being removed will move to it"
         self.blocked.setdefault(one.name, Blocker("Nominated", f"Node/{one.node.name}", why))
 
     def note_budget(self, candidates: Iterable[Candidate], reason: Reason) -> None:
-        """Note of candidates that stay only because a budget allows no more that this is so."""
+        """Note each candidate that stays only because a budget allows no more."""
         for one in candidates:
             if one.name not in self.gone:
                 self.blocked.update(self.allowed.kept([one], reason))
 
     def outcome(self, looked_at: Mapping[str, datetime]) -> Proposals:
-        """Return what the pass has come to."""
+        """Return the result of the pass."""
         is_finished = self.left > 0
         there = {claim.name for claim in self.inputs.ledger.claims if claim.phase is not Phase.GIVEN_UP}
         soon = {name for name, blocker in self.blocked.items() if blocker.rule == NOT_YET}

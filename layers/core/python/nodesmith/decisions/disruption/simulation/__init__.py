@@ -1,1 +1,1 @@
-"""Where the pods of some nodes would go if these were gone."""
+"""Simulation: where the pods of some nodes would go without these nodes."""

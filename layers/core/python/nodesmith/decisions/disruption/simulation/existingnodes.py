@@ -1,7 +1,8 @@
-"""What stands: every room of a large cluster, as few as a trial needs of them.
+"""The existing nodes of a large cluster, reduced to those that a trial needs.
 
-A trial needs the rooms that may take one of its pods, and of the others only how many pods are where, for spreads and
-affinity to count. So these are merged: nodes that no rule can tell apart become one, without room.
+A trial needs the nodes that may take one of its pods. Of all others it needs only how many pods run where, since spread
+and affinity count them. These others are therefore merged: nodes that no rule can distinguish become one node without
+free capacity.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from nodesmith.model.apimachinery.taints import Taint, Toleration
 from nodesmith.model.kubernetes.shapes import Shape
 
 MOST_EXISTING_NODES = 160
-"""How many rooms a trial may fill, the largest that take any of its pods."""
+"""The number of existing nodes that a trial may fill: those with the most free capacity that take any of its pods."""
 _CPU_WORTH, _MEMORY_WORTH = 1 / 1000, 1 / 2**32
-"""of a milli-cpu and a byte, in the size of rooms: 1 cpu is held to be worth 4 GiB"""
+"""of a milli-cpu and a byte, in the size of free capacity: 1 cpu counts as much as 4 GiB"""
 _Look = tuple[tuple[Taint, ...], tuple[str | None, ...]]
 _Asks = tuple[tuple[Requirements, ...], tuple[Toleration, ...]]
 
 
 class ClusterNodes:
-    """Rooms by name. `closed` are those that take no pods of disrupted nodes, full or not."""
+    """Existing nodes by name. Those in `closed` take no pods of disrupted nodes, whether or not they are full."""
 
     def __init__(
         self, existing_nodes: Iterable[ExistingNode], closed: Collection[str], shapes: Iterable[Shape]
@@ -43,9 +44,9 @@ class ClusterNodes:
             self._add(existing)
 
     def without(self, gone: Collection[str], shapes: Collection[Shape]) -> list[ExistingNode]:
-        """Return the rooms for a trial with pods of these shapes, some Nodes (by name) being gone.
+        """Return the existing nodes for a trial with pods of these shapes, without the Nodes named in `gone`.
 
-        They may be filled.
+        They are copies, so the trial may fill them.
         """
         opened = self.opened(shapes, frozenset(gone))
         apart: dict[_Look, list[ExistingNode]] = {}
@@ -60,7 +61,7 @@ class ClusterNodes:
         ]
 
     def drop(self, name: str) -> None:
-        """Forget a room: its node is gone."""
+        """Remove an existing node, because it is gone."""
         existing = self.existing_nodes.pop(name, None)
         if existing is not None:
             look = self._looks.pop(name)
@@ -69,7 +70,7 @@ class ClusterNodes:
             self._leaving[look].subtract(existing.leaving)
 
     def put(self, existing: ExistingNode) -> None:
-        """Have a room as it is now, or one that is new."""
+        """Add an existing node, or replace it by its present state."""
         self.drop(existing.name)
         self.existing_nodes[existing.name] = existing
         self._add(existing)
@@ -82,7 +83,10 @@ class ClusterNodes:
         self._leaving.setdefault(look, Counter()).update(existing.leaving)
 
     def opened(self, shapes: Collection[Shape], gone: frozenset[str] = frozenset()) -> list[ExistingNode]:
-        """Return the rooms that take a pod of one of these shapes, the largest first, as many as a trial may fill."""
+        """Return the existing nodes that take a pod of one of these shapes, those with most free capacity first.
+
+        There are at most MOST_EXISTING_NODES of them.
+        """
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
             kinds.setdefault((shape.terms, shape.tolerations), []).append(shape)
@@ -113,7 +117,10 @@ class ClusterNodes:
         return self._admitted[key]
 
     def _merged(self, look: _Look, apart: Sequence[ExistingNode]) -> ExistingNode | None:
-        """Return one room without room for all that look alike, but for some; None where nobody is left."""
+        """Return one node without free capacity that stands for all nodes of this look except those in `apart`.
+
+        Return None if no node is left.
+        """
         alike = self._alike[look]
         if len(alike) <= len(apart):
             return None
@@ -127,7 +134,7 @@ class ClusterNodes:
 
 
 def _telling(shapes: Iterable[Shape]) -> tuple[str, ...]:
-    """Return the labels by which rules tell nodes apart."""
+    """Return the labels by which rules distinguish nodes."""
     found: set[str] = set()
     for shape in dict.fromkeys(shapes):
         found.update(spread.topology_key for spread in shape.spreads)

@@ -1,7 +1,7 @@
-"""Simulation: where the pods of some nodes would go if these were gone, and what would have to be bought for them.
+"""Simulation: where the pods of some nodes would go without these nodes, and what would have to be bought for them.
 
-What stands, and what may be bought, is worked out once for a whole pass; a trial fills copies. Pods that
-wait for a node anyway have their places first: those are promised; what is bought for them is no concern of this room.
+Existing nodes and offerings are computed once for a whole pass; a trial fills copies. Pods that need a node in any case
+are placed first, and their places are reserved; what is bought for them is up to provisioning.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
 
 _MANY = 1_000_000
-"""so many pods that only one way of buying for them is tried"""
+"""as if there were so many pods that only one way of buying for them is tried"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What would become of the pods of some nodes. `displaced` are those (namespace/name) that would have no place.
 
-    `destinations` are by pod: a Node's name, or that of the claim that would be bought. `existing_nodes` are those that
-    take pods, with these pods on them; `tiers` is what may still be bought afterwards.
+    `destinations` maps each pod to the name of a Node, or of the claim that would be bought. `existing_nodes` are those
+    that take pods, with these pods on them; `tiers` is what may still be bought afterwards.
     """
 
     nodes: tuple[PlannedNode, ...]
@@ -68,14 +68,15 @@ class Trial:
     existing_nodes: tuple[ExistingNode, ...]
     tiers: tuple[tuple[Template, ...], ...]
     ways: int = 1
-    """how many ways of heeding the pods' wishes were tried"""
+    """how many ways of treating the pods' preferences were tried"""
 
 
 class Fleet:
-    """What stands and what may be bought, as all trials of a pass see it. Changes only by `settle`.
+    """Existing nodes and offerings, as all trials of a pass see them. Only `settle` changes them.
 
-    `moving` are claims that moves under way take; what is `avoided` is no destination. `promised` names the rooms in
-    which pods that wait for a node will find their place; until then nothing that looks at them is moved.
+    `moving` are claims that moves in progress take; the Nodes in `avoided` are no destinations. `promised` has the
+    names of nodes on which pods that need a node will be placed. Until these pods are bound, no pod that depends on
+    them is moved.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Fleet:
         self._cluster_nodes = ClusterNodes(free, closed, shapes)
 
     def _promise(self, context: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
-        """Return the rooms that are left once every pod that needs a node has what is there for it."""
+        """Return the existing nodes after every pod that needs a node is placed as far as possible."""
         going = frozenset(node.name for node in context.nodes if is_going(node))
         self._on_their_way = frozenset(p.key for p in context.pods if p.node in going and not p.deleting)
         wanted, _ = provisionable(context.pods, going, kept(context, claims, self._inputs.now))
@@ -136,9 +137,9 @@ class Fleet:
     def try_without(
         self, sources: Collection[Candidate], *, thorough: bool = False, good_enough: float = GOOD_ENOUGH
     ) -> Trial:
-        """Try what becomes of the pods of these nodes; where it is worth it, `thorough`ly, in many ways.
+        """Try to place the pods of these nodes elsewhere; if `thorough`, compare many ways of buying.
 
-        What is bought at a price so near to its bound is `good_enough` not to be thought about further.
+        A purchase whose price is within the factor `good_enough` of its lower bound is not improved further.
         """
         pods = [replace(pod, shape=self._shapes[pod.key]) for source in sources for pod in source.pods]
         shapes = {pod.shape: None for pod in pods}
@@ -170,7 +171,7 @@ class Fleet:
         return _trial(chosen, self._written_down(chosen.purchase, mine), mine, len(ways))
 
     def _is_needed(self, shape: Shape) -> bool:
-        """Return whether pods of a shape stay as others are not bound yet: they look at those, or are their company."""
+        """Return whether a shape's pods stay: they depend on unbound pods, or pods just moved have affinity to them."""
         return shape in self._early or any(_wants(other, shape) for other in self._followers)
 
     def _chosen(self, decided: Try, shapes: Iterable[Shape]) -> Attempt:
@@ -180,11 +181,11 @@ class Fleet:
         return sparing(decided, heeds_zones=self._heeds_zones)[0]
 
     def open_to(self, shapes: Collection[Shape]) -> list[ExistingNode]:
-        """Return the rooms that a trial with pods of these shapes may fill."""
+        """Return the existing nodes that a trial with pods of these shapes may fill."""
         return self._cluster_nodes.opened(shapes)
 
     def existing_nodes_of(self, nodes: Iterable[str]) -> list[ExistingNode]:
-        """Return the rooms of Nodes (by name) as they stand."""
+        """Return the existing nodes with these Nodes' names, in their present state."""
         return [
             self._cluster_nodes.existing_nodes[name]
             for name in sorted(nodes)
@@ -192,7 +193,7 @@ class Fleet:
         ]
 
     def zones(self, *, again: bool) -> Zones:
-        """Count what spreads over zones count. Moves looked at `again` are kept by no pods that are on their way."""
+        """Count what spreads over zones count. In a validation (`again`), pods in transit do not block a move."""
         cluster_nodes = self._cluster_nodes.existing_nodes.values()
         return Zones(cluster_nodes, self._shapes, self._sold_in, () if again else self._on_their_way)
 
@@ -200,10 +201,7 @@ class Fleet:
         return [zone for (zone,) in self._launching.domains(shape, (ZONE,))]
 
     def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
-        """Take a trial for done: the sources are gone, and what it takes is no longer there for others.
-
-        Sources without pods need no trial.
-        """
+        """Apply a trial: the sources are gone, and what it takes is used up. Sources without pods need no trial."""
         for source in sources:
             self._cluster_nodes.drop(source.node.name)
             self._followers.update(filter(affinity_terms, (self._shapes[pod.key] for pod in source.pods)))
@@ -262,20 +260,20 @@ class Fleet:
 
 
 def _leans_on(shape: Shape, other: Shape) -> bool:
-    """Return whether it takes pods of another shape for these to be allowed somewhere."""
+    """Return whether pods of a shape may need pods of another one to be allowed on a node."""
     counted = any(spread.hard and spread.selects(other, shape.namespace) for spread in shape.spreads)
     return counted or _wants(shape, other)
 
 
 def _wants(shape: Shape, other: Shape) -> bool:
-    """Return whether pods of a shape may only be where there is one of another."""
+    """Return whether pods of a shape have affinity to pods of another one."""
     return any(term.selects(other) for term in affinity_terms(shape))
 
 
 def _widely(template: Template) -> Template:
-    """Let spot be asked for as widely as where it is scarce: whoever gives up a node that works wants the next to last.
+    """Treat spot as scarce everywhere, so that launch lists are wide: a replacement for a working node should last.
 
-    What is not cheaper than what it replaces is cut off afterwards.
+    Offerings that are not cheaper than what they replace are cut afterwards.
     """
     zones = {offering.zone for choice in template.choices for offering in choice.offerings}
     return replace(template, scarce=template.scarce | {(SPOT, zone) for zone in zones})
@@ -298,7 +296,7 @@ def _no_destinations(
     pools_by_name: Mapping[str, NodePool],
     now: datetime,
 ) -> frozenset[str]:
-    """Name the rooms that take no pods of disrupted nodes: those in flight, and those whose own have just moved."""
+    """Return the names of nodes that take no pods of disrupted nodes: in-flight ones, and settling ones."""
     found = {existing.name for existing in free if existing.in_flight}
     for claim in claims:
         node = context.node_of(claim)

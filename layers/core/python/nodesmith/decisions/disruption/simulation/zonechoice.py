@@ -1,4 +1,4 @@
-"""Evenness: of zones in which a node costs the same, it is bought where pods that wish to be spread have the fewest."""
+"""Zone choice: among zones at the same price, a new node goes where preferred spreads have the fewest pods."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def evenly(
     existing_nodes: Iterable[ExistingNode],
     shapes: Mapping[str, Shape],
 ) -> tuple[PlannedNode, ...]:
-    """Return nodes, each in the zone for which its pods' spreads wish, where that costs nothing.
+    """Return the nodes, each in the zone that its pods' preferred spreads favor, if that costs nothing.
 
-    `templates` are by NodePool, `existing_nodes` the nodes beside these, `shapes` those of pods, by namespace/name.
+    `templates` are by NodePool, `existing_nodes` are the nodes besides these, `shapes` are pods' shapes by
+    namespace/name.
     """
     asked = [_asked(shapes[key] for key in node.claim.nominated) for node in nodes]
     if not any(asked):
@@ -53,7 +54,7 @@ def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Ho
 
 
 def _asked(shapes: Iterable[Shape]) -> _Asked:
-    """Return the spreads over zones that pods only wish for, each with its namespace."""
+    """Return the preferred spreads over zones (ScheduleAnyway), each with its namespace."""
     return [
         (shape.namespace, spread)
         for shape in dict.fromkeys(shapes)
@@ -63,7 +64,7 @@ def _asked(shapes: Iterable[Shape]) -> _Asked:
 
 
 def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
-    """Count the pods in a zone that spreads count."""
+    """Return the number of pods in a zone that these spreads count."""
     return sum(
         count
         for namespace, spread in spreads
@@ -73,6 +74,6 @@ def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
 
 
 def _cheapest_zones(node: PlannedNode) -> list[str]:
-    """Return the zones in which a node may be had at its price."""
+    """Return the zones in which a node is available at its lowest price."""
     most = node.request.cheapest.price_hourly_usd + _SAME_USD
     return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})

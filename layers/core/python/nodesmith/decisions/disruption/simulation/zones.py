@@ -1,8 +1,8 @@
-"""How evenly pods are over zones: by how many they are too many somewhere, as spreads over zones count it.
+"""How evenly pods are spread over zones: the number of excess pods, as spreads over zones count them.
 
-Pods that a spread over zones selects are a group. In each zone as many are too many as there are beyond those of its
-emptiest zone and maxSkew, whether it asks for that (ScheduleAnyway) or demands it. Zones are those that have such pods
-or a node for them, or in which one can be bought.
+The pods that a spread over zones selects form a group. In each zone, the pods beyond those of the group's emptiest zone
+plus maxSkew are in excess, whether the spread is preferred (ScheduleAnyway) or required. A zone counts if it has such
+pods or a node for them, or if a node for them can be bought there.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nodesmith.model.apimachinery.labelselectors import Selector
 from nodesmith.model.kubernetes.shapes import Shape
 
 Sold = Callable[[Shape], Iterable[str]]
-"""the zones in which nodes for pods of a shape can be bought"""
+"""returns the zones in which nodes for pods of a shape can be bought"""
 _Shift = Counter[tuple["_Group", str]]
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Pods that one spread counts, by zone; `is_moving` tells whether some of them are on their way elsewhere."""
+    """The pods that one spread counts, by zone. `is_moving` is True while some of them are in transit."""
 
     namespace: str
     selector: Selector
@@ -38,19 +38,19 @@ class _Group:
         return shape.namespace == self.namespace and self.selector.matches(shape.labels)
 
     def excess(self, zone: str, shift: _Shift) -> int:
-        """Return how many are too many in a zone once pods have come and gone."""
+        """Return the number of excess pods in a zone after the shift."""
         fewest = min(count + shift[self, name] for name, count in self.counts.items())
         return max(0, self.counts.get(zone, 0) + shift[self, zone] - fewest - self.max_skew)
 
     def whole_excess(self, shift: _Shift) -> int:
-        """Return how many are too many anywhere."""
+        """Return the number of excess pods in all zones."""
         return sum(self.excess(zone, shift) for zone in self.counts)
 
 
 class Zones:
-    """What all spreads over zones count. `shapes` are those of pods, by namespace/name, `on_their_way` their keys.
+    """The groups of all spreads over zones. `shapes` are pods' shapes by namespace/name, `on_their_way` such names.
 
-    While pods of a group are on their way nothing is said of how it is spread: nobody sees yet where they come to.
+    While pods of a group are in transit, the group's evenness is not evaluated, since their destinations are unknown.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Zones:
             self._await(shapes[key])
 
     def surplus(self, one: Candidate) -> int:
-        """Return how many of a node's pods are too many in its zone: no more than are too many there."""
+        """Return how many of a node's pods are in excess in its zone, at most the excess of each group there."""
         zone, none = self._zone_of.get(one.node.name, ""), _Shift()
         mine = Counter(group for pod in one.pods for group in self._counting(self._shapes[pod.key]))
         return sum(min(n, group.excess(zone, none)) for group, n in mine.items() if not group.is_moving)
@@ -83,10 +83,10 @@ class Zones:
     def gain(
         self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
     ) -> int:
-        """Return by how many fewer are too many once these nodes' pods are where they would go; less than 0 for more.
+        """Return by how much a move reduces the number of excess pods; negative if it increases it.
 
-        It is -1 where pods of their groups are on their way. Of a node that may come up in several zones the worst is
-        expected.
+        It is -1 if pods of an affected group are in transit. For a node that may launch in several zones, the worst is
+        assumed.
         """
         shift = self._shift(sources, destinations, bought)
         touched = list(dict.fromkeys(group for group, _ in shift))
@@ -98,12 +98,12 @@ class Zones:
     def settle(
         self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
     ) -> None:
-        """Take these nodes' pods for moved."""
+        """Count these nodes' pods as moved."""
         for (group, zone), number in self._shift(sources, destinations, bought).items():
             group.counts[zone] = group.counts.get(zone, 0) + number
 
     def wait_for(self, sources: Iterable[Candidate]) -> None:
-        """Take these nodes' pods for being on their way: until they have come, none of their groups is rebalanced."""
+        """Mark these nodes' pods as in transit: until they have arrived, none of their groups is rebalanced."""
         for shape in dict.fromkeys(self._shapes[pod.key] for source in sources for pod in source.pods):
             self._await(shape)
 
@@ -121,7 +121,7 @@ class Zones:
     def _shift(
         self, sources: Sequence[Candidate], destinations: Mapping[str, str], bought: Sequence[PlannedNode]
     ) -> _Shift:
-        """Return how many more pods there are of each group in each zone."""
+        """Return by how much the number of pods of each group changes in each zone."""
         shift, homes = _Shift(), {node.claim.name: node for node in bought}
         for source in sources:
             zone = self._zone_of.get(source.node.name, "")
@@ -139,7 +139,10 @@ class Zones:
 
 
 def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sold: Sold) -> Iterator[_Group]:
-    """Yield a group for each spread, once: equal ones of pods that may be in the same zones count the same."""
+    """Yield one group for each distinct spread.
+
+    Equal spreads of pods that may be in the same zones count the same pods, so they form one group.
+    """
     found: set[tuple[str, str, int, tuple[str, ...]]] = set()
     for shape in shapes:
         spreads = [s for s in shape.spreads if s.topology_key == ZONE and s.selector is not None]

@@ -1,10 +1,10 @@
-"""Replacements that save money whichever of their offerings EC2 picks, and spot that is not changed for scarcer spot.
+"""Replacements that save money whichever offering EC2 picks, and limits on the replacement of spot by spot.
 
-A fleet request lists many offerings, and EC2 chooses among them by more than price. So the list is cut where the
-dearest would cost what the sources cost: Karpenter's rule, for any number of replacements. A spot node may be changed
-for another only where so many types are cheaper (15, unless its NodePool says otherwise), and only for the cheapest of
-these: the next change would otherwise follow the price down to whatever type is scarcest. A smaller size of its own
-family may always stand in for it: that follows the need, and not the price.
+A fleet request lists many offerings, and EC2 does not choose among them by price alone. The list is therefore cut so
+that even its most expensive offerings cost less than the sources: Karpenter's rule, for any number of replacements. A
+spot node is replaced by spot only if enough types are cheaper (15, or as its NodePool specifies), and only by the
+cheapest of them; otherwise successive replacements would follow the price down to the scarcest type. A smaller size of
+the same family is always allowed, because it follows the need and not the price.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nodesmith.model.ec2.launches import Override
 
 
 def worst_price(nodes: Sequence[PlannedNode]) -> float:
-    """Return what nodes cost together, each as the dearest thing that EC2 may make of it; what is reserved is free."""
+    """Return the total price of nodes if EC2 picks the most expensive offering of each; reserved nodes cost nothing."""
     return fsum(
         0.0 if node.request.reservations else max(o.price_hourly_usd for o in node.request.overrides)
         for node in nodes
@@ -40,9 +40,10 @@ def worst_price(nodes: Sequence[PlannedNode]) -> float:
 def cut(
     nodes: Sequence[PlannedNode], most_hourly_usd: float, templates: Mapping[str, Template]
 ) -> tuple[PlannedNode, ...] | None:
-    """Cut the offerings of nodes so that they never cost more together; None where that leaves one too few of them.
+    """Cut the offerings of nodes so that together they cost at most `most_hourly_usd`, whichever EC2 picks.
 
-    `templates` are by NodePool. Each node's list is cut at the same multiple of its cheapest offering.
+    Return None if that leaves a node without offerings or with too few for minValues. `templates` are by NodePool. Each
+    node's list is cut at the same multiple of its cheapest offering.
     """
     cheapest = fsum(node.price_hourly_usd for node in nodes)
     if cheapest <= 0:
@@ -56,7 +57,10 @@ def cut(
 
 
 def for_spot(node: PlannedNode, template: Template, least_types: int) -> PlannedNode | None:
-    """Return a spot node that replaces one, cut to its cheapest types; None where there are too few of them."""
+    """Return a spot node cut to its cheapest types; None if it has too few.
+
+    It keeps `least_types`, or as many more as minValues need. Nodes that are not spot are returned unchanged.
+    """
     types = list(dict.fromkeys(o.instance_type for o in node.request.overrides))
     if node.request.capacity_type != SPOT:
         return node
@@ -71,7 +75,10 @@ def for_spot(node: PlannedNode, template: Template, least_types: int) -> Planned
 
 
 def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int]) -> PlannedNode | None:
-    """Return a spot node cut to sizes below the `largest` cpus of what it replaces, by family; None without any."""
+    """Return a spot node cut to smaller sizes than the nodes that it replaces; None if there are none.
+
+    `largest` is the largest number of cpus among the replaced nodes, by instance family.
+    """
     labels = {choice.type.name: choice.type.labels for choice in template.choices}
     kept = [
         override
@@ -82,12 +89,12 @@ def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int])
 
 
 def family(labels: Mapping[str, str]) -> str:
-    """Return the family of an instance type, or of a node's, by its labels."""
+    """Return the instance family in the labels of an instance type or a node."""
     return labels.get(INSTANCE_FAMILY, "")
 
 
 def cpus(labels: Mapping[str, str]) -> int:
-    """Return the cpus of an instance type, or of a node's, by its labels; 0 where they do not say."""
+    """Return the number of cpus in the labels of an instance type or a node; 0 if there is none."""
     text = labels.get(INSTANCE_CPU, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -99,7 +106,7 @@ def _below(node: PlannedNode, most_hourly_usd: float, template: Template) -> Pla
 
 
 def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> PlannedNode | None:
-    """Return a node that may be these of its offerings only; None where its NodePool's minValues forbid that."""
+    """Return a node restricted to these of its offerings; None if its NodePool's minValues forbid that."""
     if not kept or _lacks_values(node, kept, template):
         return None
     if len(kept) == len(node.request.overrides):
@@ -120,7 +127,7 @@ def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> Pla
 
 
 def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:
-    """Return whether offerings are too much alike for the NodePool's minValues, unless they were so before."""
+    """Return whether offerings violate the NodePool's minValues, unless these were relaxed for the node."""
     if node.claim.annotations.get(MIN_VALUES_RELAXED) == "true":
         return False
     labels = {choice.type.name: choice.type.labels for choice in template.choices}

@@ -1,8 +1,8 @@
-"""Waste: what nodes cost beyond what their pods are worth, which is where money lies before anything is simulated.
+"""Waste: what nodes cost beyond the worth of their pods. It shows where money can be saved, before any simulation.
 
-Pods are worth what linear programming duality says: prices of a unit of each resource at which nothing that is sold is
-a bargain (see packing's `resource_prices`). Buying anew for some pods costs their worth at least. So no set of nodes
-can save more than its waste, and what the free room of all others is worth.
+Pods are valued at dual prices of linear programming: prices per unit of each resource at which no node that can be
+bought holds more than its price is worth (see packing's `resource_prices`). New nodes for some pods cost at least the
+pods' worth. A set of nodes therefore saves at most its waste plus the worth of the free capacity of all other nodes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from nodesmith.model.apimachinery.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a unit of each resource is worth, USD an hour."""
+    """The dual price of a unit of each resource, in USD an hour."""
 
     units: Mapping[str, float]
 
     def worth(self, resources: Resources) -> float:
-        """Return what amounts are worth; less than nothing is worth nothing."""
+        """Return the worth of these amounts; negative amounts count as 0."""
         return fsum(price * max(0, resources.of(name)) for name, price in self.units.items())
 
     def waste(self, one: Candidate) -> float:
-        """Return what a node costs beyond what its pods are worth, less than 0 where it is a bargain."""
+        """Return what a node costs beyond the worth of its pods, in USD an hour; negative if it costs less."""
         return one.price_hourly_usd - fsum(self.worth(pod.shape.requests) for pod in one.pods)
 
     def free(self, existing_nodes: Iterable[ExistingNode]) -> float:
-        """Return what the room that is free in these is worth."""
+        """Return the worth of the free capacity of these nodes."""
         return fsum(self.worth(existing.free) for existing in existing_nodes)
 
 
 def prices(candidates: Sequence[Candidate], tiers: Iterable[Sequence[Template]]) -> Prices:
-    """Find the prices for what the pods of these nodes may be sold."""
+    """Return the dual prices for the pods of these nodes, given what may be bought for them."""
     pods = [pod for one in candidates for pod in one.pods]
     demands = [Demand(shape, tuple(alike)) for shape, alike in by_shape(pods)]
     offered = packing_problem([template for tier in tiers for template in tier], demands)

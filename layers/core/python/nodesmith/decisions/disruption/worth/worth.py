@@ -1,17 +1,18 @@
-"""What a move is worth: money saved as long as it lasts, less the harm it does, less running both for a while.
+"""The worth of a move: its saving for as long as it lasts, less the harm, the losses, and the overlap.
 
     worth = saving per hour × expected life
           − harm × price of an eviction − what is lost − price per hour of what is bought × overlap
 
-One formula serves all policies; they differ in what an eviction costs. `WhenEmpty` holds it beyond price.
-`WhenEmptyOrUnderutilized` takes what it costs in money: a pod that restarts starts, connects and warms up for about ten
-minutes, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. `Balanced` prices it by the
-NodePool itself, as Karpenter does: a move must save at least half the share of its price that it disrupts of its pods.
+One formula serves all policies; they differ in the price of an eviction. For `WhenEmpty` it is infinite. For
+`WhenEmptyOrUnderutilized` it is what an eviction costs: a pod that restarts takes about ten minutes to start, connect
+and warm up, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. For `Balanced` it depends on the
+NodePool, as in Karpenter: the share of the NodePool's price that a move saves must be at least half the share of the
+NodePool's eviction costs that it causes.
 
-Lost is what pods of Jobs have done so far, for they begin anew, and the time that pods take to be at work where those
-like them have shown that to be more than the ten minutes (see `costs` and `observation.startups`).
+What is lost: the work of Jobs' pods so far, because they start over, and the time until pods are Ready, if pods like
+them have shown that to be more than ten minutes (see `costs` and `observation.startups`).
 
-How long will it last? Nobody knows; what has been quiet for long will mostly stay so for as long again.
+The expected life is unknown; nodes that have been quiet for some time will mostly stay quiet for as long again.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from nodesmith.model.karpenter.disruption import BALANCED, WHEN_EMPTY
 
 EVICTION_USD = 0.008
 LEAST_SAVING = 0.02
-"""of what the sources cost: a move that saves less is not made, which is what makes cycles impossible"""
+"""share of the sources' cost; a smaller saving is ignored, which makes cycles impossible"""
 OVERLAP_HOURS = 5 / 60
-"""How long sources and replacements run side by side: boot, drain, and EC2's shutting down."""
+"""How long sources and replacements run side by side: boot, drain, and EC2's shutdown."""
 _SHORTEST, _LONGEST = timedelta(hours=1), timedelta(hours=24)
 _BALANCED_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolTotals:
-    """What all nodes of a NodePool cost, USD an hour, and what disrupting all their pods would, in evictions."""
+    """The price of all nodes of a NodePool, in USD an hour, and the total cost of disrupting them, in evictions."""
 
     price_hourly_usd: float
     harm: float
 
 
 def totals(survey: Survey) -> dict[str, PoolTotals]:
-    """Return the totals of each NodePool, by name. As Karpenter counts it, a node is 1 beside its pods.
+    """Return the totals of each NodePool, by name. As in Karpenter, a node counts 1 in addition to its pods.
 
-    Where the policy is Balanced, which asks for them, nodes count that may not be disrupted now, too.
+    In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
     """
     found: dict[str, PoolTotals] = {}
     mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in survey.candidates)
@@ -61,9 +62,10 @@ def worth_usd(
     known: Mapping[str, PoolTotals],
     now: datetime,
 ) -> float:
-    """Return what a move is worth; less than 0 where it is not to be made. Nodes bought cost so much, at the dearest.
+    """Return the worth of a move in USD; a move is made only if that is positive.
 
-    It is worth no more than to any of its NodePools with policy Balanced: what others save pays for none of their pods.
+    `bought_hourly_usd` is the highest price of what is bought. The worth is at most the worth to any of the move's
+    NodePools with the policy Balanced: the savings of other NodePools do not pay for their evictions.
     """
     price = fsum(source.price_hourly_usd for source in sources)
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
@@ -81,7 +83,7 @@ def worth_usd(
 
 
 def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
-    """Return what an ordinary pod's eviction costs on a node, USD, by its NodePool's policy."""
+    """Return the price in USD of an ordinary pod's eviction from a node, by its NodePool's policy."""
     policy = source.pool.disruption.consolidation_policy
     if policy == WHEN_EMPTY:
         return inf
@@ -95,7 +97,7 @@ def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours:
 def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
     """Return how long a move's saving is expected to last: as long as its sources have been quiet, an hour to a day.
 
-    Not longer than until the first of them would have ended anyway.
+    It ends no later than the first of the sources would have ended in any case.
     """
     quiet = min(now - quiet_since(source.claim, source.node) for source in sources)
     life = min(max(quiet, _SHORTEST), _LONGEST)
@@ -104,9 +106,9 @@ def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
 
 
 def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime | None:
-    """Return when a move of a node that has been `quiet` since may be worth more than now; None for never.
+    """Return when a move of a node that has been `quiet` since then may be worth more than now; None if never.
 
-    While its expected life grows that is at any moment, and `soon` is when to look.
+    While its expected life grows, that is at any moment, so the result is `soon` from now.
     """
     if now < quiet + _SHORTEST:
         return quiet + _SHORTEST
@@ -114,5 +116,5 @@ def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime
 
 
 def is_enough(sources: Collection[Candidate], saving_hourly_usd: float) -> bool:
-    """Return whether a move saves so much of what its sources cost that it may be made at all."""
+    """Return whether a move saves a large enough share of its sources' cost to be considered at all."""
     return saving_hourly_usd >= LEAST_SAVING * fsum(source.price_hourly_usd for source in sources)

@@ -1,1 +1,1 @@
-"""Column generation: the cheapest mix of patterns, by linear programming."""
+"""Column generation: the cheapest combination of patterns, by linear programming."""

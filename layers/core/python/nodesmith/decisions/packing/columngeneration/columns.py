@@ -1,7 +1,8 @@
-"""Column generation: the cheapest mix of whole fillings, by linear programming.
+"""Column generation: the cheapest fractional combination of patterns, by linear programming.
 
-The master problem's dual prices say what an item is worth, pricing looks for fillings worth more than their bin.
-Gilmore and Gomory's method (1961), with heuristic pricing: its value is that of a plan in fractions, not a bound.
+The dual prices of the master problem value each item; pricing looks for patterns that are worth more than their bin
+costs. This is the method of Gilmore and Gomory (1961) with heuristic pricing: its objective value is the price of a
+fractional plan, not a lower bound.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nodesmith.decisions.packing.columngeneration.pricing import Patterns, order
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _TOLERANCE = 1e-7
-# of its price that a bin's filling lacks to be worth it: searched longer, or not looked at for a while
+# Share of a bin's price that its best pattern falls short by: up to _NEAR search longer, beyond _FAR skip it for now.
 _NEAR, _FAR = 0.06, 0.25
 _ALL_EVERY, _MOST_BINS = 8, 150
 _PATIENCE, _LEAST_GAIN = 10, 1e-4
@@ -31,10 +32,10 @@ def mix(
     first: Iterable[Column],
     most_steps: int,
 ) -> FractionalPlan:
-    """Generate columns, from some that serve all, until neither search nor refilling finds a better one.
+    """Generate columns, starting from `first`, which serve all items, until pricing finds no better one.
 
-    Bins whose best filling is far from being worth its price are only looked at now and then; of very many bins only
-    those are that come nearest at a glance.
+    Bins whose best pattern is far from being worth its price are priced only every few rounds. If there are very many
+    bins, only those that come closest in a quick fill are priced.
     """
     master = Master(items, bins, limits)
     master.add(first)
@@ -81,7 +82,10 @@ def mix(
 
 
 def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: FractionalPlan) -> Ints:
-    """Return the bins to look at: all, or of too many those whose price a quick filling is worth most of."""
+    """Return the numbers of the bins to price.
+
+    These are all bins or, if there are too many, those whose quick fill is worth the largest share of their price.
+    """
     if len(bins) <= _MOST_BINS:
         return np.arange(len(bins))
     found = Patterns(items, bins, np.maximum(mixed.worth, 0.0))
@@ -100,7 +104,7 @@ def _closer(
     near: Ints,
     round_: int,
 ) -> tuple[int, list[Column]]:
-    """Search longer among bins (`near` of those looked at) whose filling is nearly worth its price."""
+    """Search longer among the `near` bins, those of `looked_at` whose best pattern is nearly worth its price."""
     if not len(near):
         return 0, []
     closer = Patterns(items, [bins[b] for b in looked_at[near].tolist()], found.worth)

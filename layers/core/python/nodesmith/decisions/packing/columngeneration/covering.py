@@ -1,7 +1,8 @@
-"""The cheapest whole numbers of some fillings that serve all things: dynamic programming over all that can be left.
+"""The cheapest whole-number combination of given patterns that serves all items, by dynamic programming.
 
-A state says how many of each item are still to be served. Whatever is left of the first item must be served by a
-filling that holds some of it, so that states are worked off item by item, all that differ in later items at once.
+A state is the count of each item still to be served. Whatever is left of the first item must be served by a pattern
+that holds some of it. States are therefore processed item by item, and all states that differ only in later items are
+processed at once.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _Indices = NDArray[np.int32]
 
 
 def states(counts: Sequence[int]) -> int:
-    """Return how many states there are; work and memory grow with them times the fillings."""
+    """Return the number of states; work and memory are proportional to it times the number of patterns."""
     return prod(count + 1 for count in counts)
 
 
 def cheapest_cover(
     counts: Sequence[int], patterns: Sequence[Vector], prices: Sequence[float]
 ) -> dict[int, int] | None:
-    """Return how often each filling (by its place) is bought to serve all, or None where these cannot serve all.
+    """Return how often to buy each pattern (by its index) to serve all items; None if these patterns cannot.
 
-    A filling may serve less than it holds.
+    A pattern may serve less than it holds.
     """
     order = sorted(range(len(counts)), key=lambda item: (counts[item], item))
     table = _Table([counts[i] for i in order], [[held[i] for i in order] for held in patterns], prices)
@@ -39,7 +40,7 @@ def cheapest_cover(
 
 
 class _Table:
-    """The least price of every state, and the filling that is bought first for it."""
+    """The lowest price of every state, and the pattern that is bought first for it."""
 
     def __init__(
         self, counts: Sequence[int], patterns: Sequence[Sequence[int]], prices: Sequence[float]
@@ -52,7 +53,7 @@ class _Table:
         self._first: _Indices = np.full(states(counts), -1, dtype=np.int32)
 
     def work_off(self, axis: int) -> None:
-        """Price the states in which this is the first item of which any is left."""
+        """Compute the prices of the states in which this item is the first with any left."""
         stride = self._strides[axis]
         holding = [place for place, held in enumerate(self._patterns) if held[axis]]
         rests = [self._rests(self._patterns[place], axis + 1) for place in holding]
@@ -67,7 +68,7 @@ class _Table:
                 first[cheaper] = place
 
     def _rests(self, held: Sequence[int], axis: int) -> _Indices:
-        """Return for every state of the items from an axis on the number of the state that a filling leaves."""
+        """Return for every state of the items from `axis` on the number of the state that remains after one pattern."""
         rests: _Indices = np.zeros(1, dtype=np.int32)
         for count, taken, stride in zip(self._counts[axis:], held[axis:], self._strides[axis:], strict=True):
             left: _Indices = np.maximum(np.arange(count + 1, dtype=np.int32) - taken, 0) * stride
@@ -75,7 +76,7 @@ class _Table:
         return rests
 
     def bought(self) -> dict[int, int] | None:
-        """Follow the first fillings from the state in which all is left."""
+        """Follow the first patterns from the state in which all items are left."""
         if not np.isfinite(self._best[-1]):
             return None
         found: Counter[int] = Counter()

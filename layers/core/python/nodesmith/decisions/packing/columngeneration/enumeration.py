@@ -1,7 +1,8 @@
-"""Column generation with every filling there is, where these can be written down: exact, so its value is a bound.
+"""Column generation over all patterns, if there are few enough to list: exact, so it yields a lower bound.
 
-The cheapest bin of every filling is found at once for all; then pricing is one product of a matrix with the duals. No
-packing costs less than the duals' worth of all items times the least price of a filling per its worth (Farley, 1990).
+The cheapest bin of every pattern is found in one sweep over the bins; pricing is then one product of a matrix with the
+dual prices. No packing costs less than the worth of all items at the dual prices, times the minimum over all patterns
+of price per worth (Farley, 1990).
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ _TOLERANCE = 1e-9
 
 
 class Patterns(NamedTuple):
-    """All fillings that some bin holds: their counts (items × fillings), and number and price of the cheapest bin."""
+    """All patterns that some bin holds: counts (items × patterns), and the number and price of the cheapest bin."""
 
     counts: Ints
     bin: Ints
     price: Floats
 
     def column(self, number: int) -> Column:
-        """Return one of them as a column."""
+        """Return pattern `number` as a column."""
         return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
 
     def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
-        """Return those whose price is above their worth by no more than a gap, the nearest first, up to some number.
+        """Return up to `most` patterns whose price exceeds their worth by at most `gap`, smallest excess first.
 
-        A plan that is cheaper than another by more than the gap to the bound cannot be, so no other can be in one.
+        That excess is the reduced cost. If the price of a known plan exceeds the lower bound by `gap`, a cheaper plan
+        contains no other patterns.
         """
         extra = self.price - worth @ self.counts
         order = np.argsort(extra, kind="stable")
@@ -41,7 +43,7 @@ class Patterns(NamedTuple):
 
 
 def patterns(items: Sequence[Item], bins: Sequence[Bin]) -> Patterns:
-    """Write down every filling."""
+    """List every pattern, with its cheapest bin."""
     ranges = [np.arange(min(item.count, item.most) + 1) for item in items]
     counts = np.array([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")])[:, 1:]
     counts = counts[:, _may_share(items, counts)]
@@ -74,7 +76,7 @@ def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
 def solve_all_patterns(
     items: Sequence[Item], bins: Sequence[Bin], known: Patterns, first: Iterable[Column]
 ) -> tuple[FractionalPlan, float]:
-    """Return the cheapest mix of fillings, purses aside, and the bound that it proves."""
+    """Return the cheapest fractional plan, ignoring limits, and the lower bound that it proves."""
     demand = np.array([item.count for item in items], dtype=np.float64)
     counts = known.counts.astype(np.float64)
     master = Master(items, bins, {})

@@ -1,7 +1,7 @@
-"""The master problem of column generation: the cheapest mix of fillings that are offered, by linear programming.
+"""The master problem of column generation: the cheapest fractional combination of the known patterns.
 
-A column is a filling of one bin. Columns are bought, in fractions, so that every item is served and no purse is
-overspent; the dual prices say what an item is worth.
+A column is a pattern in one bin. The linear program buys columns, in fractions, so that every item is served and no
+limit is exceeded. Its dual prices are what one more of each item would add to the price.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _SERVED_AT_ANY_PRICE = 10.0
 
 
 class Column(NamedTuple):
-    """A filling of bin number `bin`."""
+    """A pattern in bin number `bin`."""
 
     bin: int
     counts: Vector
 
 
 class FractionalPlan(NamedTuple):
-    """How often each column is bought, and what serving one item of each kind adds to the price (`worth`)."""
+    """How often each column is bought, and the dual price of each item (`worth`)."""
 
     columns: tuple[Column, ...]
     amounts: Floats
     worth: Floats
     discounts: Floats
-    """what each bin's purse makes it dearer by"""
+    """per bin, the dual value of the limit that one node uses, 0 or less: subtracting it makes the bin dearer"""
     steps: int
 
 
 class Master:
-    """The master problem: a row per item, a row per amount of a purse, a column per filling."""
+    """The master problem: a row per item, a row per amount of each limit, a column per pattern."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], limits: Mapping[int, Vector]) -> None:
         self._bins = bins
@@ -60,7 +60,7 @@ class Master:
         self._items = len(items)
 
     def add(self, columns: Iterable[Column]) -> int:
-        """Offer the columns that are not offered yet; give their number."""
+        """Add the columns that are not in the problem yet, and return their number."""
         known = set(self.columns)
         new = [c for c in dict.fromkeys(columns) if c not in known and any(c.counts)]
         for column in new:
@@ -76,11 +76,11 @@ class Master:
 
     @property
     def price(self) -> float:
-        """What the last mix costs."""
+        """Price of the last solution."""
         return float(self.solver.getInfo().objective_function_value)
 
     def solve(self, steps: int) -> FractionalPlan:
-        """Return the cheapest mix of the columns that are offered."""
+        """Return the cheapest fractional plan of the columns added so far."""
         self.solver.run()
         solution = self.solver.getSolution()
         duals = np.array(solution.row_dual)
@@ -93,7 +93,7 @@ class Master:
 
 
 def solver() -> highspy.Highs:
-    """Return HiGHS, silent, on one thread and without chance: the same input gives the same answer."""
+    """Return HiGHS, silent, single-threaded and with a fixed seed: the same input gives the same result."""
     made = highspy.Highs()  # type: ignore[no-untyped-call]
     for option, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0)):
         made.setOptionValue(option, value)

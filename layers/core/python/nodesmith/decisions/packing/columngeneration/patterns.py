@@ -1,4 +1,4 @@
-"""Many nodes filled at once: the same moves on every one of them, each as far as its own room and company allow."""
+"""Fill many nodes at once: each operation applies to all of them, as far as each one's capacity and caps allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ALL = slice(None)
 
 
 class Empty:
-    """Empty nodes of some bins, one of each: what every batch of them begins with."""
+    """Empty nodes, one of each bin: the initial state of every batch."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin]) -> None:
         self.items = items
@@ -28,10 +28,10 @@ class Empty:
 
 
 class Batch:
-    """Nodes (columns) being filled with items (rows of `counts`). Rooms, sizes and counts are whole numbers."""
+    """Nodes (columns) that are being filled with items (rows of `counts`), in integer capacities, sizes and counts."""
 
     def __init__(self, empty: Empty, worth: Floats, starts: int = 1) -> None:
-        """Open `starts` empty nodes of each bin: node n is of bin n % bins. `value` is what they hold, by `worth`."""
+        """Open `starts` empty nodes of each bin; node n is of bin n % bins. `value` is the worth of its items."""
         self._items, self._row, self._worth = empty.items, empty.rows, worth
         nodes = empty.capacity.shape[1] * starts
         self.capacity: Ints = np.tile(empty.capacity, (1, starts))
@@ -42,7 +42,10 @@ class Batch:
         self.value: Floats = np.zeros(nodes)
 
     def add(self, item: int, limit: Ints | int, nodes: slice = _ALL) -> None:
-        """Put as many of an item into these nodes as fit, up to the limit (of all nodes, or of each) in all."""
+        """Add as many of an item to these nodes as fit, up to a total of `limit` on each node.
+
+        `limit` is one number for all nodes, or an array with one number for each.
+        """
         kind = self._items[item]
         count: Ints = np.minimum(limit, kind.per_node) - self.counts[item, nodes]
         for axis, size in enumerate(kind.size):
@@ -71,7 +74,7 @@ class Batch:
             self.most[row, nodes] = np.where(count > 0, np.minimum(held, most), held)
 
     def fill(self, order: Iterable[int], left: Sequence[int]) -> Batch:
-        """Put in as many as fit of each item in turn."""
+        """Add as many of each item as fit, in this order, up to the count that is `left`."""
         for item in order:
             self.add(item, left[item])
         return self

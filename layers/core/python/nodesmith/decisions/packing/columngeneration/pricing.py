@@ -1,7 +1,7 @@
-"""Pricing of column generation: for every bin at once, a filling that is worth more than the bin costs.
+"""Pricing for column generation: find, for every bin at once, a pattern that is worth more than the bin costs.
 
-What an item is worth is its dual price in the master problem. Fillings are found by greedy fills from many starts and
-in many orders, the best of them then by taking items out and filling again; nothing here proves that none is better.
+An item is worth its dual price in the master problem. Greedy fills from many starts and in many orders find patterns;
+the best are improved by removing items and filling again. None of this proves that no better pattern exists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPREAD = 0.1
 
 
 class Patterns:
-    """The best filling known of every bin: its `value`, and its `counts` (items × bins). `steps` counts fills."""
+    """The best pattern known of every bin: its `value`, and its `counts` (items × bins). `steps` counts fills."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> None:
         self.items, self.bins, self.worth = items, bins, worth
@@ -35,7 +35,7 @@ class Patterns:
         self._empty = Empty(items, bins)
 
     def search(self, order: Order, starts: Sequence[int] = _STARTS) -> None:
-        """Fill every bin in an order: empty at first, and with some numbers (`starts`) of each item in it."""
+        """Fill every bin in this order: once from empty, and once from each number in `starts` of each item."""
         nodes, rows = len(self.bins), 1 + len(starts) * len(order)
         batch = Batch(self._empty, self.worth, rows)
         for row, (item, number) in enumerate(((i, k) for i in order for k in starts), start=1):
@@ -44,7 +44,7 @@ class Patterns:
         self._keep(batch, rows)
 
     def refill(self, order: Order) -> None:
-        """Take some of one item out of the best fillings, and fill in an order with what is not that item."""
+        """Remove some of one item from the best patterns, then fill in this order without that item."""
         moves = [(i, k) for i in order if self.counts[i].any() for k in _REMOVALS]
         if not moves:
             return
@@ -71,19 +71,19 @@ class Patterns:
 
 
 def _limit(before: Ints, item: int, moves: Sequence[tuple[int, int]], otherwise: Ints) -> Ints:
-    """Return how many of an item each move (row) leaves to each bin (column)."""
+    """Return how many of an item each move (row) allows in each bin (column)."""
     removed = [max(0, number) if moved == item else 0 for moved, number in moves]
     rows = [np.maximum(0, before - number) if number else otherwise for number in removed]
     return np.array(rows)
 
 
 def orders(items: Sequence[Item], bins: Sequence[Bin], worth: Floats) -> list[Order]:
-    """Return the orders of items by worth per size, for different weights of the resources."""
+    """Return orders of the items by worth per size, for different weights of the resources."""
     return list(dict.fromkeys(_by_density(density, worth) for density in _densities(items, bins, worth)))
 
 
 def shaken(items: Sequence[Item], bins: Sequence[Bin], worth: Floats, round_: int) -> list[Order]:
-    """Return such orders with every density a little off, differently in every round."""
+    """Return such orders with every density perturbed a little, differently in every round."""
     numbers = np.arange(1, len(items) + 1) * _GOLDEN
     found = []
     for number, density in enumerate(_densities(items, bins, worth), start=1):

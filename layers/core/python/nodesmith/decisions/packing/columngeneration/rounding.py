@@ -1,7 +1,7 @@
-"""From a mix of fillings in fractions to whole nodes.
+"""Round a fractional plan to whole nodes.
 
-What the mix buys whole is bought, but for one of each filling, so that there is something to choose from. The rest is a
-small problem in whole numbers over the fillings that cost least beyond their worth.
+The whole part of each amount is bought, less one of each pattern to leave some choice. The rest is a small integer
+program over the patterns with the lowest reduced costs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _EPSILON = 1e-6
 def rounded(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan
 ) -> list[tuple[Column, int]]:
-    """Return whole numbers of columns near to the mix.
+    """Return whole numbers of columns close to the fractional plan.
 
-    They may serve some items more often than needed and, where purses bind, others not at all.
+    They may serve some items more often than needed and, if limits bind, others not at all.
     """
     kept = {c: max(0, floor(a + _EPSILON) - 1) for c, a in zip(mixed.columns, mixed.amounts, strict=True)}
     counts = [sum(n * column.counts[i] for column, n in kept.items()) for i in range(len(items))]
@@ -41,7 +41,7 @@ def rounded(
 
 
 def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
-    """Return what the mix buys whole."""
+    """Return the whole part of each amount in the fractional plan."""
     pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
     return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
 
@@ -49,14 +49,14 @@ def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
 def without_dear(
     items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, most_price: float
 ) -> FractionalPlan:
-    """Return the cheapest mix of those of the columns whose bins cost no more than a price."""
+    """Return the cheapest fractional plan of those columns whose bins cost at most `most_price`."""
     master = Master(items, bins, limits)
     master.add(column for column in mixed.columns if bins[column.bin].price <= most_price)
     return master.solve(mixed.steps)
 
 
 def _promising(bins: Sequence[Bin], mixed: FractionalPlan) -> list[Column]:
-    """Return the columns of the mix, and those that are next to being in it."""
+    """Return the columns in the fractional plan, and then those with the lowest reduced costs."""
     prices = np.array([bins[c.bin].price - mixed.discounts[c.bin] for c in mixed.columns])
     extra = prices - np.array([c.counts for c in mixed.columns]) @ mixed.worth
     extra[mixed.amounts > _EPSILON] = -1.0
@@ -64,7 +64,7 @@ def _promising(bins: Sequence[Bin], mixed: FractionalPlan) -> list[Column]:
 
 
 def _spared(bins: Sequence[Bin], limits: Limits, kept: Mapping[Column, int]) -> dict[int, Vector]:
-    """Return what the purses still hold when the kept columns are paid."""
+    """Return what remains of the limits after the kept columns are bought."""
     left = {limit: list(amounts) for limit, amounts in limits.items()}
     for column, number in kept.items():
         bin_ = bins[column.bin]
@@ -82,7 +82,7 @@ def whole(
     columns: Iterable[Column],
     gap: float = _GAP,
 ) -> tuple[list[tuple[Column, int]], float]:
-    """Buy columns in whole numbers, as cheaply as some branching finds; give also the least that can cost."""
+    """Buy whole numbers of columns as cheaply as a short branch and bound finds; return them and its lower bound."""
     master = Master(items, bins, limits)
     master.add(columns)
     first, end = len(items), len(items) + len(master.columns)

@@ -1,4 +1,4 @@
-"""The plan for many things of few kinds: the cheapest mix of fillings, made whole."""
+"""Plans for many items of few kinds: the cheapest fractional combination of patterns, rounded to whole nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_FILLINGS = 100_000
 _NODES_A_KIND = 2
 _FEW_COLUMNS = 60
 _MOST_COLUMNS = 20_000
-_MOST_WORK = 10_000_000  # states of what is left times fillings
+_MOST_WORK = 10_000_000  # states times patterns
 _NEAR_GAP = 2e-3
 _MOST_OF_ALL = 0.8
 _FEW_KINDS = 12
@@ -35,16 +35,19 @@ _GOOD_ENOUGH = 1.005
 def pack_by_columns(
     partial: PartialPlan, bins: Sequence[Bin], first: PartialPlan, prices: Sequence[float], most_steps: int
 ) -> float:
-    """Buy for what is left, starting from the fillings of another plan for the same; give a bound, 0 for none.
+    """Buy for the items left, and return a lower bound on their price, or 0 if there is none.
 
-    `prices` are those of a unit of each resource.
+    Column generation starts from the patterns of `first`, another plan for the same items. `prices` are those of a unit
+    of each resource.
     """
     numbers = {b.key: n for n, b in enumerate(bins)}
     columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
     if number_of_patterns(partial.items) > _MOST_FILLINGS:
         nodes = sum(repeats for *_, repeats in first.bought)
         if len(partial.items) > _FEW_KINDS and nodes < _NODES_A_KIND * len(partial.items):
-            return 0.0  # of a mix in fractions, about one for each kind, hardly a node would be whole
+            return (
+                0.0  # a fractional plan has about one pattern for each kind, so hardly a node would be whole
+            )
         mixed = mix(partial.items, bins, partial.remaining.limits, columns, most_steps)
         partial.steps += mixed.steps
         _buy_whole(partial, bins, mixed, first.price / len(partial.items), prices)
@@ -64,9 +67,11 @@ def _buy_whole(
     most_price: float,
     prices: Sequence[float],
 ) -> None:
-    """Buy what is cheapest of a mix rounded, and of what is whole in it, with or without dear bins, and a quick rest.
+    """Buy the cheapest of three roundings, each completed by the quick plan.
 
-    Of dear bins a mix holds so few that hardly any is whole; without them more is, at nearly the same price.
+    They are the rounded fractional plan, its whole parts, and the whole parts of a plan without bins above
+    `most_price`. A fractional plan has so few expensive bins that hardly any amount is whole; without them more amounts
+    are, at nearly the same price.
     """
     limits = partial.remaining.limits
     plans = [
@@ -86,7 +91,7 @@ def _buy_whole(
 
 
 def _bound_of_most(partial: PartialPlan, bins: Sequence[Bin], mixed: FractionalPlan) -> float:
-    """Bound the price of the items that are worth most, of as many as all fillings can be written down for."""
+    """Return a lower bound on the price of the items with the most worth, as many as patterns can be listed for."""
     total = np.maximum(mixed.worth, 0.0) * [item.count for item in partial.items]
     kept = np.argsort(-total, kind="stable").tolist()
     while number_of_patterns([partial.items[n] for n in kept]) > _MOST_FILLINGS:
@@ -104,9 +109,9 @@ def _bound_of_most(partial: PartialPlan, bins: Sequence[Bin], mixed: FractionalP
 
 
 def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
-    """Buy for all that is left, in one problem in whole numbers over every filling and all that it may cost a purse.
+    """Buy for all items left with one integer program over every pattern and every amount it may take from a limit.
 
-    What the purses cannot pay for is served last, and then not at all.
+    Items that the limits do not cover are served last, if at all.
     """
     kinds: dict[tuple[int, Vector], list[int]] = {}
     for number, bin_ in enumerate(bins):
@@ -132,9 +137,10 @@ def _buy_near(
     mixed: FractionalPlan,
     between: tuple[float, float],
 ) -> float:
-    """Buy of the fillings next to those of the mix; if these are all that can be in a better plan, that is the best.
+    """Buy the cheapest combination of patterns with low reduced costs, and return the lower bound that this proves.
 
-    Give the bound then proved. Purses are not asked for that: what only they forbid bounds the price as well.
+    If these are all patterns that a better plan could contain, the combination is optimal. The bound ignores limits; it
+    also holds for plans within limits, as these cost no less.
     """
     bound, price = between
     worth = np.maximum(mixed.worth, 0.0)
@@ -159,7 +165,7 @@ def _buy_near(
 def _cover(
     counts: Sequence[int], bins: Sequence[Bin], columns: Sequence[Column]
 ) -> tuple[list[tuple[Column, int]], float]:
-    """Return the cheapest whole numbers of these columns, and their price: infinite where they cannot serve all."""
+    """Return the cheapest whole numbers of these columns, and their price: infinite if they cannot serve all items."""
     prices = [bins[column.bin].price for column in columns]
     cover = cheapest_cover(counts, [column.counts for column in columns], prices)
     if cover is None:

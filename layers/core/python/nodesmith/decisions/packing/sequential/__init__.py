@@ -1,1 +1,1 @@
-"""One node after the other is filled, for items of very many kinds."""
+"""Sequential filling: one node after another, for items of very many kinds."""

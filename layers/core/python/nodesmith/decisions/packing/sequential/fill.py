@@ -1,7 +1,7 @@
-"""Filling one node after another from a crowd: things of very many kinds, each chosen for the room that is left.
+"""Fill one node from a pool of items of very many kinds, each chosen for the capacity that is left.
 
-An item suits a node by the inner product of its size and the room left, both in money (Panigrahy et al., "Heuristics
-for vector bin packing", 2011).
+The score of an item is the inner product of its size and the remaining capacity, both valued in money (Panigrahy et
+al., "Heuristics for vector bin packing", 2011).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONE: Indices = np.array([], dtype=np.int64)
 
 
 class ItemPool:
-    """Items left to pack. `prices` are those of a unit of each resource, `worth` what one of an item costs."""
+    """Items left to pack. `prices` are those of a unit of each resource, `worth` is what one of each item costs."""
 
     def __init__(self, items: Sequence[Item], masks: Sequence[int], prices: Floats, worth: Floats) -> None:
         self.kinds = Kinds(items)
@@ -45,9 +45,9 @@ class ItemPool:
         self.steps = 0
 
     def fill(self, candidate: Bin, seed: int | None = None) -> tuple[float, Holds]:
-        """Fill an empty node, at first with one item if that is given; tell what its content is worth, and the content.
+        """Fill an empty node, starting with item `seed` if given; return the worth of its contents, and the contents.
 
-        What is put in is put in as often as it may be, so it is never looked at again.
+        Each item is added as often as possible at once, so it is never considered again.
         """
         capacity = np.array(candidate.capacity, dtype=np.float64)
         held: dict[int, int] = {}
@@ -86,7 +86,7 @@ class ItemPool:
         self._alive.clear()
 
     def repeats(self, holds: Holds) -> int:
-        """Return how many nodes what is left fills alike."""
+        """Return how many nodes with these contents the items left can fill."""
         return int(min(self.left[item] // number for item, number in holds))
 
     def _may_join(self, able: Indices, size: Floats, capacity: Floats) -> NDArray[np.bool_]:
@@ -98,12 +98,12 @@ class ItemPool:
         return joins
 
     def _goes_alone(self, item: int, capacity: Floats) -> bool:
-        """Return whether an item is so large, or its company so regulated, that others are judged anew after it."""
+        """Return whether the other items must be scored again after this one: it is large or subject to caps."""
         touchy = bool(self.kinds.touchy[self.kinds.of[item]])
         return touchy or bool(self.worth[item] > _LARGE_SHARE * (self.prices @ capacity))
 
     def _place(self, item: int, capacity: Floats, held: dict[int, int]) -> None:
-        """Put in as many of one item as may be."""
+        """Add as many of one item as possible."""
         number = min(int(self.left[item]), int(self.most[item]))
         for have, each in zip(capacity.tolist(), self._sizes[item], strict=True):
             if each * number > have:
@@ -119,7 +119,7 @@ class ItemPool:
     def _place_many(
         self, able: Indices, size: Floats, suits: Floats, capacity: Floats, held: dict[int, int]
     ) -> Indices:
-        """Put in those that suit best until half of the room is taken; give their places among those that are able."""
+        """Add the items with the best scores until half of the capacity is used; return their positions in `able`."""
         places = np.argsort(-suits, kind="stable")
         if self.kinds.ruled:
             places = places[~self.kinds.touchy[self.kinds.of[able[places]]]]

@@ -1,4 +1,7 @@
-"""The rules about company for a crowd: which kinds of items may still join a node, told for all kinds at once."""
+"""The rules about sharing a node, for an item pool: which kinds of items may still join a node.
+
+They are evaluated for all kinds at once.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ _UNLIMITED = 2**31
 
 
 class Kinds:
-    """Items alike in groups and caps are of one kind; `of` gives each item's.
+    """Items with equal groups and caps are of one kind; `of` is the kind of each item.
 
-    `blocked` are the kinds that may not join the node as it is now, `touchy` those of which only one at a time may be
-    asked to: they bring caps, or are under one that the node has already.
+    `blocked` marks the kinds that may not join the node in its present state. `touchy` marks the kinds that must be
+    added one item at a time: they have caps, or are subject to a cap of something on the node.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -46,7 +49,7 @@ class Kinds:
         self.empty()
 
     def empty(self) -> None:
-        """Begin an empty node."""
+        """Start an empty node."""
         self._held: dict[int, int] = {}
         self._most: dict[int, int] = {}
         self.blocked, self.touchy = self._never.copy(), self._brings_caps.copy()
@@ -59,7 +62,7 @@ class Kinds:
         return 0 if self.blocked[kind] else min(spare, default=_UNLIMITED)
 
     def add(self, kind: int, count: int) -> None:
-        """Let some of a kind join."""
+        """Add some of a kind."""
         groups, caps = self._rules[kind]
         for group in groups:
             self._held[group] = self._held.get(group, 0) + count

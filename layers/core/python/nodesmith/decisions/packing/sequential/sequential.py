@@ -1,6 +1,6 @@
-"""Buying for a crowd: node after node, each around the thing that is hardest to place of what is left.
+"""Buy for an item pool: node after node, each built around the item that is hardest to place among those left.
 
-First come things of which a node holds few, those of most nodes first, and then the largest.
+Items of which a node holds few come first, those that need the most nodes at the head; the largest items follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from nodesmith.decisions.packing.partialplan import Holds
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 from nodesmith.decisions.packing.sequential.fill import Floats, Indices, ItemPool
 
-_WIDE, _NARROW = (4, 1.5), (3, 1.05)  # how many cheap bins are tried, and how much dearer each is at least
+_WIDE, _NARROW = (
+    (4, 1.5),
+    (3, 1.05),
+)  # the number of cheap bins to try, and the least ratio of successive prices
 _FULL_BINS, _LOOKED_AT = 2, 8
 _MOST_CLASSES = 100
 _LEAST_WORTH = 1e-12
@@ -27,7 +30,10 @@ _Able = tuple[int, Indices, Floats]
 def pack_sequentially(
     items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits, most_steps: int
 ) -> tuple[list[_Bought], list[int], int]:
-    """Buy until nothing fits, the purses are empty or the steps are done; give that, what is left, and the steps."""
+    """Buy until nothing fits, the limits are reached or the steps run out.
+
+    Return the nodes, the count of each item left, and the steps taken.
+    """
     index = _BinIndex(items, bins, remaining)
     pool = index.pool
     scarce = _scarce(items)
@@ -42,7 +48,7 @@ def pack_sequentially(
 
 
 def _scarce(items: Sequence[Item]) -> list[int]:
-    """Return the items of which a node holds few, those of the most nodes first, of these the largest."""
+    """Return the items of which a node holds few, ordered by the nodes they need, then by size, both descending."""
     totals: dict[int, int] = {}
     for item in items:
         for group in item.groups:
@@ -58,10 +64,10 @@ def _scarce(items: Sequence[Item]) -> list[int]:
 
 
 def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats:
-    """Return what each item costs where it may go: those that the same bins admit are judged together.
+    """Return what each item costs where it may go; items that the same bins admit are valued together.
 
-    Items that may only go where everything is dear are worth what they cost there. Of too many such classes `prices`
-    tell what all cost.
+    Items that may only go into expensive bins are worth what they cost there. If there are too many such classes,
+    `prices` determine the worth of all items.
     """
     masks = sorted({b.admits for b in bins})
     classes: dict[tuple[str, ...], list[int]] = {}
@@ -76,7 +82,7 @@ def _worth(items: Sequence[Item], bins: Sequence[Bin], prices: Floats) -> Floats
 
 
 class _BinIndex:
-    """The bins, by what they admit and in order of price."""
+    """The bins, by the items they admit and in order of price."""
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits) -> None:
         self._remaining = remaining
@@ -92,7 +98,10 @@ class _BinIndex:
         self.pool = ItemPool(items, list(self._bins), prices, _worth(items, bins, prices))
 
     def around(self, seed: int, *, full_bins: bool) -> _Bought | None:
-        """Return a node for one item and the company that wastes least money; `full_bins` tries more."""
+        """Return the node for item `seed` and others that wastes the least money; None if no bin holds it.
+
+        If `full_bins` is True, bins that would be cheap if they were completely filled are tried as well.
+        """
         best: tuple[float, float, str] | None = None
         chosen: _Bought | None = None
         able = list(self._able(seed))
@@ -105,7 +114,10 @@ class _BinIndex:
         return chosen
 
     def _cheap(self, holding: Iterable[_Able], steps_up: tuple[int, float]) -> Sequence[Bin]:
-        """Return the cheapest of these bins, that admit most of what is left."""
+        """Return a few bins of one mask, in order of price: the mask whose cheapest bin costs least.
+
+        Among equals, it is the mask that admits most of the items left.
+        """
         choices: list[tuple[float, float, int, list[Bin]]] = []
         for mask, able, waiting in holding:
             group = self._bins[mask]
@@ -116,7 +128,7 @@ class _BinIndex:
         return min(choices)[3] if choices else ()
 
     def _full(self, holding: Iterable[_Able]) -> Sequence[Bin]:
-        """Return those of these bins that would hold most for their price, if they were filled to the brim."""
+        """Return the bins that would hold most for their price if they were completely filled."""
         choices: list[tuple[float, float, str, Bin]] = []
         for mask, able, waiting in holding:
             value = np.minimum(self._capacities[mask][able], waiting) @ self.pool.prices
@@ -131,7 +143,10 @@ class _BinIndex:
         return list(alike.values())[:_FULL_BINS]
 
     def _able(self, seed: int) -> Iterator[_Able]:
-        """Yield for each mask that admits an item the bins that hold it, and how much of all is left that it admits."""
+        """Yield for each mask that admits `seed` the mask, the bins that hold it, and the size of the items left.
+
+        The size is the total over the items that the mask admits.
+        """
         size = self.pool.size[:, seed]
         for mask, capacities in self._capacities.items():
             if self.pool.admits[mask][seed]:
@@ -139,7 +154,7 @@ class _BinIndex:
                 yield mask, np.flatnonzero((capacities >= size).all(axis=1)), waiting
 
     def buy(self, candidate: Bin, holds: Holds, repeats: int) -> _Bought:
-        """Buy it, or a cheaper bin that holds the same."""
+        """Buy this bin, or a cheaper one that holds the same items."""
         cheaper = self._cheapest(candidate, holds)
         number = min(repeats, self._remaining.affords(cheaper))
         self._remaining.spend(cheaper, number)
@@ -162,7 +177,10 @@ class _BinIndex:
 
 
 def _steps(bins: Iterable[Bin], most: int, step: float) -> Iterator[Bin]:
-    """Yield some of these bins, which come in order of price, each dearer by a step than the one before."""
+    """Yield up to `most` of these bins, each dearer than the last by at least factor `step`.
+
+    The bins must come in order of price.
+    """
     last, number = 0.0, 0
     for each in bins:
         if each.price >= last * step:

@@ -1,1 +1,1 @@
-"""NodeClaims that users have made."""
+"""NodeClaims that users create."""

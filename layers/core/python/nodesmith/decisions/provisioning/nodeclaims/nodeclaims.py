@@ -1,6 +1,6 @@
-"""NodeClaims that users have made: what they ask for is bought as it is, at the lowest price.
+"""NodeClaims that users create: each is bought exactly as requested, at the lowest price.
 
-They may name a NodePool by its label, and need none; limits and weights are not theirs to heed, as in Karpenter.
+They may name a NodePool by its label but need none; limits and weights do not apply to them, as in Karpenter.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from nodesmith.model.snapshot import Snapshot
 
 
 class NothingFits(Rejected):
-    """No instance type that is for sale now is what was asked for."""
+    """No available instance type meets the NodeClaim."""
 
 
 FRESH = timedelta(minutes=2)
-"""How old a snapshot may be that no heartbeat vouches for: it may show objects whose claims are gone again."""
+"""How old a snapshot without a heartbeat may be: an older one may show objects whose claims are already gone."""
 
 
 _READ_WITHIN = timedelta(minutes=1)
-"""How long readiness may take to read a new NodeClaim before its absence is worth telling."""
+"""How long readiness may take to read a new NodeClaim before its absence is reported."""
 _AWAITED = timedelta(seconds=10)
-"""How long pods wait for readiness to read a new NodeClaim: its node may have room for them."""
+"""How long pods wait for readiness to read a new NodeClaim: its node may have capacity for them."""
 
 
 def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
-    """Name the users' NodeClaims that readiness has not found in the API server as they are here."""
+    """Return the names of users' NodeClaims that the snapshot shows differently than readiness has read them."""
     asked = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
     return [
         name
@@ -54,7 +54,7 @@ def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
 
 
 def is_about_to_buy(inputs: Inputs) -> bool:
-    """Whether a user's NodeClaim is so new that readiness may be reading it right now."""
+    """Return whether a user's NodeClaim is so new that readiness may be reading it right now."""
     names = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
     shown = (m for m in unclaimed(inputs.snapshot, inputs.ledger.claims) if m["metadata"]["name"] in names)
     claims = (parse_nodeclaim(manifest, inputs.now).value for manifest in shown)
@@ -63,16 +63,17 @@ def is_about_to_buy(inputs: Inputs) -> bool:
 
 
 def is_old(inputs: Inputs) -> bool:
-    """Whether users' NodeClaims wait because the snapshot is too old."""
+    """Return whether users' NodeClaims wait because the snapshot is too old."""
     is_late = inputs.now - inputs.snapshot.taken_at > FRESH
     return is_late and bool(unclaimed(inputs.snapshot, inputs.ledger.claims))
 
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """What comes of users' NodeClaims: nodes for some, and why there is none for the others, by name.
+    """The decision about users' NodeClaims: nodes for some, and by name the reason why others get none.
 
-    `unschedulable` are those that nothing for sale fits. Of those whose EC2NodeClass will not do nothing is said.
+    `unschedulable` are those that no available instance type fits. NodeClaims that are to be deleted because of their
+    EC2NodeClass are in none of these.
     """
 
     planned: list[PlannedNode] = field(default_factory=list)
@@ -86,9 +87,9 @@ def by_hand(inputs: Inputs) -> ByHand:
     if is_old(inputs):
         return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
-    preference_mode = unclaimed(inputs.snapshot, inputs.ledger.claims)
-    doomed = unlaunchable(preference_mode, inputs.snapshot.nodeclasses, inputs.now)
-    for manifest in (each for each in preference_mode if each["metadata"]["name"] not in doomed):
+    asked = unclaimed(inputs.snapshot, inputs.ledger.claims)
+    doomed = unlaunchable(asked, inputs.snapshot.nodeclasses, inputs.now)
+    for manifest in (each for each in asked if each["metadata"]["name"] not in doomed):
         parsed = parse_nodeclaim(manifest, inputs.now)
         if parsed.value is None:
             found.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
@@ -108,7 +109,7 @@ def by_hand(inputs: Inputs) -> ByHand:
 
 
 def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
-    """Write down the node. Raises Rejected with what stands in the way."""
+    """Return the node to buy. Raises Rejected with what stands in the way."""
     nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
     obstacle = nodeclass_obstacle(asked.nodeclass, nodeclasses, inputs.ledger)
     if obstacle or cluster is None:
@@ -148,7 +149,10 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
 
 
 def _as_pool(asked: NodeClaim) -> NodePool:
-    """Return a NodePool of nothing but what the claim asks for. Its labels say where it belongs, not what it may be."""
+    """Return a NodePool that allows exactly what the claim asks for.
+
+    Its labels say where it belongs, not what it may be.
+    """
     own = {key: value for key, value in asked.labels.items() if restriction(key) is None and key != NODEPOOL}
     wanted = Requirements({key: r for key, r in asked.requirements.items() if key != NODEPOOL})
     return NodePool(
@@ -162,7 +166,7 @@ def _as_pool(asked: NodeClaim) -> NodePool:
 
 
 def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
-    """Return what may be bought, of one way to pay, cheapest first. Raises NothingFits where there is nothing."""
+    """Return what may be bought, of one capacity type, cheapest first. Raises NothingFits if there is nothing."""
     fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
     if not fitting:
         raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")

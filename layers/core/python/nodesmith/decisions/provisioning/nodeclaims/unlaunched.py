@@ -1,4 +1,4 @@
-"""Users' NodeClaims that are not launched yet, and which of them are to be deleted, as Karpenter does."""
+"""Users' NodeClaims that are not launched yet, and which of them are to be deleted, as in Karpenter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
-    """Return the NodeClaim objects that the ledger knows nothing of, by name."""
+    """Return the NodeClaim objects that are not in the ledger, by name."""
     names = {claim.name for claim in known}
     found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
     return sorted(found, key=lambda m: str(m["metadata"]["name"]))
@@ -27,10 +27,10 @@ def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[st
 def unlaunchable(
     asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
 ) -> dict[str, tuple[str, str]]:
-    """Return which of users' NodeClaims are to be deleted, as Karpenter does: name → reason and message of the Event.
+    """Return the users' NodeClaims to delete, as Karpenter does: name → reason and message of the Event.
 
-    Their EC2NodeClass is missing, being deleted, or not Ready by its status. One of which nothing is known yet may
-    become Ready, and they wait for it.
+    Their EC2NodeClass is missing, being deleted, or not Ready by its status. An EC2NodeClass without a Ready condition
+    may still become Ready, so its NodeClaims wait.
     """
     shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
     claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
@@ -39,7 +39,10 @@ def unlaunchable(
 
 
 def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
-    """Return which of users' NodeClaims have waited too long since they first said why they are not launched."""
+    """Return the users' NodeClaims that have waited too long since they first reported why they are not launched.
+
+    The value is the reason and message of the Event.
+    """
     found: dict[str, tuple[str, str]] = {}
     for manifest in asked:
         claim = parse_nodeclaim(manifest, now).value

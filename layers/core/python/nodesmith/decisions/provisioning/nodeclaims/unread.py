@@ -1,4 +1,4 @@
-"""What a snapshot shows otherwise than readiness has read it from the API server: nothing is launched from it."""
+"""Objects that the snapshot shows differently than readiness has read them: nothing is launched from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def as_read(ledger: Ledger, snapshot: Snapshot) -> Ledger:
-    """Return the ledger as it is once readiness has read what the snapshot shows: nothing of it is unread.
+    """Return the ledger as if readiness had read everything that the snapshot shows.
 
-    For those who decide from manifests alone, without a cluster. EC2NodeClasses that are not resolved stay so.
+    This serves decisions from manifests alone, without a cluster. Unresolved EC2NodeClasses stay unresolved.
     """
     contents = {f"NodePool/{name}": p.content for name, p in parsed_nodepools(snapshot.nodepools).items()}
     for manifest in unclaimed(snapshot, ledger.claims):

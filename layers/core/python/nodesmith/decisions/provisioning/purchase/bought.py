@@ -1,6 +1,6 @@
-"""What a purchase would buy, and how that is written down once it is known which purchase is made.
+"""The nodes a purchase would buy, and how they are written down once the purchase is chosen.
 
-A decision compares many purchases and makes one: names, tags and launch templates are worked out for that one alone.
+A decision compares many purchases and makes one: names, tags and launch templates are computed for that one alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from nodesmith.model.nodeclasses.status import ClusterInfo
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What nodes have from the decision that buys them; `numbers` count them, `templates` are kept between them."""
+    """What nodes get from the decision that buys them.
+
+    `numbers` count the nodes, `templates` are launch templates reused between them.
+    """
 
     decision: str
     cluster: ClusterInfo
@@ -32,7 +35,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """One node: what it may be, and its pods with what was demanded for them. Nodes alike share `options`."""
+    """One node: its options, and its pods with the demands for them. Nodes of the same kind share `options`."""
 
     options: Options
     demands: tuple[Demand, ...]
@@ -45,12 +48,12 @@ class Bought:
 
     @property
     def price_hourly_usd(self) -> float:
-        """What it costs, USD an hour."""
+        """Its price, USD an hour."""
         return self.options.price_hourly_usd
 
 
 def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode, ...]:
-    """Write nodes down as intents, in their order."""
+    """Return the nodes as intents, in their order."""
     nodes: list[PlannedNode] = []
     first: Bought | None = None
     for one in bought:

@@ -1,4 +1,4 @@
-"""From a packed node to an intent: the NodeClaim, with everything that a retry needs written down."""
+"""From a packed node to an intent: the NodeClaim, with everything that a retry needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at m
 
 
 def claim_name(nodepool: str, decision: str, index: int) -> str:
-    """Name the `index`th node of a decision. The same decision gives the same names, no two decisions share one."""
+    """Return the name of the `index`th node of a decision: equal in a replay, different in every other decision."""
     number = int.from_bytes(hashlib.sha256(f"{decision}/{nodepool}/{index}".encode()).digest()[:8], "big")
     letters = []
     for _ in range(_SUFFIX_LENGTH):
@@ -58,9 +58,9 @@ def planned_node(
     now: datetime,
     known: Templates | None = None,
 ) -> PlannedNode:
-    """Write down one node for pods of these demands.
+    """Return one node to buy for pods of these demands.
 
-    `found` is what it may be, that of least cost first. `known` keeps launch templates.
+    `found` are its options, the cheapest first. `known` caches launch templates.
     """
     offers = found.offers
     template, type_option, cheapest = offers[0].template, offers[0].type_option, offers[0].offering
@@ -119,7 +119,7 @@ def planned_node(
 def another(
     like: PlannedNode, template: Template, pods: Sequence[Pod], name: str, cluster: ClusterInfo
 ) -> PlannedNode:
-    """Write down a node for other pods of the same shapes: all but names, pods and tags is the same."""
+    """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
     request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
@@ -127,7 +127,7 @@ def another(
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
-    """Return the labels of a node that runs in a reservation, none for any other."""
+    """Return the labels of a node that runs in a reservation; empty for any other."""
     found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
     return next((reservation_labels(r) for r in found), {})
 
@@ -153,9 +153,9 @@ def _resolved(requirements: Requirements) -> dict[str, str]:
 
 
 def any_value(requirement: Requirement) -> str | None:
-    """Return the first value that a requirement allows, None where the label must be absent.
+    """Return the first value that a requirement allows; None if the label must be absent.
 
-    Where any value goes (Exists, NotIn, bounds) it is the smallest number allowed, so that a replay agrees.
+    If any value is allowed (Exists, NotIn, bounds), it is the smallest allowed number, so that a replay agrees.
     """
     if requirement.is_empty:
         return None
@@ -167,7 +167,7 @@ def any_value(requirement: Requirement) -> str | None:
 
 
 def _reached(requirements: Requirements, offers: Sequence[Offer]) -> Requirements:
-    """Lower minValues to what these wares reach: where more is not to be had, the node is bought without."""
+    """Lower minValues to what these offers reach: if more is not available, the node is bought without."""
     if all(r.min_values is None for r in requirements.values()):
         return requirements
     lowered = {

@@ -1,8 +1,9 @@
-"""The other offerings a planned node may be: the more pools of capacity EC2 may choose from, the surer it launches.
+"""The other offerings a planned node may have: with more capacity pools to choose from, EC2 launches more reliably.
 
-All of them hold the node's pods and satisfy their constraints. The list is cut where prices leave what the node was
-chosen for, but not before it has enough types for EC2 to choose well (AWS asks for at least ten to fifteen on spot).
-Where EC2 lately had nothing in many offerings, the list is as long as a request may be: finding capacity comes first.
+All of them hold the node's pods and satisfy their constraints. The list ends where prices exceed a tolerance above the
+price the node was chosen for, but not before it has enough types for EC2 to choose well (AWS asks for at least ten to
+fifteen on spot). Where EC2 recently lacked capacity for many offerings, the list is as long as a request may be:
+finding capacity comes first.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _USUAL_TOLERANCE, _WIDEST_TOLERANCE, _SCARCE_TOLERANCE = 1.25, 2.0, 4.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Offerings for one node, that of least cost first; `refusal` is why there are none that satisfy minValues.
+    """Offerings for one node, cheapest first; `refusal` is why there are none that satisfy minValues.
 
-    `relaxed` tells that these do not, either, and need not.
+    `relaxed` is True if these do not satisfy minValues and the policy accepts that.
     """
 
     offers: tuple[Offer, ...]
@@ -35,7 +36,7 @@ class Options:
 
     @property
     def price_hourly_usd(self) -> float:
-        """What the node is chosen by: the price of the first, USD an hour; a reservation is paid for anyway."""
+        """The price of the first offering, USD an hour; 0 for a reservation, which is paid for anyway."""
         cheapest = self.offers[0].offering
         return 0.0 if cheapest.reservation else cheapest.price_hourly_usd
 
@@ -48,11 +49,10 @@ def options(
     most: Vector,
     policy: MinValuesPolicy = MinValuesPolicy.STRICT,
 ) -> Options:
-    """Return what one node may be, from its template's shelf.
+    """Return what one node may be, from its template's offers.
 
-    `demands` are the bits of the demands whose pods it holds, `size` is what they take together, `most` what it may
-    take of the NodePool's limits, in order of their names; `policy` says whether it may be bought without
-    all its minValues.
+    `demands` are the bits of the demands whose pods it holds, `size` is their total request, `most` is what it may take
+    of the NodePool's limits, in order of their names; `policy` says whether it may be bought without all its minValues.
     """
     flexible = _flexible(chosen)
     price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
@@ -60,17 +60,17 @@ def options(
     kept: list[Offer] = []
     types: set[str] = set()
     dearer: list[Offer] = []
-    undominated_offer = True  # spot that costs more than buying on demand is none
+    worthwhile = True  # spot that costs more than on-demand is not
     for offer in template_offers.holding(demands, size):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
-        full = dear or not undominated_offer or len(kept) >= MAX_OVERRIDES
+        full = dear or not worthwhile or len(kept) >= MAX_OVERRIDES
         if full and not _lacking(flexible, _sold_in(zone, kept)):
             break
         if offer.offering.capacity_type != chosen.offering.capacity_type:
             if (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
-                undominated_offer = False
+                worthwhile = False
             continue
         if offer.offering.reservation != chosen.offering.reservation:
             continue  # another reservation has limits of its own
@@ -89,7 +89,7 @@ def options(
 
 
 def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:
-    """Return whether minValues can be had for a node that holds so much, whatever that takes of limits."""
+    """Return whether a node that holds so much can satisfy minValues, ignoring limits."""
     flexible = _flexible(chosen)
     alike = [
         offer
@@ -106,7 +106,7 @@ def _flexible(chosen: Offer) -> list[Requirement]:
 
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> list[Requirement]:
-    """Return the requirements whose minValues these wares do not reach."""
+    """Return the requirements whose minValues these offers do not reach."""
     return [r for r in flexible if len(values_of(r, kept)) < (r.min_values or 0)]
 
 
@@ -117,15 +117,16 @@ def _sold_in(zone: str, offers: Iterable[Offer]) -> list[Offer]:
 def _choosier(
     kept: list[Offer], others: Sequence[Offer], flexible: Sequence[Requirement], zone: str
 ) -> list[Offer]:
-    """Add to wares what minValues lack in the zone that the node is likeliest to be in, then what they lack at all."""
+    """Add the offers that minValues lack, first in the zone where the node most likely launches, then anywhere."""
     kept = _supplied(kept, _sold_in(zone, others), flexible, zone)
     kept = _supplied(kept, others, flexible)
     return sorted(kept, key=lambda w: (w.offering.cost_hourly_usd, w.type_option.type.name, w.offering.zone))
 
 
 def _sounder(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> list[Offer]:
-    """Leave out pools that have lately interrupted us, the worst first, while their types are sold elsewhere or enough
-    others remain: EC2 knows nothing of our losses and weighs prices only.
+    """Leave out pools with recent interruptions, the riskiest first, because EC2 weighs prices and not our losses.
+
+    A pool stays if its type is sold nowhere else and too few other types remain, or if minValues need it.
     """
     short = len(_lacking(flexible, kept)), len(_lacking(flexible, _sold_in(zone, kept)))
     risky = [offer for offer in kept if offer.offering.risk_hourly_usd]
@@ -142,7 +143,7 @@ def _sounder(kept: list[Offer], flexible: Sequence[Requirement], zone: str) -> l
 def _supplied(
     kept: list[Offer], others: Iterable[Offer], flexible: Sequence[Requirement], zone: str | None = None
 ) -> list[Offer]:
-    """Add wares until minValues lack nothing more, among those of a zone if one is named."""
+    """Add offers until minValues are reached, counting only those in `zone` if one is given."""
     for offer in others:
         among = kept if zone is None else _sold_in(zone, kept)
         needed = _lacking(flexible, among)
@@ -154,7 +155,7 @@ def _supplied(
 
 
 def _making_room(kept: list[Offer], offer: Offer) -> list[Offer]:
-    """Take a ware; where there are as many as there may be, the dearest of a type that is there twice gives way."""
+    """Add an offer; if the list is full, it replaces the most expensive offer of a type that occurs twice."""
     if len(kept) < MAX_OVERRIDES:
         return [*kept, offer]
     names = [k.type_option.type.name for k in kept]
@@ -163,7 +164,10 @@ def _making_room(kept: list[Offer], offer: Offer) -> list[Offer]:
 
 
 def values_of(requirement: Requirement, kept: Iterable[Offer]) -> set[str]:
-    """Return the values of a label that these wares keep possible; a request has one capacity type, its types more."""
+    """Return the values of a label that these offers leave possible.
+
+    A request has one capacity type, so for that label all offerings of the types count.
+    """
     if requirement.key == CAPACITY_TYPE:
         return {offering.capacity_type for offer in kept for offering in offer.type_option.offerings}
     if requirement.key == ZONE:

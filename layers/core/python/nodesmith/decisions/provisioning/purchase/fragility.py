@@ -1,9 +1,9 @@
-"""Fragility: where it costs next to nothing, no node holds all pods of a kind.
+"""Fragility: where it costs next to nothing, no node holds all pods of a shape.
 
-A node may die at any moment. Of two or more pods alike that wait, at most half go to one node, as long as the whole
+A node may fail at any moment. Of two or more pending pods of a shape, at most half go to one node, as long as the whole
 plan then costs no more than `fragility_tolerance` above the cheapest (a fraction of its price; 0 leaves every plan as
-it is). Plans of more than 20 nodes are spread by their size. What stands against the loss of one spot pool is that
-every node is asked for with at least 15 types, where there are as many.
+it is). This applies to plans of up to 20 nodes; larger ones are spread by their size. The protection against losing one
+spot pool is that every node is requested with at least 15 types, where there are that many.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def less_fragile(
     good_enough: float,
     known: Known,
 ) -> Packing | None:
-    """Return a plan with two nodes where this one has all pods of a shape on one; None where that costs too much."""
+    """Return a plan with two nodes for each shape that this plan puts on one; None if that costs too much."""
     few = sum(node.repeats for node in packing.nodes) <= _FEW_NODES
     fragile = _alone(offered, packing) if tolerance and few else set()
     if not fragile:

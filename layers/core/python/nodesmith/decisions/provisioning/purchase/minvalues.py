@@ -1,8 +1,9 @@
 """Cuts: what no node may hold, because too few types could hold it for the NodePool's minValues.
 
-Whoever holds as much again of every resource, and pods of the same kinds, would be refused again. So a bin is taken
-for several that each have less of one resource, or do without one of these kinds: nothing else is lost. A refused node
-teaches most by the least of it that would be refused as well: often so much of one resource, whoever asks for it.
+A node that holds at least as much of every resource, and pods of the same kinds, would be refused again. So a bin is
+replaced by several bins that each have less of one resource or exclude one of the kinds; no other node is lost. A
+refused node teaches most if it is first reduced to the least that would still be refused: often an amount of one
+resource, whichever pods request it.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ _Kind = tuple[Shape, FrozenMap[str]]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was refused: pods of some kinds, `size` together by name of resource, bought of a NodePool one way."""
+    """What was refused: pods of some kinds with `size` together, by resource, from a NodePool with a capacity type."""
 
     nodepool: str
     capacity_type: str
     size: FrozenMap[int]
     kinds: frozenset[_Kind]
     by_limits: bool = False
-    """more types would do if the NodePool's limits allowed them: it is refused now, and not in every purchase"""
+    """More types would serve if the NodePool's limits allowed them: it is refused now, but not in every purchase."""
 
     def concerns(self, offer: Offer) -> bool:
-        """Return whether a node would be bought the same way."""
+        """Return whether an offer is of the same NodePool and capacity type."""
         return (offer.template.name, offer.offering.capacity_type) == (self.nodepool, self.capacity_type)
 
 
 def cut(offered: PackingProblem, node: Node) -> Cut:
-    """Return what is learned when a node is refused."""
+    """Return the cut that a refused node teaches."""
     offer, bits = offered.offers[node.bin.key], sum(1 << i for i, _ in node.holds)
     size = tuple(
         sum(offered.items[i].size[axis] * number for i, number in node.holds)
@@ -54,7 +55,7 @@ def cut(offered: PackingProblem, node: Node) -> Cut:
 
 
 def _least(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tuple[int, Vector]:
-    """Return as few kinds, and as little of each resource, as are refused still."""
+    """Return as few kinds, and as little of each resource, as would still be refused."""
     template_offers = offered.offers_by_template[offer.template.name]
     for index in range(bits.bit_length()):
         fewer = bits & ~(1 << index)
@@ -74,7 +75,7 @@ def _least(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tu
 
 
 def without(offered: PackingProblem, cuts: Iterable[Cut]) -> PackingProblem:
-    """Return a market whose bins hold nothing of what was cut."""
+    """Return the packing problem with bins that cannot hold anything that was cut."""
     offers, bins = dict(offered.offers), list(offered.bins)
     for number, one in enumerate(cuts):
         bits = _bits(one, offered.demands)
@@ -111,7 +112,7 @@ def _parts(whole: Bin, size: Vector, bits: int) -> Iterator[Bin]:
 
 
 def _bits(one: Cut, demands: Sequence[Demand]) -> int | None:
-    """Return the kinds of a cut as bits of demands, None where one of them is no longer asked for."""
+    """Return the kinds of a cut as bits of demands; None if one of them is no longer demanded."""
     found = [index for index, demand in enumerate(demands) if _kind(demand) in one.kinds]
     return sum(1 << index for index in found) if len(found) == len(one.kinds) else None
 

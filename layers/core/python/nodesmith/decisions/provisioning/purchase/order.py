@@ -1,4 +1,4 @@
-"""What is bought, by what rules, and what is learned of it."""
+"""The rules of a purchase, its result, and what purchases learn from each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 
 @dataclass(slots=True)
 class Purchase:
-    """What was bought, what is left, and why something that was tried did not go.
+    """What was bought, what is left, and why some things could not be bought.
 
     `tiers` are the templates with what is left of their limits; `refusals` go by shape, zone and NodePool.
     """
@@ -29,41 +29,41 @@ class Purchase:
     nodes: list[Bought] = field(default_factory=list)
     left: list[Demand] = field(default_factory=list)
     refused: list[Demand] = field(default_factory=list)
-    """what could not be bought as it was demanded; some of it may have been bought without the wishes in it"""
+    """The demands that could not be bought as they were; their fallbacks may have been bought without preferences."""
     refusals: dict[tuple[Shape, str | None, str], Refusal] = field(default_factory=dict)
     bound_hourly_usd: float = 0.0
     is_bounded: bool = True
     steps: int = 0
     given_up: int = 0
-    """wishes of pods that were not granted"""
+    """How many pods did not get their preferences."""
     served_by: Counter[int] = field(default_factory=Counter)
-    """pods by the number of the tier that their nodes are bought of"""
+    """Number of pods by the index of the tier that their nodes are bought from."""
 
     @property
     def price_hourly_usd(self) -> float:
-        """What its nodes cost together, USD an hour."""
+        """The total price of its nodes, USD an hour."""
         return fsum(node.price_hourly_usd for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What purchases of one decision learn for each other: plans of parts, and what minValues refuse in any case."""
+    """What the purchases of one decision learn from each other: plans of parts, and what minValues always refuse."""
 
     plans: Known = field(default_factory=dict)
     cuts: dict[Cut, None] = field(default_factory=dict)
 
     def learn(self, refused: Iterable[Cut]) -> None:
-        """Note what was refused, but for what limits alone refuse."""
+        """Record what was refused, except for what only limits refuse."""
         self.cuts.update((cut, None) for cut in refused if not cut.by_limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """By what is bought. The purchases of one decision share what is `known`: what has been packed, what is refused."""
+    """The rules of a purchase. All purchases of one decision share `known`."""
 
     settings: NodeSettings
     choices: Choices = field(default_factory=Choices)
     good_enough: float = GOOD_ENOUGH
     known: Learned = field(default_factory=Learned)
     quick: bool = False
-    """whether it is only to be seen what can be bought at all"""
+    """True for a quick feasibility check."""

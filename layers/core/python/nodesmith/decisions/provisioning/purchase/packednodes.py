@@ -1,4 +1,4 @@
-"""From a market to a basket: how what is demanded is packed, what each node may be, and what minValues refuse."""
+"""From a packing problem to packed nodes: how demands are packed, what each node may be, what minValues refuse."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_SCOUTED = 16
 
 @dataclass(frozen=True, slots=True)
 class PackedNodes:
-    """A packing of what is offered, with what each node may be, and what it takes of its NodePool's limits.
+    """A packing of the problem `offered`, with the options of each node and what it takes of its NodePool's limits.
 
-    Where a node may be nothing, for want of choice, it is refused, and a cut says what is learned of that.
+    A node without options, for lack of minValues, is refused; a cut records what that teaches.
     """
 
     offered: PackingProblem
@@ -35,12 +35,12 @@ class PackedNodes:
 def filled(
     offered: PackingProblem, tier: Sequence[Template], order: Order, result: Purchase, *, quick: bool = False
 ) -> PackedNodes:
-    """Pack what is demanded; only `quick`ly, if it is to be seen what minValues refuse."""
+    """Pack the demands; with `quick`, only to see what minValues refuse."""
     packing = pack(
         offered.items,
         offered.bins,
         limits(tier),
-        bounded=not offered.is_settled,  # else a bound on this is none on all plans
+        bounded=not offered.is_settled,  # otherwise its bound does not hold for all plans
         good_enough=inf if quick or order.quick else order.good_enough,
         known=order.known.plans,
     )
@@ -49,7 +49,10 @@ def filled(
 
 
 def find_cuts(offered: PackingProblem, tier: Sequence[Template], order: Order, result: Purchase) -> list[Cut]:
-    """Return what minValues refuse of quick plans, until they refuse nothing: thorough ones are then seldom refused."""
+    """Return what minValues refuse of quick plans, until they refuse nothing.
+
+    Thorough plans are then seldom refused.
+    """
     cuts: list[Cut] = []
     for _ in range(_MOST_SCOUTED):
         packed = filled(offered, tier, order, result, quick=True)
@@ -63,7 +66,7 @@ def find_cuts(offered: PackingProblem, tier: Sequence[Template], order: Order, r
 def made_less_fragile(
     packed: PackedNodes, tier: Sequence[Template], order: Order, result: Purchase
 ) -> PackedNodes:
-    """Return what costs about as much and no longer has all pods of a shape on one node, if there is such."""
+    """Return a packing of about the same price without all pods of a shape on one node, if there is one."""
     if order.quick:
         return packed
     offered, tolerance = packed.offered, order.settings.fragility_tolerance
@@ -109,7 +112,7 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
 def _found(
     offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy
 ) -> tuple[Options, Vector]:
-    """Return what a node may be, and what it takes of limits: more than it needs where minValues cannot be had so."""
+    """Return the options of a node, and what it takes of limits: more than it needs if minValues require that."""
     offer, axes = offered.offers[node.bin.key], range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
     holds, template_offers = (

@@ -1,4 +1,4 @@
-"""From demands and templates to a packing problem: one bin per type and offering, one item per demand."""
+"""From demands and templates to a packing problem: one item per demand, one bin per undominated offer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nodesmith.model.ec2.catalog import Offering
 
 
 class Offer(NamedTuple):
-    """One thing for sale: a type of a NodePool, bought one way. `admits` has bit i set for demand i."""
+    """A type of a NodePool with an offering. `admits` has bit i set for demand i."""
 
     template: Template
     type_option: TypeOption
@@ -37,21 +37,21 @@ class Offer(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What its bin is called."""
+        """The name of its bin."""
         sold = self.offering
         how = sold.reservation or sold.capacity_type
         return f"{self.template.name}/{self.type_option.type.name}/{sold.zone}/{how}"
 
     @property
     def is_exotic(self) -> bool:
-        """Bare metal and accelerators: only bought for what fits nothing else."""
+        """Whether it is bare metal or has accelerators: bought only for pods that fit nothing else."""
         return self.type_option.is_exotic
 
 
 class TemplateOffers:
-    """Everything of one template that is for sale to these demands. Those `barred` (bits) have to do without.
+    """All offers of one template to these demands. The demands in `barred` (bits) must do without.
 
-    There are thousands of wares: one is made only when it is asked for.
+    There are thousands of offers: each `Offer` is created only when needed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TemplateOffers:
         self._made: dict[int, Offer] = {}
 
     def holding(self, demands: int, size: Vector) -> Iterator[Offer]:
-        """Yield the wares that admit these demands (bits) and have so much room, cheapest first."""
+        """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first."""
         offers = self._template.type_options.offers
         room, largest = rooms(self._template.type_options, self._dimensions)
         for place in range(max(map(bisect_left, largest, size), default=0), len(offers)):
@@ -77,17 +77,18 @@ class TemplateOffers:
 
     @property
     def rooms(self) -> frozenset[Vector]:
-        """How much the wares offer to pods, each once."""
+        """The different capacities that the offers have for pods."""
         return frozenset(rooms(self._template.type_options, self._dimensions)[0])
 
     def cost(self, offer: Offer) -> Vector:
-        """Return what a node takes of the NodePool's limits, in order of their names; nothing where it has none."""
+        """Return what a node takes of the NodePool's limits, in order of their names; empty if it has none."""
         return tuple([limit_cost(offer.type_option, offer.offering, name) for name in self._limits])
 
     def best(self, *, plain: bool = False) -> Iterator[tuple[Offer, Vector]]:
-        """Yield the wares that none with the same admission beats in all, and their costs; `plain`ly at their prices.
+        """Yield the offers that none with the same admission dominates, and what they take of the limits.
 
-        With minValues each capacity type is for itself: one may be refused where another has types enough.
+        With `plain`, prices exclude the expected cost of interruptions. With minValues, capacity types are compared
+        separately: one may be refused where another has enough types.
         """
         type_options = self._template.type_options.plain if plain else self._template.type_options
         apart = any(r.min_values for r in self._template.requirements.values())
@@ -115,7 +116,7 @@ def _by_capacity_type(purchase_options: Iterable[PurchaseOption]) -> list[frozen
 
 @dataclass(frozen=True, slots=True)
 class PackingProblem:
-    """Everything one tier of NodePools may sell to these demands.
+    """Everything that one tier of NodePools offers to these demands.
 
     `bins` stand for the undominated offers, and `offers` has those by the bin's key. `offers_by_template` holds all
     offers of a template, by its name.
@@ -127,11 +128,11 @@ class PackingProblem:
     offers: Mapping[str, Offer]
     offers_by_template: Mapping[str, TemplateOffers]
     dimensions: tuple[str, ...]
-    """the resources that rooms and sizes are vectors of"""
+    """The resources that capacities and sizes are vectors of."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether more was settled about some nodes than what their pods ask of them."""
+        """Whether more has been settled about some nodes than their pods ask for."""
         return any(demand.is_settled for demand in self.demands)
 
 
@@ -142,10 +143,10 @@ def packing_problem(
     *,
     plain: bool = False,
 ) -> PackingProblem:
-    """Set out what the templates of one tier can sell for these demands.
+    """Return the packing problem of one tier's templates for these demands.
 
-    Of a NodePool that cannot buy at will some may have to do without, by `choices`. At `plain` prices it is the market
-    for a bound: surcharges and risks steer the choice, and are no part of the price.
+    By `choices`, some demands must do without a NodePool that has limits. With `plain` prices the problem serves for a
+    bound: surcharges and risks steer the choice but are not part of the price.
     """
     dimensions = _dimensions(demands)
     items = tuple(
@@ -177,7 +178,7 @@ def packing_problem(
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
-    """Return the demands, as bits, that have to do without a NodePool."""
+    """Return the demands, as bits, that must do without a NodePool."""
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
@@ -187,7 +188,7 @@ def _bin(offer: Offer, surcharge: float, cost: Vector, limit: int) -> Bin:
 
 
 def limits(tier: Sequence[Template]) -> dict[int, Vector]:
-    """Return what each template's limits still allow, by its place in the tier."""
+    """Return what each template's limits still allow, by its index in the tier."""
     return {
         index: tuple(template.remaining[name] for name in sorted(template.remaining))
         for index, template in enumerate(tier)
@@ -196,7 +197,7 @@ def limits(tier: Sequence[Template]) -> dict[int, Vector]:
 
 
 def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:
-    """Leave out the exotic bins, but for items that fit no common one."""
+    """Return the exotic bins that admit an item for which no common bin is large enough."""
     if not exotic:
         return ()
     unserved = (1 << len(items)) - 1

@@ -1,4 +1,4 @@
-"""Buying for demands: tier by tier of NodePool weight, each packed at the lowest price it has."""
+"""Buy for demands: tier by tier of NodePool weight, each packed at its lowest price."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.shapes import Shape
 
 _FEW_PODS = 64
-"""pods up to which everything is packed once more for a node that is refused"""
+"""Up to so many pods everything is packed again after a node is refused."""
 _AGAIN, _MOST_PACKINGS = 4, 24
 
 
 def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: Order) -> Purchase:
-    """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter.
+    """Buy nodes for all demands that some tier can serve; heavier tiers come first and leave the rest to lighter ones.
 
-    What they only wished for is given up when nothing could be bought so.
+    If nothing can be bought for a demand with preferences, its fallback is bought for instead.
     """
     result = Purchase([list(tier) for tier in tiers], left=list(demands))
     _buy_everywhere(order, result)
@@ -51,7 +51,7 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
 
 
 def _buy_everywhere(order: Order, result: Purchase) -> None:
-    """What is reserved is paid for anyway, and used first."""
+    """Buy for what is left, tier by tier; in each tier reserved capacity comes first, because it is paid for anyway."""
     for number, tier in enumerate(result.tiers):
         waiting, result.left = _sellable(tier, result.left)
         before = len(result.nodes)
@@ -65,9 +65,9 @@ def _buy_everywhere(order: Order, result: Purchase) -> None:
 def _use_reserved(
     tier: Sequence[Template], demands: list[Demand], order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
-    """Buy what is reserved; give the templates with what is left of limits and reservations, and what is left to do.
+    """Buy reserved capacity; return the templates with the limits and reservations left, and the demands left.
 
-    Once any of it is used no bound is claimed: which pods it serves is part of what the rest may cost.
+    Once any of it is used, no lower bound is claimed: the choice of pods for it affects what the rest costs.
     """
     kept, result.left = result.left, []
     stage = [
@@ -92,9 +92,9 @@ def _use_reserved(
 
 
 def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list[Demand], list[Demand]]:
-    """Split off demands for resources that no node of the tier has.
+    """Split demands: those whose resources nodes of the tier have, and those that ask for other resources.
 
-    Each name would be one more dimension of every bin, and whoever may create pods may think of any number of names.
+    Each resource name adds a dimension to every bin, and anyone who may create pods can invent any number of names.
     """
     sold = {n for template in tier for n in (*template.type_options.resources, *template.reserved.resources)}
     split: tuple[list[Demand], list[Demand]] = [], []
@@ -104,7 +104,7 @@ def _sellable(tier: Iterable[Template], demands: Iterable[Demand]) -> tuple[list
 
 
 def _freed(left: Iterable[Demand]) -> list[Demand]:
-    """Return what is to be demanded where wishes cannot be had, one a kind."""
+    """Return the fallbacks of demands that could not be bought, merged by shape and pins."""
     found: dict[tuple[Shape, FrozenMap[str]], Demand] = {}
     for demand in left:
         if demand.fallback is not None:
@@ -117,10 +117,10 @@ def _freed(left: Iterable[Demand]) -> list[Demand]:
 def _buy_of_tier(
     tier: list[Template], demands: Sequence[Demand], order: Order, result: Purchase
 ) -> list[Template]:
-    """Buy for demands of the templates of one tier; give these with what is left of their limits.
+    """Buy for demands from the templates of one tier; return these with what is left of their limits.
 
-    Where a node leaves too few choices for minValues, all is packed once more without such; what is bought in any case
-    is bought after a few times at most, sooner where there is much.
+    If a node leaves too few choices for minValues, pack everything again without such nodes. After a few times, or at
+    once if there are many pods, buy the nodes that are not refused first.
     """
     few = sum(len(demand.pods) for demand in demands) <= _FEW_PODS
     is_choosy = any(r.min_values for t in tier for r in t.requirements.values())
@@ -137,17 +137,17 @@ def _buy_of_tier(
             continue
         if not packed.refused:
             packed = made_less_fragile(packed, tier, order, result)
-        tier, demands = _buy_basket(tier, whole, packed, order, result)
+        tier, demands = _buy_packed_nodes(tier, whole, packed, order, result)
         if not packed.refused:
             break
     result.left += demands
     return tier
 
 
-def _buy_basket(
+def _buy_packed_nodes(
     tier: list[Template], whole: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
-    """Buy what may be bought; give the templates with their limits left, and what is left to do."""
+    """Buy the packed nodes that are not refused; return the templates with their limits left, and the demands left."""
     left_of_limits = {index: list(limit) for index, limit in limits(tier).items()}
     demands = packed.offered.demands
     queues = [list(d.pods) for d in demands]
@@ -175,7 +175,7 @@ def _bound(
     queues: Sequence[Sequence[Pod]],
     order: Order,
 ) -> float:
-    """Return a price that nothing can undercut for what is no longer in the queues."""
+    """Return a lower bound on the price of nodes for the pods that are no longer in the queues."""
     is_whole = whole is packed.offered and not packed.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
         return packed.packing.bound
@@ -188,7 +188,7 @@ def _bound(
 def _buy_nodes(
     demands: Sequence[Demand], node: Node, found: Options, queues: list[list[Pod]], result: Purchase
 ) -> None:
-    """Buy nodes that are all alike: what each may be is the same."""
+    """Buy the repeats of a packed node; all of them have the same options."""
     asking = tuple(demands[i] for i, _ in node.holds)
     for _ in range(node.repeats):
         pods: list[Pod] = []

@@ -14,7 +14,7 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.kubernetes.unschedulable import Reason
 
 _MOST_SHOWN = 3
-_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: somebody meant milli-cores or bytes
+_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant
 _COUNTED = {
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
@@ -34,10 +34,11 @@ def reason(
     obstacles: Mapping[str, str],
     tried: Mapping[tuple[Shape, str | None, str], Refusal],
 ) -> Reason:
-    """Return the reason for pods that stay. `templates` come heaviest first; `obstacles` go by NodePool.
+    """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
 
-    `tried` is what refused a purchase, by shape, zone and NodePool. Nearest is the NodePool that passed most filters,
-    the heaviest of equals; how many stopped at each filter is told as kube-scheduler tells it of nodes.
+    `tried` is what refused a purchase, by shape, zone and NodePool. The nearest NodePool is the one that passed most
+    filters, the heaviest of equals. As kube-scheduler does for nodes, the text counts the NodePools stopped by each
+    filter.
     """
     refusals = [
         (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
@@ -64,7 +65,7 @@ def _counts(filters: Iterable[Filter]) -> str:
 
 
 def _by_volumes(shape: Shape) -> str:
-    """Return what is not in the pod's own spec, for there it would be looked for in vain."""
+    """Return the requirements that come from volumes, which a user would not find in the pod's own spec."""
     own = {str(one) for term in shape.own_terms for one in term.values()}
     added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
     return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""

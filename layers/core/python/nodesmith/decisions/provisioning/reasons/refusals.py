@@ -1,4 +1,4 @@
-"""Why one NodePool cannot serve a demand: the first filter that leaves nothing, and what stands there."""
+"""Why one NodePool cannot serve a demand: the first filter that leaves nothing, and what failed there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceSt
 
 
 class Filter(IntEnum):
-    """What a NodePool is held against, in this order: the later it fails, the nearer it came."""
+    """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
 
     TAINT = 1
     REQUIREMENT = 2
@@ -37,7 +37,10 @@ class Filter(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The filter, why in a sentence, the one thing in the way, and what would help; see `model.reasons.Reason`."""
+    """The filter, the reason in a sentence, the one thing in the way, and what would help.
+
+    See `model.kubernetes.unschedulable.Reason`.
+    """
 
     filter: Filter
     why: str
@@ -54,7 +57,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
             Filter.TAINT,
             f"pods do not tolerate the taint {taint}",
             f"taint {taint}",
-            f"give the pods a toleration for {taint}",
+            f"add a toleration for {taint} to the pods",
         )
     found = [template.requirements.conflict(term) for term in demand.shape.terms]
     conflicts = [conflict for conflict in found if conflict is not None]
@@ -71,7 +74,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     if template.trial and template.remaining.of(NODES) < 1:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
     if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
-        why = "a node would do, but all pods were too much work for one run: the next goes on with the rest"
+        why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")
     return _over_limits(demand, plain, template)
 
@@ -79,11 +82,11 @@ def refusal(demand: Demand, template: Template) -> Refusal:
 def _conflict(conflict: Conflict, template: Template) -> Refusal:
     wanted = conflict.wanted
     if restriction(wanted.key) is not None:
-        fix = f"take {wanted.key} from the pods: no NodePool can give it to new nodes"
+        fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
     elif conflict.offered is None:
-        fix = f"give nodes of NodePool {template.name} the label {wanted.key}, or take it from the pods"
+        fix = f"add the label {wanted.key} to NodePool {template.name}, or remove it from the pods"
     else:
-        fix = f"let NodePool {template.name} have {wanted}"
+        fix = f"allow {wanted} in NodePool {template.name}"
     return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
 
 
@@ -104,14 +107,14 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
         Filter.OFFERING,
         f"no instance type with an offering left{_where(demand)} has what the pods select",
         f"requirement {culprit}" if culprit else "offerings",
-        f"let the pods do without {culprit}"
+        f"remove {culprit} from the pods"
         if culprit
         else "allow more instance types, zones or capacity types",
     )
 
 
 def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
-    """Yield the requirements of the pods without which something would be left to buy, by key."""
+    """Yield the requirements of the pods, by key, without which something could be bought."""
     for term in demand.shape.terms:
         for key in sorted(term):
             less = Requirements({k: r for k, r in term.items() if k != key})
@@ -124,7 +127,7 @@ def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
 
 
 def _where(demand: Demand) -> str:
-    """Name the zones that the pods must be in by their spread, selectors or volumes; nothing where others would do."""
+    """Return the zones that the pods must be in by their spread, selectors or volumes; empty if zones do not matter."""
     wanted = [term.get(ZONE) for term in demand.shape.terms]
     zones = {zone for one in wanted if one and not one.complement for zone in one.values}
     if demand.zone:
@@ -158,7 +161,7 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
 
 
 def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
-    """Name the limits that stop even one node, and what would be enough for all pods of the demand."""
+    """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
@@ -180,7 +183,7 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
-    """Return the limits to raise, and to what, so that all pods find a place on the type that is cheapest for them."""
+    """Return the limits to raise, and to what, so that all pods fit on nodes of the type that is cheapest for them."""
     requests = demand.shape.requests
 
     def nodes(type_option: TypeOption) -> int:
@@ -200,13 +203,13 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
 
 
 def _rounded(name: str, amount: int) -> str:
-    """Write an amount that a limit is raised to: bytes in whole GiB, cpu in whole cores."""
+    """Format the value to raise a limit to: bytes in whole GiB, cpu in whole cores."""
     unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
     return _amount(name, -(-amount // unit) * unit)
 
 
 def _rounded_down(name: str, amount: int) -> str:
-    """Write what a node offers: of many GiB whole ones, so that they can be read."""
+    """Format what a node offers: whole GiB if there are many, to be readable."""
     unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
     return _amount(name, amount // unit * unit)
 
@@ -216,5 +219,5 @@ def _shown(resources: Resources) -> str:
 
 
 def _amount(name: str, amount: int) -> str:
-    """Write an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
+    """Format an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
     return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)

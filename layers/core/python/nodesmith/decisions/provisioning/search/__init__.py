@@ -1,1 +1,1 @@
-"""Plans are made several times with other choices, bounded from below, and the best one is kept."""
+"""Search for the best plan: make several plans with other choices, bound them from below, and keep the best."""

@@ -1,9 +1,10 @@
-"""Alternatives: small work is decided several times, each time with other choices, and the best plan is kept.
+"""Alternatives: decide small problems several times, each time with other choices, and keep the best plan.
 
-Pods are given their domains and rooms before anything is bought, so a choice may turn out dear, or take from others the
-only place they have. What has been decided is a tree: at its root all choices are the usual ones, and each child makes
-one more of those that its parent met in another way (limited discrepancy search). Children of the best plan come first.
-There is no second decision where nothing was left to choose, or where the bound proves that nothing can be cheaper.
+Pods get their domains and nodes before anything is bought, so a choice may prove expensive, or take the only place that
+other pods could use. The attempts form a tree: the root makes all choices the usual way, and each child makes one more
+of the choices that its parent encountered in another way (limited discrepancy search, Harvey and Ginsberg 1995).
+Attempts with fewer discrepancies come first, and among them the children of better plans. There is no second attempt if
+there was nothing to choose, or if the lower bound proves that nothing can be cheaper.
 """
 
 from __future__ import annotations
@@ -20,68 +21,75 @@ from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDoma
 from nodesmith.model.kubernetes.pods import Pod
 
 _TRIES = ((16, 128), (64, 12), (256, 4))
-"""pods up to which, and how many times to buy at most"""
+"""(most pods, most purchases): how many purchases are made at most for up to so many pods."""
 _MOST_OFFERINGS = 60_000
-"""how many are looked at in all, which is most of the work: the whole market of a region has some thousands"""
+"""Most offerings examined over all purchases, which is most of the work.
+
+The NodePools of a region have some thousands.
+"""
 _ASSIGNED_EACH = 4
-"""how many times pods may be assigned to domains and rooms for each time to buy: most of it comes to what is known"""
+"""How many assignments are made at most per purchase: many of them repeat a known assignment."""
 _FEW = 16
-"""pods up to which every attempt is thought over, of more only those that look better, bought as quickly"""
+"""Up to so many pods every attempt is bought thoroughly; of more, only those that look better when bought quickly."""
 _MOST_STEPS, _MOST_STEPS_FOR_A_PLACE = 300_000, 1_000_000
-"""of packing, after which no better price is looked for, and no place for pods that are left; tenths of a second"""
+"""Packing steps after which the search for a better price, or for places for pods left, ends: tenths of a second."""
 _SAME = 1e-9
 _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
 _Assign = Callable[[Choices, UnavailableDomains], Assignment]
 _Buy = Callable[[Assignment, Choices, bool], Purchase]
-"""whether it is only to be seen quickly what can be bought at all comes last"""
+"""The last argument is True for a quick feasibility check."""
 _Rank = tuple[bool, int, int, int, float, bool, int]
 Cost = tuple[bool, int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One decision: where pods go, and what is bought for the others."""
+    """One attempt: where pods go, and what is bought for the rest."""
 
     assignment: Assignment
     purchase: Purchase
     is_sound: bool = True
-    """False where pods have no node in domains in which others were told to expect them"""
+    """False if pods have no node in domains where other pods count on them."""
     tried: Purchase | None = None
-    """what was tried first, if that was not sound: it knows what stands in the way of pods that are not tried again"""
+    """The first purchase, if it was not sound: it has the reasons for pods that are not tried again."""
     purchases: int = 1
-    """how many times it was bought until it was sound"""
+    """How many purchases were made until one was sound."""
 
     @property
     def left(self) -> list[Pod]:
-        """The pods it leaves without a node."""
+        """The pods left without a node."""
         left = [pod for demand in self.purchase.left for pod in demand.pods]
         return left + [pod for pods, _ in self.assignment.stuck for pod in pods]
 
     @property
     def unplaced(self) -> int:
-        """How many pods it leaves without a node, or with a place that they may have only if they are bound last."""
+        """How many pods are left without a node, or with a place that they may have only if they are bound last."""
         return len(self.left) + self.assignment.last
 
     @property
     def rank(self) -> _Rank:
-        """What makes it the better one when it is less.
+        """Sort key: the lowest is the best attempt.
 
-        Sound ones come first; then count pods without a node, wishes given up, pods in NodePools of less weight,
-        price, domains given up for want of something to buy, and nodes.
+        Sound attempts come first; then count pods without a node, preferences given up, pods in NodePools of less
+        weight, price, domains given up because nothing could be bought there, and nodes.
         """
         given_up = self.assignment.given_up + self.purchase.given_up
         unsound, unplaced, lighter, price = self.cost
-        without = self.tried is not None  # a domain is left empty that other ways of buying may fill
+        without = self.tried is not None  # a domain is left empty that another purchase may fill
         return unsound, unplaced, given_up, lighter, price, without, len(self.purchase.nodes)
 
     @property
     def cost(self) -> Cost:
-        """What it costs, whatever is given up for it: how it is ranked, but for wishes."""
+        """The rank without preferences: soundness, pods without a node, pods in NodePools of less weight, price."""
         lighter = sum(tier * pods for tier, pods in self.purchase.served_by.items())
         return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
 
     def is_best(self, bound_hourly_usd: float, unschedulable: int) -> bool:
-        """Return whether it places all pods but the hopeless, nothing in the way, at a price that none can undercut."""
+        """Return whether no attempt can be better.
+
+        It is sound at the first purchase, leaves no more pods than `unschedulable`, and costs no more than the lower
+        bound.
+        """
         is_whole = self.is_sound and self.unplaced <= unschedulable and self.tried is None
         return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
 
@@ -94,10 +102,10 @@ def best(
     bound: Callable[[Attempt], float],
     unschedulable: Callable[[Iterable[Pod]], int],
 ) -> tuple[Attempt, float]:
-    """Decide for so many pods on a market of so many offerings, as often as may help and is worth the work.
+    """Decide about `pods` pods with `offerings` offerings, as often as may help and is worth the work.
 
-    Gives the best attempt, in which the steps of all are counted, and its `bound`: a price that none can undercut.
-    `unschedulable` counts pods that no attempt could place.
+    Return the best attempt, with the steps of all attempts added up, and its lower bound. `unschedulable` counts the
+    pods that no attempt could place.
     """
     usual = Choices()
     first_assigned = assignment = assign(usual, UnavailableDomains())
@@ -137,7 +145,7 @@ def best(
 
 
 class _Tree:
-    """What may be tried, until it has been bought so many times: the fewest other choices first, of the best plans."""
+    """The attempts to make within a budget of purchases: fewest discrepancies first, then the best parent."""
 
     def __init__(self, left: int) -> None:
         self._left, self._assigned = left, _ASSIGNED_EACH * left
@@ -146,17 +154,17 @@ class _Tree:
         self._seen: set[object] = set()
 
     def scripts(self) -> Iterator[Choices]:
-        """Yield what to try next, as long as there is anything and it is worth the work."""
+        """Yield what to try next, while there is anything and the budget lasts."""
         while self._waiting and self._left > 0 and self._assigned > 0:
             self._assigned -= 1
             yield Choices(heappop(self._waiting)[-1])
 
     def has_seen(self, assignment: Assignment, choices: Choices) -> bool:
-        """Return whether such an assignment has been bought for already."""
+        """Return whether the same assignment has been bought for already; remember it."""
         return self._is_known((_fingerprint(assignment), choices.barred))
 
     def grow(self, attempt: Attempt, choices: Choices) -> None:
-        """Note an attempt; what differs from it by one choice may be tried, unless others have come to the same."""
+        """Note an attempt and queue its children, unless another attempt had the same outcome."""
         self._left -= attempt.purchases
         if self._is_known(_outcome(attempt)):
             return
@@ -173,7 +181,7 @@ class _Tree:
 def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
     """Yield the scripts that make one more choice in another way, the likeliest options first.
 
-    Where all pods have a place, none is put last.
+    If all pods have a place, no shape is put last.
     """
     for option in range(1, max(choices.met.values(), default=0)):
         for name, options in choices.met.items():
@@ -184,14 +192,16 @@ def _children(choices: Choices, *, has_all: bool) -> Iterator[Script]:
 def _corrected(
     assignment: Assignment, choices: Choices, assign: _Assign, buy: _Buy, *, quick: bool = False
 ) -> Attempt:
-    """Buy; where that does not give pods the domains they were meant for, assign again with what has shown."""
+    """Buy for an assignment. If pods do not get nodes in their domains, assign and buy again with what was learned."""
     unavailable, steps, tried = UnavailableDomains(), 0, None
     for number in range(_MOST_CORRECTIONS + 1):
         purchase = buy(assignment, choices, quick)
         steps += purchase.steps
         for_good = number >= _EXACT_CORRECTIONS
         is_sound = not unavailable.learn(assignment.demands, purchase.refused, for_good=for_good)
-        if is_sound or choices.barred or number == _MOST_CORRECTIONS:  # what was barred might have been had
+        if (
+            is_sound or choices.barred or number == _MOST_CORRECTIONS
+        ):  # barred nodes might have been available
             break
         tried = tried or purchase
         assignment = assign(choices, unavailable)
@@ -211,7 +221,7 @@ def _fingerprint(assignment: Assignment) -> tuple[object, ...]:
 
 
 def _outcome(attempt: Attempt) -> frozenset[object]:
-    """Return what comes of an attempt: which pods are together, and on what."""
+    """Return the outcome of an attempt: which pods are together, and on what."""
     placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
     bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
     return frozenset((*bought, *placed))

@@ -1,4 +1,4 @@
-"""Repeating: whether nodes may be bought once more for pods that did not come to run on those bought before."""
+"""Repeating: whether nodes may be bought again for pods that did not come to run on those bought before."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.unschedulable import Reason
 
 _FIX = (
-    "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or that ask for"
-    " something else, are bought for at once"
+    "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or with another spec,"
+    " get nodes at once"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Repeating:
-    """How workloads fare for which nodes were bought before, by name: see `Workloads`."""
+    """The history of workloads that nodes were bought for before, by workload name: see `Workloads`."""
 
     histories: Mapping[str, AttemptHistory]
     names: Workloads
     now: datetime
 
     def split(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, Reason]]]:
-        """Split pods into those that may be bought for, and those that wait, each with the reason."""
+        """Split pods into those that may be bought for and those that wait, each with the reason."""
         chosen: list[Pod] = []
         held: list[tuple[Pod, Reason]] = []
         tried: set[str] = set()
@@ -49,15 +49,15 @@ class Repeating:
         return chosen, held
 
     def due(self, held: Iterable[tuple[Pod, Reason]]) -> datetime | None:
-        """Return when the first of the pods that wait need not wait longer, None where no time tells."""
+        """Return when the first of the waiting pods may be tried again; None if no time is known."""
         waiting = {self.names.of(pod) for pod, _ in held}
         dues = (self.histories.get(workload, AttemptHistory()).due for workload in waiting)
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
     def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
-        """Return nodes to buy whose claims say which attempt they are for the workloads of their pods.
+        """Return the nodes to buy with the attempt number of each workload in their claims.
 
-        Pods that have a node still are not counted: they run.
+        Pods that still have a node are not counted: they run.
         """
         workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
         return tuple(self._noted(node, workloads) for node in nodes)

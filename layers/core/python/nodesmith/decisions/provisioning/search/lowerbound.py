@@ -1,9 +1,9 @@
-"""A price that no plan for the same pods can undercut, whatever domains and rooms it gives them.
+"""A price that no plan for the same pods can undercut, whatever domains and existing nodes it assigns.
 
-What an attempt has settled before buying (domains, rooms, which NodePool first) is open again here, so that the bound
-is one on all plans and not only on those that settle it alike. What remains are the pods, what they ask of a node by
-themselves, who may share one, and everything for sale. Free room costs nothing: what it could be worth at most, at the
-prices of a unit of each resource that linear programming duality gives (see `resource_prices`), is taken off.
+What an attempt settles before buying (domains, existing nodes, which NodePool first) is open again here, so the bound
+holds for all plans and not only for those that settle it alike. What remains are the pods, what they ask of a node on
+their own, which of them may share one, and all offers. Free capacity costs nothing: its greatest possible value, at the
+dual prices of each resource (see `resource_prices`), is subtracted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.shapes import Shape
 
 _FEW = 64
-"""pods up to which the bound is worth packing what must be bought"""
+"""Up to so many pods it is worth packing what must be bought to get the bound."""
 
 
 def least_price(
@@ -35,9 +35,9 @@ def least_price(
     templates: Sequence[Template],
     daemonsets: Sequence[Shape],
 ) -> float:
-    """Return the lower bound, in USD an hour, of all plans that place what this attempt places.
+    """Return a lower bound, in USD an hour, on all plans that place what this attempt places.
 
-    `existing_nodes` are as free as before the attempt.
+    `existing_nodes` have the capacity that was free before the attempt. 0.0 where no bound is claimed.
     """
     purchase = attempt.purchase
     if not purchase.nodes or not purchase.is_bounded:
@@ -60,7 +60,10 @@ def least_price(
 
 
 def _settles_nothing(attempt: Attempt) -> bool:
-    """Return whether the purchase's own bound holds for all plans: nothing was decided before it but what had to be."""
+    """Return whether the purchase's own bound holds for all plans.
+
+    It does if nothing was decided before the purchase beyond what the rules require.
+    """
     if attempt.assignment.placed or len(attempt.purchase.served_by) > 1:
         return False
     return not any(demand.is_settled for demand in attempt.assignment.demands)
@@ -73,7 +76,7 @@ def _served(attempt: Attempt, pods: Sequence[Pod]) -> list[tuple[Shape, list[Pod
 
 
 def _displaced(offered: PackingProblem, existing_nodes: Sequence[ExistingNode]) -> list[Item]:
-    """Return the items that no room could take, which must therefore be bought for; those of the others count none."""
+    """Return the items; those that an existing node could take have count 0, the rest must be bought for."""
     most = [max(existing.free.of(name) for existing in existing_nodes) for name in offered.dimensions]
     return [
         replace(item, count=0)
@@ -87,7 +90,10 @@ def _displaced(offered: PackingProblem, existing_nodes: Sequence[ExistingNode]) 
 
 
 def _beside(offered: PackingProblem, bins: Sequence[Bin], existing_nodes: Sequence[ExistingNode]) -> float:
-    """Bound what must be bought where some may find room: all is worth so much, the rooms at most so much."""
+    """Bound the price if existing nodes may take some pods.
+
+    The bound is the dual value of all requests minus that of the free capacity.
+    """
     prices = resource_prices(offered.items, bins)
     wanted = [sum(item.size[axis] * item.count for item in offered.items) for axis in range(len(prices))]
     named = list(zip(offered.dimensions, prices, wanted, strict=True))

@@ -1,4 +1,4 @@
-"""What provisioning makes of moves under way: their sources take nobody, and what replaces them is taken already."""
+"""How provisioning treats moves in progress: their sources take no pods, and their replacements are reserved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodesmith.model.snapshot import Snapshot
 
 
 def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
-    """Return the snapshot in which the Nodes of moves under way are tainted, though it may not show yet."""
+    """Return the snapshot with the source Nodes of moves in progress tainted, if it does not show that yet."""
     sources = ledger.sources
     closed = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
     if not closed:
@@ -28,7 +28,7 @@ def with_sources_closed(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
 
 def keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger) -> None:
-    """Keep the room that moves have bought for the pods that still run on the nodes that are to go."""
+    """Reserve the capacity that moves have bought for the pods that still run on their sources."""
     coming = ledger.replacements
     if not coming:
         return

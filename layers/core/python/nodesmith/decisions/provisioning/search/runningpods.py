@@ -1,4 +1,4 @@
-"""Sparing: pods that run already are given another place for their wishes only where that costs no more."""
+"""Running pods: their preferences decide where they go next only if that costs no more."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from nodesmith.decisions.provisioning.search.alternatives import Attempt
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 
 Try = Callable[[PreferenceMode], tuple[Attempt, float]]
-"""decides once, with wishes of pods that run already counting for so much; gives the best attempt and its bound"""
+"""Decide once, with preferences of running pods counting as given; returns the best attempt and its bound."""
 
 
 def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, float]:
-    """Decide so that wishes cost nothing: the cheapest way, and as pods wish where that is as cheap.
+    """Return the cheapest decision; between decisions of equal cost, the one that meets more preferences.
 
-    Who gets free room may change what is bought for others; where both is done, it is tried without wishes too. Where
-    zones are heeded, spreads over them may cost something nevertheless.
+    Which pods get free capacity may change what is bought for the rest; if the decision does both, also try without
+    preferences. With `heeds_zones`, spreads over zones may cost something nevertheless.
     """
     found, least = decided(PreferenceMode.ZONES if heeds_zones else PreferenceMode.CHOOSE)
     if not (found.purchase.nodes or found.unplaced):

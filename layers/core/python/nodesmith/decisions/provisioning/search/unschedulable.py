@@ -1,6 +1,6 @@
-"""Pods that nothing can serve now, not even alone: no room takes one, and no node that limits allow holds one.
+"""Pods that nothing can serve now, not even alone: they fit neither an existing node nor a node within the limits.
 
-Where they are all that is left, deciding once more is in vain: a cluster at its limits is looked at again and again.
+If only such pods are left, another attempt is in vain. A cluster at its limits is decided about again and again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nodesmith.model.kubernetes.shapes import Shape
 def unschedulable(
     pods: Iterable[Pod], existing_nodes: Sequence[ExistingNode], templates: Sequence[Template]
 ) -> int:
-    """Count the pods that have no place whatever becomes of all others."""
+    """Return how many pods have no place whatever happens to all others."""
     known: dict[Shape, bool] = {}
     count = 0
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Room on nodes that are there or coming, and who may still have it."""
+"""The capacity left on existing and in-flight nodes, and which pods may still use it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 class AvailableCapacity:
-    """Rooms, tightest first, so that large ones stay free for large pods; those in flight come last."""
+    """Existing nodes, tightest first, so that large ones stay free for large pods; in-flight nodes come last."""
 
     def __init__(self, existing_nodes: Sequence[ExistingNode], conflicts: PodConflicts) -> None:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self._conflicts = conflicts
-        self._company: dict[str, Sharing] = {}
+        self._sharing: dict[str, Sharing] = {}
         self._order = sorted(_rank(existing) for existing in existing_nodes)
         self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
 
     def candidates(self, shape: Shape) -> Iterator[ExistingNode]:
-        """Yield the rooms that take at least one pod of a shape, tightest first, as they were when this was asked."""
+        """Yield the nodes that take at least one pod of a shape, tightest first.
+
+        Placing pods during the iteration does not change the order.
+        """
         cpu = max(0, shape.requests.cpu_milli)
         for in_flight in (False, True):
             start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
@@ -33,22 +36,22 @@ class AvailableCapacity:
                     yield existing
 
     def capacity(self, existing: ExistingNode, shape: Shape, wanted: int) -> int:
-        """Return how many of `wanted` pods a room takes, all rules of the node considered."""
+        """Return how many of `wanted` pods a node takes by its resources, labels, taints and `PodConflicts`."""
         count = existing.fits(shape, wanted)
         if not count or not self._admits(existing, shape):
             return 0
-        return self._company_of(existing).capacity(self._conflicts.rules(shape), count)
+        return self._sharing_of(existing).capacity(self._conflicts.rules(shape), count)
 
     def take(self, existing: ExistingNode, shape: Shape, count: int) -> None:
-        """Assign pods of a shape to a room."""
-        company = self._company_of(existing)
+        """Assign pods of a shape to a node."""
+        sharing = self._sharing_of(existing)
         del self._order[bisect_left(self._order, _rank(existing))]
         existing.take(shape, count)
         insort(self._order, _rank(existing))
-        company.hold(self._conflicts.rules(shape), count)
+        sharing.hold(self._conflicts.rules(shape), count)
 
     def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
-        """Ask a room whether it admits a shape, once for all rooms that look the same to it."""
+        """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
         if not existing.taints and not any(shape.terms):
             return bool(shape.terms)
         known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
@@ -58,22 +61,22 @@ class AvailableCapacity:
             known[looks] = existing.admits(shape)
         return known[looks]
 
-    def _company_of(self, existing: ExistingNode) -> Sharing:
-        """Return whom a room holds; most rooms are never asked."""
-        known = self._company.get(existing.name)
+    def _sharing_of(self, existing: ExistingNode) -> Sharing:
+        """Return which groups of pods a node holds. Computed on demand: most nodes are never needed."""
+        known = self._sharing.get(existing.name)
         if known is not None:
             return known
-        company = self._company[existing.name] = Sharing()
+        sharing = self._sharing[existing.name] = Sharing()
         for shape, count in existing.hosted.items():
             rules = self._conflicts.rules(shape, running=True)
-            company.hold(rules, count)
+            sharing.hold(rules, count)
             left = existing.leaving[shape]
             for group in rules.groups if left else ():
                 if not self._conflicts.counts_leaving(group):
-                    company.held[group] -= left
+                    sharing.held[group] -= left
         for shape in existing.expected:
-            company.hold(self._conflicts.rules(shape, running=True), 1)
-        return company
+            sharing.hold(self._conflicts.rules(shape, running=True), 1)
+        return sharing
 
 
 def _rank(existing: ExistingNode) -> tuple[bool, int, int, str]:

@@ -1,8 +1,9 @@
-"""Who may share a node with whom, as numbers: host ports, anti-affinity over hostnames, spreads over hostnames.
+"""Which pods may share a node: host ports, and anti-affinity and spreads over hostnames, as numbers.
 
-Every rule reads: a node that holds one of these pods holds at most so many of a group. A spread with maxSkew 2 allows
-two of those it selects (the emptiest node is taken to have none, as a new one has); anti-affinity allows none, or one
-of its own kind; host ports allow one. Such a rule holds in whatever order kube-scheduler binds the pods.
+Every rule has the form: a node that holds one of these pods holds at most N pods of a group. A spread with maxSkew 2
+allows two of the pods it selects (the emptiest node is assumed to have none, as a new node does); anti-affinity allows
+none, or one if the pods match their own term; host ports allow one. Such a rule holds in whatever order kube-scheduler
+binds the pods.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 
 UNLIMITED = 2**31
 EVERYBODY = 0
-"""the group of all pods"""
+"""The group of all pods."""
 _EVERY_IP = frozenset({"0.0.0.0", "::"})  # noqa: S104 (read from pods, not bound)
 _MOST_MEMBERSHIPS = 500_000
 Cap = tuple[int, int]
@@ -28,7 +29,7 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The groups that pods of a shape belong to, and their caps: (group, most of it on a node that holds them)."""
+    """The groups that pods of a shape belong to, and their caps: (group, most pods of it on a node that holds them)."""
 
     groups: tuple[int, ...] = ()
     caps: tuple[Cap, ...] = ()
@@ -42,8 +43,8 @@ class Rules:
 class PodConflicts:
     """The rules of all shapes that may meet on a node.
 
-    A selector that would put too many shapes in too many groups gets no group of its own: whoever has it is given nodes
-    alone, which is more than it asks for, and never wrong.
+    A selector that would put too many shapes into too many groups gets no group of its own: pods with that rule get a
+    node to themselves, which is stricter than they ask but never wrong.
     """
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
@@ -58,7 +59,10 @@ class PodConflicts:
         self._enlist(shapes)
 
     def rules(self, shape: Shape, *, running: bool = False) -> Rules:
-        """Return a shape's rules. The spread of pods that run already binds nobody who comes after them."""
+        """Return a shape's rules.
+
+        The spreads of pods that already run (`running`) do not limit pods that come later.
+        """
         key = shape, running
         if key not in self._rules:
             caps: dict[int, int] = {}
@@ -69,9 +73,10 @@ class PodConflicts:
         return self._rules[key]
 
     def unite(self, whole: Shape, members: Sequence[Shape]) -> None:
-        """Give rules to a shape that stands for several pods which come to a node together.
+        """Register the rules of a shape that stands for several pods which come to a node together.
 
-        It counts as one pod where it is more of a group; so nobody else of such a group may come beside it.
+        The unit counts as one pod of each group. Where several of its pods belong to one group, that group is capped at
+        1, so no other pod of the group may share the node.
         """
         parts = [self.rules(one) for one in members]
         counts = Counter(group for part in parts for group in part.groups)
@@ -82,18 +87,18 @@ class PodConflicts:
         self._rules[whole, False] = Rules(tuple(sorted(counts)), tuple(sorted(caps.items())))
 
     def may_share(self, some: Sequence[Shape]) -> bool:
-        """Return whether one node may hold these pods, one of a shape for each time it is named."""
+        """Return whether one node may hold these pods; a shape that occurs n times stands for n pods."""
         counts = Counter(group for one in some for group in self.rules(one).groups)
         return all(
             counts[group] <= most for one in dict.fromkeys(some) for group, most in self.rules(one).caps
         )
 
     def counts_leaving(self, group: int) -> bool:
-        """Return whether pods that are being deleted still count: for spreads they do not."""
+        """Return whether pods being deleted still count in a group: for spreads they do not."""
         return group not in self._spread_groups
 
     def conflict(self, shape: Shape, other: Shape) -> bool:
-        """Return whether a pod of one shape keeps every pod of the other off its node: host ports, anti-affinity."""
+        """Return whether host ports or anti-affinity keep all pods of one shape off a node with a pod of the other."""
         if shape in self._united:
             return any(self.conflict(member, other) for member in self._united[shape])
         collide = bool(shape.host_ports and other.host_ports) and ports_collide(
@@ -108,7 +113,7 @@ class PodConflicts:
         )
 
     def _enlist(self, shapes: Iterable[Shape]) -> None:
-        """Number the groups that some rule names, the small ones first, and tell every label set its groups."""
+        """Number the groups that some rule names, small ones first, and record the groups of every label set."""
         selected: dict[_Key, int] = {}
         for shape in shapes:
             for kind, selector, namespaces in _selections(shape):
@@ -162,12 +167,12 @@ class PodConflicts:
 
 
 def is_hostname_anti_affinity(term: PodAffinityTerm) -> bool:
-    """Return whether a term keeps pods off the nodes of others."""
+    """Return whether a term is required anti-affinity over the hostname."""
     return term.anti and not term.weight and term.topology_key == HOSTNAME
 
 
 def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
-    """Return whether two sets of host ports (ip, port, protocol) cannot be had on one node; 0.0.0.0 means every ip."""
+    """Return whether two sets of host ports (ip, port, protocol) conflict on one node; 0.0.0.0 and :: mean every ip."""
     return any(
         (port, protocol) == (other_port, other_protocol)
         and (ip == other_ip or not _EVERY_IP.isdisjoint((ip, other_ip)))

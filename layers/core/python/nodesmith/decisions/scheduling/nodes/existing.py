@@ -1,4 +1,4 @@
-"""Nodes that are there or on their way, and the room they still have: pods go here before anything is bought."""
+"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.snapshot import Snapshot
 
 NOMINATION = timedelta(seconds=20)
-"""How long pods are expected to bind after their node is initialised: twice the longest batch (Karpenter's figure)."""
+"""How long pods may take to bind after their node is initialized: twice the longest batch (Karpenter's figure)."""
 _EXPECTING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 @dataclass(slots=True)
 class ExistingNode:
-    """What one node can still take. The only mutable thing in this package: it shrinks as pods are assigned.
+    """What one node can still take. The only mutable value in this package: it shrinks as pods are assigned.
 
-    `name` is the Node's, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and caps;
-    `leaving` those of them that are being deleted. `expected` are DaemonSets whose pod is still to come.
+    `name` is the Node's name, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and
+    caps; `leaving` counts those of them that are being deleted. `expected` are DaemonSets whose pod has yet to come;
+    their requests are no longer in `free`.
     """
 
     name: str
@@ -41,7 +42,7 @@ class ExistingNode:
     expected: tuple[Shape, ...] = ()
 
     def fits(self, shape: Shape, wanted: int) -> int:
-        """Return how many of `wanted` pods of this shape still fit, as far as resources go."""
+        """Return how many of `wanted` pods of this shape still fit by resources alone."""
         if wanted <= 0 or not shape.requests.fits_in(self.free):
             return 0
         return min(
@@ -49,32 +50,32 @@ class ExistingNode:
         )
 
     def copy(self) -> ExistingNode:
-        """Return a room that can be filled without filling this one."""
+        """Return a copy that can be filled without changing this one."""
         return replace(self, hosted=Counter(self.hosted))
 
     def take(self, shape: Shape, count: int) -> None:
-        """Assign pods: their requests are no longer free."""
+        """Assign pods: subtract their requests from `free` and count them as hosted."""
         self.free = self.free - shape.requests.times(count)
         self.hosted[shape] += count
 
     def keep(self, shape: Shape) -> None:
-        """Hold room for a pod that will come, and counts where it is until then."""
+        """Reserve capacity for a pod that will come. Until then it counts on the node where it is."""
         self.free = self.free - shape.requests
 
     def admits(self, shape: Shape) -> bool:
-        """Return whether taints and labels let pods of this shape in."""
+        """Return whether taints and labels admit pods of this shape."""
         return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
             self.labels, shape.terms
         )
 
 
 def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
-    """Return every node that stays and every claim in flight: initialised nodes first, then by name.
+    """Return every node that stays and every claim in flight: initialized nodes first, then by name.
 
-    One that is tainted `karpenter.sh/disrupted` has no room, nor has a second Node with a claim's provider id, nor one
-    that has it under a wrong name; but their pods are there and count for others' spreads.
-    Pods that the scheduler has nominated for a node have their room there already. So have those that they preempt,
-    until they are gone: kube-scheduler, too, lets nobody else in before.
+    Nodes tainted `karpenter.sh/disrupted` have no free capacity, nor does a second Node with a claim's provider id or a
+    Node that has it under a wrong name; but their pods count for the spreads of others. Pods that the scheduler has
+    nominated for a node have their capacity there already, and so do the pods that they preempt until these are gone:
+    kube-scheduler admits no other pod before that either.
     """
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
     pods_of: dict[str, list[Pod]] = {}
@@ -109,7 +110,7 @@ def is_going(node: Node) -> bool:
 
 
 def is_closed(node: Node) -> bool:
-    """Return whether a node takes no more pods because it may be disrupted soon; nothing has become of those it has."""
+    """Return whether a node takes no more pods because it may be disrupted soon; its present pods stay for now."""
     return any(taint.identity == DISRUPTED.identity for taint in node.taints)
 
 
@@ -142,12 +143,15 @@ def _node_room(
 def awaited_daemons(
     node: Node, claim: NodeClaim, pods: Sequence[Pod], daemonsets: Iterable[Shape]
 ) -> tuple[Shape, ...]:
-    """Return the DaemonSets that belong on a Node and have no pod there yet; `pods` are those that it runs."""
+    """Return the DaemonSets that belong on a Node and have no pod there yet; `pods` are the pods that it runs."""
     return _node_room(node, claim, pods, daemonsets).expected
 
 
 def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
-    """Before its launch a claim knows those labels that leave no choice; any DaemonSet that may come is expected."""
+    """Return a claim in flight as a node. Before the launch only the labels with a single possible value are known.
+
+    Every DaemonSet that may come is expected.
+    """
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
     expected = tuple(
         daemon for daemon in _tolerant(snapshot.daemonsets, claim.taints) if compatible_terms(known, daemon)
@@ -159,7 +163,7 @@ def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
 
 
 def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Leave out what a starting node sheds by itself: startup taints and the known ephemeral ones."""
+    """Leave out the taints that a starting node loses by itself: startup taints and the known ephemeral ones."""
     startup = {t.identity for t in claim.startup_taints}
     if claim.held_until is not None:
         startup.add(REGISTERED_UNSCHEDULABLE.identity)
@@ -172,9 +176,9 @@ def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shap
 
 
 def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
-    """Return, for each pod (namespace/name) that a live claim was bought for, that claim's name.
+    """Return the name of the live claim that each pod (namespace/name) was bought for.
 
-    A pod whose room another has taken is bought for once more, and waits for the newest.
+    A pod whose capacity was taken by another is bought for once more, and waits for the newest claim.
     """
     expecting = [
         claim
@@ -189,7 +193,7 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
 def existing_node_of(
     claim: NodeClaim, all_existing_nodes: Iterable[ExistingNode], snapshot: Snapshot
 ) -> ExistingNode | None:
-    """Find the room that belongs to a claim, before or after its Node joined."""
+    """Return the node that belongs to a claim, before or after its Node joined; None where there is none."""
     node = snapshot.node_of(claim)
     names = {claim.name, node.name if node is not None else claim.node_name}
     return next((existing for existing in all_existing_nodes if existing.name in names), None)

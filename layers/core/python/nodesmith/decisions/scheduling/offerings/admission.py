@@ -1,4 +1,4 @@
-"""Which pods a NodePool's types and offerings admit, whatever their size."""
+"""Which pods a NodePool's types and offerings admit, regardless of size."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.kubernetes.shapes import Shape
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
-"""what some demands ask of a node, and the DaemonSets that they cannot share it with"""
+"""What some demands ask of a node, and the DaemonSets that they cannot share it with."""
 
 
 class Admission:
     """Which demands a template's types and offerings admit, as bit masks: bit i for demand i.
 
-    `port_holders` name, by demand, a DaemonSet that keeps it off some types.
+    `port_holders` names, by demand, a DaemonSet that keeps it off some types.
     """
 
     def __init__(self, template: Template, demands: Sequence[Demand]) -> None:
@@ -45,7 +45,7 @@ class Admission:
         self._demands: dict[int, int] = {}
 
     def _note(self, indices: Sequence[int], demand: Demand) -> None:
-        """Note what demands ask of a node: all of these the same as this one."""
+        """Record what the demands with these indices ask of a node; all ask the same as `demand`."""
         bits = sum(1 << index for index in indices)
         for term in _terms(self._template, demand.shape, demand.pins):
             wanted = term, demand.apart
@@ -55,7 +55,7 @@ class Admission:
                 self.port_holders |= dict.fromkeys(indices, daemon)
 
     def _type_masks(self) -> dict[str, int]:
-        """Return, by type, which of the different things wanted it has: bit j for the j-th."""
+        """Return, by type, which of the different requirements in `_wanted` it meets: bit j for the j-th."""
         alike: dict[_Wanted, int] = {}
         for bit, (term, apart) in enumerate(self._wanted):
             key = _without_offering_keys(term), apart
@@ -72,13 +72,13 @@ class Admission:
         return masks
 
     def mask(self, type_option: TypeOption, offering: Offering) -> int:
-        """Return the demands (bit i for demand i) whose pods may run on this type bought this way."""
+        """Return the demands (bit i for demand i) whose pods may run on this type with this offering."""
         return self._asking(self._types[type_option.type.name] & self._offering_mask(offering))
 
     def alike(
         self, type_options: TypeOptions
     ) -> Iterator[tuple[int, frozenset[str], frozenset[PurchaseOption]]]:
-        """Yield what demands, as bits, types and ways of a stock admit together; nothing where that is none."""
+        """Yield the demands (bits) that a set of types and purchase options admits together, where there are any."""
         types: dict[int, list[str]] = {}
         for name in type_options.by_type:
             types.setdefault(self._types[name], []).append(name)
@@ -97,7 +97,7 @@ class Admission:
                     )
 
     def _asking(self, met: int) -> int:
-        """Return the demands that ask for one of these different things wanted."""
+        """Return the demands that ask for one of the requirements in `met`."""
         if met not in self._demands:
             found = 0
             for bit, wanted in enumerate(self._wanted):

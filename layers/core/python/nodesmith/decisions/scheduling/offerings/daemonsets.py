@@ -1,4 +1,4 @@
-"""The DaemonSets that will run on nodes of a NodePool, and what they take of each way to buy a type."""
+"""The DaemonSets that will run on a NodePool's nodes, and what they request on each type, by offering."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the pods of a DaemonSet request, and where they run: on such types, where one of its terms allows it."""
+    """What a DaemonSet's pods request, and where they run: for each of its terms, the names of the types it allows."""
 
     requests: Resources
     terms: tuple[tuple[Requirements, frozenset[str]], ...]
 
     @property
     def types(self) -> frozenset[str]:
-        """The names of the types that they may run on."""
+        """The names of the types that its pods may run on."""
         return frozenset().union(*(names for _, names in self.terms))
 
     @property
     def is_choosy(self) -> bool:
-        """Whether zone or capacity type decide as well."""
+        """Whether zone or capacity type matter as well."""
         return not all(OFFERING_KEYS.isdisjoint(term) for term, _ in self.terms)
 
     def joins(self, name: str, offering: Offering) -> bool:
-        """Return whether they run on a type bought this way."""
+        """Return whether its pods run on a type bought with an offering."""
         return any(name in names and allows_offering(term, offering) for term, names in self.terms)
 
 
@@ -57,7 +57,7 @@ def running(
 
 
 class Overhead:
-    """What DaemonSets request on a node, by its type and how it is bought."""
+    """What DaemonSets request on a node, by its type and offering."""
 
     def __init__(self, daemons: Iterable[Running]) -> None:
         self._daemons = [(each, each.types, each.is_choosy) for each in daemons]
@@ -66,7 +66,7 @@ class Overhead:
     def of(
         self, name: str, offerings: tuple[Offering, ...]
     ) -> Iterator[tuple[Resources, tuple[Offering, ...]]]:
-        """Yield what is requested on a type, and for which of these offerings."""
+        """Yield the sum of requests on a type, each with the offerings it applies to."""
         mine = [(each, choosy) for each, types, choosy in self._daemons if name in types]
         if not any(choosy for _, choosy in mine):
             yield self._sum([each for each, _ in mine]), offerings

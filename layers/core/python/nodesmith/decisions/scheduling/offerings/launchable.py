@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 class Launching(Protocol):
-    """What scheduling asks of the market."""
+    """What scheduling needs to know about the offerings."""
 
     def domains(self, shape: Shape, keys: tuple[str, ...]) -> Sequence[Domain]:
         """Return the values of these labels, in order, that new nodes for pods of a shape may have.
@@ -35,25 +35,25 @@ class Launching(Protocol):
         """
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
-        """Estimate what one pod costs in such a domain, USD an hour."""
+        """Return an estimate of what one pod costs in such a domain, USD an hour."""
 
     def softly_tainted(self, shape: Shape) -> bool:
         """Return whether some NodePool's nodes have a PreferNoSchedule taint that these pods do not tolerate."""
 
     def refusing(self, tolerations: tuple[Toleration, ...]) -> frozenset[str]:
-        """Name the NodePools whose new nodes have a taint that pods with these tolerations do not tolerate."""
+        """Return the names of the NodePools whose new nodes have a taint that these tolerations do not cover."""
 
     @property
     def scarce_zones(self) -> frozenset[str]:
-        """The zones in which EC2 lately had little of anything."""
+        """The zones in which EC2 recently lacked capacity for many offerings."""
 
 
 _Ask = tuple[int, int]
-"""numbers of what pods ask of a node, and of how much they ask for: shapes with equal ones are alike to the market"""
+"""Numbers of what pods ask of a node and of how much they request: shapes with equal numbers see the same offerings."""
 
 
 class _Sold(NamedTuple):
-    """A size of node and its lowest price. Exotic ones are only bought for what fits no other."""
+    """The capacity of a node and its lowest price. Exotic types are bought only for pods that fit no other."""
 
     room: Resources
     price_hourly_usd: float
@@ -61,7 +61,7 @@ class _Sold(NamedTuple):
 
 
 class TemplateLaunching:
-    """`Launching` by NodePools as they are: types and offerings left, whatever the limits say."""
+    """`Launching` by NodePools as they are: types and offerings left, ignoring limits."""
 
     def __init__(self, templates: Sequence[Template]) -> None:
         self._templates = templates
@@ -90,7 +90,7 @@ class TemplateLaunching:
         return self._domains[asked]
 
     def price(self, shape: Shape, keys: tuple[str, ...], domain: Domain) -> float:
-        """See `Launching`: the cheapest offering, by the share of its node that a pod takes."""
+        """See `Launching`. The price of the cheapest offering times the share of its node that a pod takes."""
         asked = self._ask(shape), keys, domain
         if asked not in self._prices:
             self._prices[asked] = _cheapest(shape.requests, self._sold(shape, keys).get(domain, []))
@@ -135,7 +135,7 @@ class TemplateLaunching:
         return self._places[alike]
 
     def _offered(self, shape: Shape, keys: tuple[str, ...]) -> Iterator[tuple[Domain, Sequence[PricedOffer]]]:
-        """Yield what there is to buy in each domain, but for what is never the better choice."""
+        """Yield the offers in each domain, except those that are never the better choice."""
         for template in self._templates:
             admission = Admission(template, (Demand(shape, ()),))
             for type_options in (template.type_options, template.reserved):
@@ -153,7 +153,7 @@ class TemplateLaunching:
 def _labelled(
     type_options: TypeOptions, types: frozenset[str], keys: Sequence[str]
 ) -> Iterable[tuple[InstanceType, frozenset[str]]]:
-    """Split types by their values of these labels; give each part with one type of it."""
+    """Split types by their values of these labels; yield one type of each part, and the names in the part."""
     asked = [key for key in keys if key not in OFFERING_KEYS]
     found: dict[tuple[str | None, ...], list[str]] = {}
     for name in sorted(types) if asked else ():
@@ -166,7 +166,10 @@ def _labelled(
 def _values(
     key: str, kind: InstanceType, purchase_option: PurchaseOption, template: Template, shape: Shape
 ) -> Sequence[str]:
-    """Return the values of a label that such a node may have, empty for no label; none where nobody says which."""
+    """Return the values of a label that such a node may have; empty string for no label.
+
+    Return nothing if the NodePool allows any value and the pods name none.
+    """
     offered = offering_labels(purchase_option.zone, purchase_option.zone_id, purchase_option.capacity_type)
     value = offered.get(key) or kind.labels.get(key)
     if value:

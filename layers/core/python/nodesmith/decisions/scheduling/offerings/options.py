@@ -1,6 +1,6 @@
-"""What a NodePool may buy now, and of any part of it what is never the worse choice.
+"""What a NodePool may buy now, and which offers in any part of it are not dominated by another.
 
-The market seldom changes from decision to decision, and most pods ask nothing of it but size: answers are kept.
+Offerings seldom change between decisions, and most pods constrain nothing but size, so results are cached.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from nodesmith.model.karpenter.nodepools import NODES
 
 @dataclass(frozen=True, slots=True)
 class TypeOption:
-    """A type that a NodePool may buy: `room` is what it offers to pods once its DaemonSets run (`daemons`)."""
+    """A type that a NodePool may buy: `room` is what it offers to pods; `daemons` is what its DaemonSets request."""
 
     type: InstanceType
     room: Resources
     daemons: Resources
     offerings: tuple[Offering, ...]
-    """available now, in a zone with a subnet, allowed by the NodePool; cheapest first"""
+    """Available now, in a zone with a subnet, allowed by the NodePool; cheapest first."""
     is_exotic: bool = False
-    """bare metal and types with accelerators: slow to start, or dear, and so only bought for what needs them"""
+    """Bare metal and types with accelerators: slow to start or expensive, so bought only for pods that need them."""
 
 
 class PurchaseOption(NamedTuple):
-    """How an instance is bought, whatever its type."""
+    """How an instance is bought, regardless of its type."""
 
     zone: str
     zone_id: str
@@ -44,7 +44,7 @@ class PurchaseOption(NamedTuple):
 
 
 class PricedOffer(NamedTuple):
-    """One choice bought one way: its room, and what it takes of limits, in the order in which they were asked for."""
+    """A type option with an offering, its capacity for pods, and what it takes of the limits asked for."""
 
     type_option: TypeOption
     offering: Offering
@@ -53,9 +53,10 @@ class PricedOffer(NamedTuple):
 
 
 class TypeOptions:
-    """Choices with the offerings to buy them by, cheapest first; equals go by type and zone.
+    """Type options with the offerings to buy them by, cheapest first; ties go by type and zone.
 
-    `purchase_options` has some offering of each way. Compared by identity, which makes it a cheap key.
+    `purchase_options` maps each purchase option to one of its offerings. Compared by identity, which makes it a cheap
+    key.
     """
 
     __slots__ = ("_plain", "by_type", "names", "offers", "purchase_options", "resources")
@@ -82,19 +83,19 @@ class TypeOptions:
 
     @property
     def is_risky(self) -> bool:
-        """Whether interruptions make some of it dearer than its price."""
+        """Whether expected interruptions make some offers cost more than their price."""
         return self.plain is not self
 
     @property
     def plain(self) -> TypeOptions:
-        """The same at its prices, without what interruptions are taken to cost."""
+        """The same offers at their prices, without the expected cost of interruptions."""
         if self._plain is None:
             risky = any(offering.risk_hourly_usd for _, offering in self.offers)
             self._plain = TypeOptions(sorted(map(_at_price, self.offers), key=_by_price)) if risky else self
         return self._plain
 
     def kind(self, name: str) -> InstanceType:
-        """Return the type of a name."""
+        """Return the instance type with this name."""
         return self.by_type[name][0][0].type
 
 
@@ -117,13 +118,13 @@ def purchase_option(offering: Offering) -> PurchaseOption:
 
 
 def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
-    """Return amounts in the order of their names; less than nothing counts as nothing."""
+    """Return amounts in the order of `dimensions`; negative amounts become 0."""
     amounts = resources.amounts
     return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
 
 
 def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
-    """Return what one node takes of a NodePool's limit, or of a reservation; without an offering, in none."""
+    """Return what one node takes of a NodePool's limit or of a reservation; without an offering, of no reservation."""
     if name == NODES:
         return 1
     if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
@@ -135,7 +136,7 @@ def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) ->
 def rooms(
     type_options: TypeOptions, dimensions: tuple[str, ...]
 ) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
-    """Return the room of every good, in order, and for each dimension the most that any up to it has."""
+    """Return the capacity of every offer, in order, and for each dimension the running maximum of these capacities."""
     known: dict[int, Vector] = {}
     for type_option, _ in type_options.offers:
         if id(type_option) not in known:
@@ -152,9 +153,10 @@ def undominated_offers(
     dimensions: tuple[str, ...],
     limits: tuple[str, ...] = (),
 ) -> tuple[PricedOffer, ...]:
-    """Return the goods, of these types and bought these ways, that no other beats in room, price and cost together.
+    """Return the offers that no other beats in capacity, price and use of limits together.
 
-    Exotic ones are held against each other only. Of equals the first by type and zone is given.
+    Only offers of these types with these purchase options are considered. Exotic types are compared with each other
+    only. Of equal offers, return the first by type and zone.
     """
     cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]] = {}
     for name in names:
@@ -184,9 +186,10 @@ def undominated_offers(
 def cheapest_shares(
     type_options: TypeOptions, names: frozenset[str], purchase_options: frozenset[PurchaseOption]
 ) -> tuple[PricedOffer, ...]:
-    """Return the goods of these types, bought these ways, of which a share may be the cheapest to hold something.
+    """Return the offers, of these types and purchase options, of which a share may be the cheapest place for some pod.
 
-    Left out is what another holds as well, each share of which costs no more. Largest first.
+    Leave out offers for which another has at least the same capacity and costs no more per unit of any priced resource.
+    Largest first.
     """
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
     kept: dict[bool, list[tuple[PricedOffer, tuple[float, ...]]]] = {False: [], True: []}
@@ -209,5 +212,5 @@ def _largest_first(offer: PricedOffer) -> tuple[bool, int, float]:
 
 
 def is_priced(name: str) -> bool:
-    """Return whether nodes are chosen for a resource: cpu, memory, and devices by their vendor's name."""
+    """Return whether a resource matters to the choice of nodes: cpu, memory, and devices by their vendor's name."""
     return name in {CPU, MEMORY} or "/" in name

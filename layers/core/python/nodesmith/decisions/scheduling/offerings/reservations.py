@@ -1,4 +1,4 @@
-"""Capacity reservations as offerings: what a NodePool may use of the capacity that is paid for anyway."""
+"""Capacity reservations as offerings: the capacity a NodePool may use that is paid for anyway."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OFFERING_KEYS = OFFERING_KEYS | {RESERVATION_ID, _RESERVATION_TYPE, _INTERRUPTI
 def free_reservations(
     status: NodeClassStatus, claims: Iterable[NodeClaim]
 ) -> tuple[CapacityReservation, ...]:
-    """Return the reservations that take an instance now.
+    """Return the reservations that can take an instance now.
 
-    What was launched since they were looked at counts as taken.
+    Instances launched since the reservations were last read count as taken.
     """
     taken: dict[str, int] = {}
     for claim in claims:
@@ -43,9 +43,10 @@ def reserved_offerings(
     zones: Collection[str],
     closed: Collection[OfferingKey],
 ) -> dict[str, tuple[Offering, ...]]:
-    """Return what may be used of reservations, by instance type. Each is priced as it would cost on demand.
+    """Return the usable reserved offerings by instance type, each priced at its on-demand price.
 
-    That price is for comparing them with one another: the dearest are best used for what would cost most elsewhere.
+    The price only compares reservations with one another: the most expensive are best used for the pods that would cost
+    most elsewhere.
     """
     found: dict[str, tuple[Offering, ...]] = {}
     wanted = {key: requirements[key] for key in _OFFERING_KEYS if key in requirements}
@@ -77,5 +78,5 @@ def reservation_labels(reservation: CapacityReservation) -> dict[str, str]:
 
 
 def reservation_limit(reservation: str) -> str:
-    """Name the limit that a reservation's free instances are, beside those of the NodePool."""
+    """Return the name under which a reservation's free instances are a limit, next to the limits of the NodePool."""
     return f"{_LIMIT}{reservation}"

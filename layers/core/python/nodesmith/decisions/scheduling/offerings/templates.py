@@ -1,4 +1,4 @@
-"""NodePools as templates of nodes: which types each may buy now, and how much room those leave for pods."""
+"""NodePools as templates of nodes: which types each may buy now, and how much capacity those leave for pods."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ class Template:
     types: TypeSet
     choices: tuple[TypeOption, ...]
     type_options: TypeOptions
-    """all offerings of all choices that are not reserved"""
+    """All offers of all `choices` that are not reserved."""
     remaining: Resources
     obstacle: str = ""
     daemons: tuple[tuple[Shape, frozenset[str]], ...] = ()
-    """the DaemonSets that will run on its nodes, and the names of the types they run on"""
+    """The DaemonSets that will run on its nodes, each with the names of the types it runs on."""
     scarce: frozenset[tuple[str, str]] = frozenset()
-    """capacity types and zones of which EC2 lately had none in many offerings: ask as widely as may be"""
+    """Capacity types and zones in which EC2 recently lacked capacity for many offerings: requests there are wider."""
     reserved: TypeOptions = NO_OPTIONS
-    """what is reserved, by price on demand; `reservations` has how many instances of each are free, by limit name"""
+    """Reserved offers, by their on-demand price; `reservations` has the free instances of each, by limit name."""
     reservations: Resources = NOTHING
     trial: str = ""
-    """why one node may be bought and no more: those before did not join"""
+    """Why only one node may be bought: those before it did not join."""
 
     @property
     def name(self) -> str:
-        """The NodePool's."""
+        """The NodePool's name."""
         return self.pool.name
 
     @property
     def is_steered(self) -> bool:
-        """Whether its nodes are chosen by more than their price: surcharges, risks."""
+        """Whether something besides price decides between its nodes: surcharges or interruption risk."""
         return bool(self.pool.node_surcharge_hourly_usd) or self.type_options.is_risky
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
-    """Return the labels every node of the pool carries, whatever its type."""
+    """Return the labels that every node of the pool carries, whatever its type."""
     return {**pool.labels, NODEPOOL: pool.name, pool.nodeclass.label: pool.nodeclass.name}
 
 
@@ -86,10 +86,10 @@ def template(
     reservations: Sequence[CapacityReservation] = (),
     risky: Iterable[tuple[OfferingKey, int]] = (),
 ) -> Template:
-    """Work out what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now.
+    """Return what a NodePool may buy. `types` are resolved for its NodeClass, `used` is what its nodes take now.
 
-    `reservations` are those of its NodeClass that take instances, `risky` pools with what their interruptions make
-    their nodes dearer by, in percent.
+    `reservations` are those of its NodeClass that can take instances. `risky` are capacity pools, each with the
+    surcharge, in percent, for their interruptions.
     """
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
@@ -141,7 +141,7 @@ def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Offered:
-    """Types with an offering left, those offerings, and whether the type is exotic; and all offerings by price.
+    """Types that have an offering left, these offerings, and whether the type is exotic; and all offerings by price.
 
     Compared by identity, which makes it a cheap key.
     """
@@ -158,7 +158,7 @@ def _offered(
     unavailable: frozenset[OfferingKey],
     risky: frozenset[tuple[OfferingKey, int]],
 ) -> _Offered:
-    """Return what is for sale. Cached, for the market seldom changes from run to run."""
+    """Return what is for sale. Cached, because offerings seldom change from run to run."""
     wanted = {key: requirements[key] for key in OFFERING_KEYS if key in requirements}
     closed = {(k.capacity_type, k.instance_type, k.zone) for k in unavailable}
 
@@ -180,7 +180,7 @@ def _offered(
 def _surcharged(
     name: str, offerings: tuple[Offering, ...], surcharges: Mapping[tuple[str, str, str], int]
 ) -> tuple[Offering, ...]:
-    """Return a type's offerings with what their interruptions cost beside, cheapest first."""
+    """Return a type's offerings with the expected cost of interruptions added, cheapest first."""
     percents = [surcharges.get((o.capacity_type, name, o.zone), 0) for o in offerings]
     if not any(percents):
         return offerings
@@ -197,7 +197,7 @@ def _stocked(
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
     daemons: tuple[Running, ...],
 ) -> tuple[tuple[TypeOption, ...], TypeOptions, TypeOptions]:
-    """Return the types that have room for their DaemonSets, and what there is of them to buy and reserved."""
+    """Return the types that have capacity beyond their DaemonSets, their offers for sale, and their reserved offers."""
     sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
     for kind, paid in reserved:
         _, offerings, exotic = sold.get(kind.name, (kind, (), _is_exotic(kind)))
@@ -228,7 +228,7 @@ def _is_exotic(instance_type: InstanceType) -> bool:
 
 
 def _removing(types: TypeSet, requirements: Requirements) -> str:
-    """Return what removes most of these types, and how many each of it removes."""
+    """Return which requirements remove most of these types, each with the number of types it removes."""
     left = {key: len(matching_types(types, Requirements.of(requirements[key])).types) for key in requirements}
     removed = {key: len(types.types) - left[key] for key in requirements}
     worst = sorted(filter(removed.get, removed), key=lambda key: (-removed[key], key))[:_MOST_NAMED]
@@ -237,9 +237,9 @@ def _removing(types: TypeSet, requirements: Requirements) -> str:
 
 
 def image_conflict(images: Sequence[Image], requirements: Requirements) -> str:
-    """Return what keeps every image from nodes that meet the requirements; empty where one goes with them.
+    """Return what keeps every image off nodes that meet the requirements; empty where an image is compatible.
 
-    `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
+    Example: `ami-1 (al2023) boots kubernetes.io/arch In [amd64] only, asked for is kubernetes.io/arch In [arm64]`.
     """
     found = []
     for image in images:

@@ -1,8 +1,8 @@
-"""What could not be bought when it was tried: pods are not given domains again in which no node will be theirs.
+"""What purchases of this decision could not buy, so that pods do not get domains again where no node will be theirs.
 
-Limits and minValues show only when nodes are bought, and a pod that is not where others count on it breaks their
-spreads. First it is learned how many pods of a shape may have a domain; where that leads from one domain to the next,
-the pods that are left are no longer tried.
+Limits and minValues take effect only when nodes are bought, and a pod missing from a domain where others count on it
+breaks their spreads. At first, `UnavailableDomains` learns how many pods of a shape a domain can have. If that only
+moves the problem from one domain to the next, the pods left over are no longer tried.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.kubernetes.shapes import Shape
 
 _Key = tuple[Shape, tuple[Requirements, ...], FrozenMap[str]]
-"""what pods need, what they are bought for, and the labels of the domain"""
+"""What pods need, what they are bought for, and the labels of the domain."""
 
 
 class UnavailableDomains:
-    """How many pods could have nodes in domains where not all could; `pods` (namespace/name) are not tried again."""
+    """How many pods could get nodes in domains where not all could; `pods` (namespace/name) are not tried again."""
 
     def __init__(self) -> None:
         self._most: dict[_Key, int] = {}
@@ -28,11 +28,14 @@ class UnavailableDomains:
 
     @property
     def is_empty(self) -> bool:
-        """True where everything is for sale, as far as is known."""
+        """True while no purchase has failed in a domain."""
         return not self._most
 
     def learn(self, demands: Iterable[Demand], refused: Sequence[Demand], *, for_good: bool = False) -> bool:
-        """Note what was demanded and refused; tell whether any of it was bound to a domain."""
+        """Record which demands were refused; return whether any of them was pinned to a domain.
+
+        With `for_good`, exclude their pods from further attempts instead.
+        """
         missing = _counted(refused)
         if missing and for_good:
             self.pods |= {pod.key for demand in refused if demand.pins for pod in demand.pods}
@@ -44,7 +47,7 @@ class UnavailableDomains:
     def most(
         self, plain: Shape, bought_as: Shape, labels: Mapping[str, str], demanded: Iterable[Demand] = ()
     ) -> int | None:
-        """Return how many pods may be bought for in a domain beside those that are demanded, None for any number."""
+        """Return how many pods may be bought for in a domain in addition to those demanded; None for any number."""
         key = plain, bought_as.terms, FrozenMap(labels)
         if key not in self._most:
             return None

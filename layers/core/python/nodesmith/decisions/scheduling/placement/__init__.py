@@ -1,1 +1,1 @@
-"""Pods of one shape after the other get their places."""
+"""Placing the pods of one shape after another."""

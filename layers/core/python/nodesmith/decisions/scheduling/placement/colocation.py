@@ -1,7 +1,8 @@
-"""Pods that must share a node with others: they go where these run, or are bought for as one thing with them.
+"""Pods that must share a node with others: they go where these run, or a node is bought for all of them together.
 
-kube-scheduler lets a pod with required affinity over the hostname only onto a node with a matching pod; where there is
-none anywhere, the first of pods that match their own term may start on any node, and the others must follow it there.
+kube-scheduler admits a pod with required affinity over the hostname only to a node with a matching pod. If there is no
+matching pod anywhere, the first of the pods that match their own term may go to any node, and the others must follow
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Queue = Sequence[tuple[Shape, Pod]]
 class Together:
     """The placement of pods that must share a node.
 
-    `affinity_group` has all shapes that must be near the same pods, `shape` first.
+    `affinity_group` has the pods of all shapes that must be near the same pods, those of `shape` first.
     """
 
     def __init__(
@@ -44,11 +45,14 @@ class Together:
 
     @property
     def follows_nobody(self) -> bool:
-        """True where nobody they must share a node with has a place, and they are not of that kind themselves."""
+        """True if no pod that they must share a node with has a place, and they do not match their own term."""
         return not self._is_own_leader and not self._hosts() and not any(self._hosting())
 
     def place(self) -> dict[Shape, tuple[list[Pod], str]]:
-        """Place pods; give by shape those left and why. Others of the flock are only placed with the first of all."""
+        """Place pods; return by shape those left and the reason.
+
+        Pods of the other shapes in `affinity_group` are only placed together with the very first pod.
+        """
         pods = list(self._affinity_group[0][1])
         hosts, hosting = self._hosts(), list(self._hosting())
         if not hosts and not hosting and self._is_own_leader:
@@ -69,7 +73,7 @@ class Together:
         return bool(self._leaders >> self._context.conflicts.sets.number(shape) & 1)
 
     def _hosts(self) -> frozenset[str]:
-        """Return the rooms that hold a matching pod."""
+        """Return the names of the existing nodes that hold a matching pod."""
         existing_nodes = self._context.available.existing_nodes.values()
         return frozenset(
             r.name for r in existing_nodes if any(n and self._matches(s) for s, n in r.hosted.items())
@@ -80,7 +84,7 @@ class Together:
         return (d for d in self._context.result.demands if any(map(self._matches, d.members or (d.shape,))))
 
     def _join(self, demand: Demand, pods: list[Pod], places: int) -> list[Pod]:
-        """Add pods to those of a demand, as many to each as must be so that all find one; give those left."""
+        """Add pods to the units of a demand, as evenly as needed for all to fit; return those left."""
         members = demand.members or (demand.shape,)
         each = -(-len(pods) // places)
         labels: dict[str, str] | None = None
@@ -117,7 +121,7 @@ class Together:
         demands[at : at + 1] = [one for one in by if one.pods]
 
     def _start(self) -> dict[Shape, tuple[list[Pod], str]]:
-        """Put all of the flock, or as many as one node can hold, into the tightest room or onto one new node."""
+        """Put the group on the tightest existing node that holds all of it, else as much as one new node holds."""
         queue = [(shape, pod) for shape, pods in self._affinity_group for pod in pods]
         existing = self._room_for(queue)
         count = len(queue)

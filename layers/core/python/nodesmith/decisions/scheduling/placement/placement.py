@@ -1,4 +1,4 @@
-"""Places for the pods of one shape: rooms that are there first, then domains in which nodes are bought."""
+"""Place the pods of one shape: on existing nodes first, then in domains where nodes can be bought."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class PlacementContext:
-    """Everything that placing pods looks at and changes."""
+    """Everything that placing pods reads and changes."""
 
     conflicts: PodConflicts
     available: AvailableCapacity
@@ -39,18 +39,21 @@ class PlacementContext:
     result: Assignment = field(default_factory=Assignment)
 
     def domains(self, shape: Shape, plain: Shape | None = None) -> Domains:
-        """Return the domains that pods of a shape may have as things stand."""
+        """Return the domains that pods of a shape may use as things stand."""
         return Domains(
             shape, plain or shape, self.topology, self.conflicts.sets, self.dependencies, self.launching
         )
 
 
 class Placement:
-    """The placing of pods of one shape. `shape` may ask for more than `plain`, which is what the pods really need.
+    """The placement of pods of one shape.
 
-    `siblings` must be able to come where the first of these pods goes, if all must be in one domain. With `only`
-    they go to such rooms, and nothing is bought for them. With `present` they keep to values of a key that some
-    node will have anyway. Pods that are the `last` heed no spreads of others: kube-scheduler asks for none.
+    `shape` may ask for more than `plain`, which is what the pods strictly require.
+
+    If all pods must be in one domain, `siblings` must be able to go where the first pod goes. With `only`, pods go to
+    existing nodes that satisfy it, and nothing is bought. With `present`, pods keep to the values of a key that some
+    node has anyway. With `last`, the spreads of other pods are ignored, because kube-scheduler applies only a pod's
+    own.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Placement:
         self._avoided_zones = frozenset() if ZONE in self._bound else context.launching.scarce_zones
 
     def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
-        """Place pods; give those left and why."""
+        """Place pods; return those left and the reason."""
         context, domains = self._context, self._domains
         if domains.follows_nobody:
             return list(pods), ""
@@ -90,7 +93,7 @@ class Placement:
             chosen = self._first(len(left), existing_nodes, open_)
             existing_nodes = {d: found for d, found in existing_nodes.items() if domains.follows(chosen, d)}
             open_ = [d for d in open_ if domains.follows(chosen, d)]
-        if not domains.is_spread:  # then room that is paid for comes first
+        if not domains.is_spread:  # then capacity that is paid for comes first
             left = self._share(left, existing_nodes, ())
             existing_nodes = {}
             if len(open_) > 1 and left:
@@ -105,11 +108,14 @@ class Placement:
     def _buy_anywhere(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         if self._shape is not self._plain and not self._context.launching.domains(self._shape, ()):
             return list(pods), ""
-        self._demand(pods, {})  # where nothing would do, whoever buys says why
+        self._demand(pods, {})  # if nothing serves it, the purchase finds the reason
         return [], ""
 
     def _launchable(self) -> Sequence[Domain]:
-        """Return the domains in which nodes can be launched; for a mere wish only those where EC2 has enough."""
+        """Return the domains in which nodes can be launched.
+
+        Unless a hard rule binds the zone, leave out zones in which EC2 recently lacked capacity, if others remain.
+        """
         domains, launching = self._domains, self._context.launching
         found = launching.domains(self._shape, domains.keys)
         for key, values in (self._present or {}).items():
@@ -129,7 +135,7 @@ class Placement:
                 yield existing
 
     def _existing_nodes(self) -> dict[Domain, list[ExistingNode]]:
-        """Return the rooms that take such pods, tightest first, by domain."""
+        """Return the nodes that take such pods, tightest first, by domain."""
         found: dict[Domain, list[ExistingNode]] = {}
         for existing in self._candidates():
             domain = tuple(existing.labels.get(key, "") for key in self._domains.keys)
@@ -140,7 +146,10 @@ class Placement:
     def _first(
         self, count: int, existing_nodes: Mapping[Domain, Sequence[ExistingNode]], open_: Iterable[Domain]
     ) -> Domain | None:
-        """Choose where the first pod goes that all must follow: where most of them have room, else the cheapest."""
+        """Choose the domain of the first pod, which all others must follow.
+
+        Most pods on existing nodes come first, then the lowest price.
+        """
         context, keys = self._context, self._domains.keys
         launching = context.launching
         candidates = sorted({*existing_nodes, *open_})
@@ -169,7 +178,10 @@ class Placement:
         existing_nodes: Mapping[Domain, Sequence[ExistingNode]],
         open_: Sequence[Domain],
     ) -> list[Pod]:
-        """Share pods out over domains; what finds no room in its domain is bought for. Give those that are left."""
+        """Share pods out over domains; demand nodes for those that find no capacity in their domain.
+
+        Return the pods left.
+        """
         if self._context.unavailable.is_empty:
             most: dict[Domain, int | None] = dict.fromkeys(open_)
         else:
@@ -192,22 +204,18 @@ class Placement:
     def _in_turn(
         self, domains: Iterable[Domain], existing_nodes: Mapping[Domain, Sequence[ExistingNode]]
     ) -> list[Domain]:
-        """Order domains: where there is most room, then where a new node is cheapest."""
+        """Order domains: most existing nodes with capacity first, then the lowest price of a new node."""
         launching, keys = self._context.launching, self._domains.keys
         free = {d: len(existing_nodes.get(d, ())) for d in domains}
         alike = Counter(free.values())
-        prices = {
-            d: launching.price(self._shape, keys, d)
-            for d, existing_nodes_ in free.items()
-            if alike[existing_nodes_] > 1
-        }
+        prices = {d: launching.price(self._shape, keys, d) for d, number in free.items() if alike[number] > 1}
         ordered = sorted(free, key=lambda d: (-free[d], prices.get(d, 0.0), d))
         return self._context.choices.first(("domain", self._plain), ordered)
 
     def _fill(self, pods: list[Pod], existing_nodes: Iterable[ExistingNode], wanted: int = 0) -> list[Pod]:
-        """Put pods into rooms, one after the other; give those that find none.
+        """Put pods on nodes, one node after the other; return those that find no capacity.
 
-        Where rooms were asked before how many of `wanted` pods they take, each takes as many as it said.
+        With `wanted`, each node takes as many of that number as it does when asked by `_existing`, so both agree.
         """
         context = self._context
         for existing in existing_nodes:
@@ -222,7 +230,11 @@ class Placement:
         return pods
 
     def _demand(self, pods: Sequence[Pod], pins: Mapping[str, str]) -> None:
-        """Demand nodes. What is not bound is for others' sake, or only wished for: better elsewhere than nowhere."""
+        """Demand nodes for pods.
+
+        Pins over keys that no hard rule binds serve other pods or preferences; the `fallback` drops them if nothing can
+        be bought with them.
+        """
         bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
         is_preference = self._shape is not self._plain or len(bound) < len(pins)
         shape = self._counting(pins)
@@ -232,14 +244,15 @@ class Placement:
         self._context.topology.add(pins, self._plain, len(pods), bought_as=shape)
 
     def _most(self, domain: Domain) -> int | None:
-        """Return how many pods may be bought for in a domain, None for any number."""
+        """Return how many pods may be bought for in a domain; None for any number."""
         pins, demanded = self._domains.pins(domain), self._context.result.demands
         return self._context.unavailable.most(self._plain, self._counting(pins), pins, demanded)
 
     def _counting(self, pins: Mapping[str, str]) -> Shape:
-        """Return the shape to buy for, where spreads of others may or may not look at a node of these pods.
+        """Return the shape to buy for, where spreads of other pods may or may not look at the new node.
 
-        Usually it is on nodes that count for all of them, if there are such: then all is known.
+        The usual choice narrows the shape to nodes that count for all these spreads, if such nodes are for sale: then
+        the counts are certain.
         """
         context = self._context
         views = undecided(self._shape, context.dependencies.rules_over(self._plain), pins)

@@ -1,4 +1,4 @@
-"""Wishing: what is tried for the pods of a shape, and in which order, as far as they have wishes."""
+"""Relaxation: which variants of a shape are tried for its pods, and in which order, as far as they have preferences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.policies import PreferencePolicy
 
 Variants = Mapping[Shape, tuple[Shape, ...]]
-"""by shape, what to try for its pods, see `preferences`; the last is the shape itself"""
+"""The variants to try for the pods of each shape, see `preferences`; the last is the shape itself."""
 
 
 class Relaxation:
-    """What one assignment makes of wishes: by policy, and by what those of pods that run already count for."""
+    """How one assignment treats preferences: by policy, and by `preference_mode` for pods that already run."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class Relaxation:
         self._ignores, self._preference_mode = policy == PreferencePolicy.IGNORE, preference_mode
 
     def rules(self, shape: Shape, pods: Sequence[Pod]) -> tuple[Shape, ...]:
-        """Return what to try for pods that find no free room, one after the other.
+        """Return the variants to try, in order, for pods that find no available capacity.
 
-        Where pods must share a node with others, what is bought and what is there is one question: then those that
-        run already have no wishes.
+        Pods that must share a node with others are placed on existing and new nodes in one step, so the preferences of
+        those that already run do not count.
         """
         tried = self._tried[shape]
         if self._ignores or self._preference_mode in RULES or not all(pod.node for pod in pods):
@@ -41,9 +41,9 @@ class Relaxation:
         return tried if self._preference_mode is PreferenceMode.BUY and not shares_node(shape) else (shape,)
 
     def in_free_room(self, shape: Shape, pods: list[Pod], siblings: Sequence[Shape]) -> list[Pod]:
-        """Place those pods whose wishes cost no node where there is room, as they wish; give those that find none.
+        """Place, by their preferences, the pods that must take available capacity first; return those that find none.
 
-        Spreads that are only wished for count the domains that have nodes, as kube-scheduler does.
+        Preferred spreads count only the domains that have nodes, as in kube-scheduler.
         """
         if len(self._tried[shape]) < 2 or shares_node(shape):
             return pods
@@ -66,7 +66,7 @@ class Relaxation:
         return [one for one in self._tried[shape] if not shares_node(one)]
 
     def _there(self, shape: Shape) -> dict[str, Collection[str]]:
-        """Return the values that nodes have of the keys over which a shape only wishes to be spread."""
+        """Return the values that nodes have of the keys over which a shape only prefers to spread."""
         hard = {spread.topology_key for spread in shape.spreads if spread.hard}
         keys = {spread.topology_key for spread in shape.spreads} - hard - {HOSTNAME}
         existing_nodes = self._context.available.existing_nodes.values()

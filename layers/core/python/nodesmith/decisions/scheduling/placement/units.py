@@ -1,4 +1,4 @@
-"""Units: pods that come to a node together, as one thing to place and to buy for."""
+"""Units: pods that share a node, placed and bought for as one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 class Units:
-    """Makes units, and knows where they may go."""
+    """Creates units and finds domains for them."""
 
     def __init__(self, context: PlacementContext) -> None:
         self._context = context
 
     def make(self, members: Sequence[Shape], pins: FrozenMap[str]) -> Demand:
-        """Return the demand for a unit of these pods, one of a shape for each time it is named."""
+        """Return the demand, without pods, for a unit of `members`; a shape that occurs n times stands for n pods."""
         shape = united(members)
         self._context.conflicts.unite(shape, members)
         return Demand(shape, (), pins, unit=len(members), members=tuple(members))
@@ -30,9 +30,10 @@ class Units:
     def place(
         self, unit: Demand, kinds: Mapping[Shape, int], fixed: Mapping[str, str]
     ) -> dict[str, str] | None:
-        """Return the labels of a domain, usually the cheapest, where a node can hold a unit, None where there is none.
+        """Return the labels of a domain in which a node can hold a unit, usually the cheapest; None if there is none.
 
-        `kinds` are the pods of it that have no domain yet; those of the others are `fixed`.
+        `kinds` are the unit's pods that have no domain yet, by shape; `fixed` are the labels of the domain of the
+        others.
         """
         context = self._context
         if not context.conflicts.may_share(unit.members):
@@ -63,7 +64,7 @@ class Units:
         )
 
     def admitted(self, kind: Shape, count: int, labels: Mapping[str, str]) -> int:
-        """Return how many of so many pods of a kind may be in a domain."""
+        """Return how many of `count` pods of a shape may be in a domain."""
         domains = self._context.domains(kind)
         domains.open()
         domain = tuple(labels.get(key, "") for key in domains.keys)
@@ -71,7 +72,10 @@ class Units:
 
 
 def united(members: Sequence[Shape]) -> Shape:
-    """Return one shape for pods that come together: it asks for what all ask, and tolerates what all tolerate."""
+    """Return one shape for pods that share a node.
+
+    It has the requests and constraints of all of them, and tolerates what all of them tolerate.
+    """
     kinds = list(dict.fromkeys(members))
     first = kinds[0]
     terms, tolerations = first.terms, first.tolerations

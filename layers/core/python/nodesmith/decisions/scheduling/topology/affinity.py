@@ -1,4 +1,7 @@
-"""Pods that must be where others are: whom they follow, in which order they come, and why some have nobody."""
+"""Required pod affinity: which pods a shape must follow, in which order shapes come, and why some find no leader.
+
+A pod *follows* the pods that its required affinity terms select; those are its *leaders*.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _MOST_LINKS = 100
 
 
 def followed(shape: Shape, sets: LabelSets) -> int:
-    """Return the label sets that meet all required affinity terms of a shape; a pod must meet all to count for one."""
+    """Return the label sets that match all required affinity terms of a shape; a pod must match all terms to count."""
     terms = affinity_terms(shape)
     found = sets.selected(terms[0].selector, terms[0].namespaces) if terms else 0
     for term in terms[1:]:
@@ -23,14 +26,14 @@ def followed(shape: Shape, sets: LabelSets) -> int:
 
 
 def shares_node(shape: Shape) -> bool:
-    """Return whether pods of a shape must be on a node with others."""
+    """Return whether pods of a shape must share a node with the pods that they follow."""
     return any(term.topology_key == HOSTNAME for term in affinity_terms(shape))
 
 
 def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]:
-    """Order shapes so that each comes after those it follows, as far as they do not follow each other in a circle.
+    """Order shapes so that each comes after those it follows, except within cycles.
 
-    Each is given with what its pods really need, which may be less.
+    `shapes` maps each shape to what its pods strictly require, which may be less.
     """
     by_number: dict[int, list[Shape]] = {}
     for shape in shapes:
@@ -53,10 +56,10 @@ def leaders_first(shapes: Mapping[Shape, Shape], sets: LabelSets) -> list[Shape]
 
 
 def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets: LabelSets) -> bool:
-    """Return whether kube-scheduler may bind pods before some they follow, who therefore must be where they are.
+    """Return whether kube-scheduler may bind pods of `shape` before their `leader`, which must then be where they are.
 
-    So may pods that match themselves, and can be the first of all, before those that need a node with such; and pods
-    that only wish to follow before those that must follow them.
+    This holds for pods that match their own term, and so can be the first, before leaders that must share a node; and
+    for pods that only prefer to follow, before leaders that must follow them.
     """
     number = sets.number(shape)
     if followed(shape, sets) >> number & 1 and shares_node(leader) and not shares_node(shape):
@@ -65,12 +68,12 @@ def _may_precede(shape: Shape, leader: Shape, plain: Mapping[Shape, Shape], sets
 
 
 def affinity_group(shape: Shape, sets: LabelSets) -> tuple[object, ...]:
-    """Return what is equal for all shapes that follow the same pods over the same keys."""
+    """Return a key that is equal for all shapes that follow the same pods over the same topology keys."""
     return followed(shape, sets), *sorted({term.topology_key for term in affinity_terms(shape)})
 
 
 class UnsatisfiedAffinity:
-    """Pods that must be where others are, when none of them could begin."""
+    """Pods that must be where others are, when none of those has a place."""
 
     def __init__(self, shapes: Iterable[Shape], sets: LabelSets) -> None:
         self._sets = sets
@@ -81,7 +84,10 @@ class UnsatisfiedAffinity:
         self._numbers = sum(1 << number for number in self._followed)
 
     def why(self, shape: Shape) -> str:
-        """Say whom pods must follow and cannot: there is nobody, none where it counts, or some that wait themselves."""
+        """Return the reason why pods cannot follow their leaders.
+
+        Either no pod matches, or none is on a node with the label, or the matching pods have to wait themselves.
+        """
         terms = affinity_terms(shape)
         keys = " and ".join(sorted({term.topology_key for term in terms}))
         wanted = " and ".join(dict.fromkeys(str(term.selector) for term in terms))
@@ -92,11 +98,11 @@ class UnsatisfiedAffinity:
         if not leaders & self._numbers:
             return f"{begun}no pod that matches {wanted} is, or will be, on a node with that label"
         circle = self._follow_back(shape)
-        why = "wait for these in turn: none can be the first" if circle else "wait for others themselves"
-        return f"{begun}they must be with pods of {wanted}, and those {why}"
+        why = "in turn wait for these: none can be the first" if circle else "wait for other pods"
+        return f"{begun}they must be with pods that match {wanted}, which {why}"
 
     def _follow_back(self, shape: Shape) -> bool:
-        """Return whether those that pods follow lead, link by link and within reason, back to these pods."""
+        """Return whether following leaders link by link, up to `_MOST_LINKS`, leads back to these pods."""
         seen: dict[int, None] = {}
         found = [followed(shape, self._sets) & self._numbers]
         while found and len(seen) < _MOST_LINKS:

@@ -1,4 +1,4 @@
-"""What pending pods ask about other pods' domains: whose place must therefore be settled, and who is placed first."""
+"""Which rules of pending pods depend on the domains of other pods: these domains must be settled, in what order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.kubernetes.shapes import Shape
 
 FOLLOWS = 2
-"""the turn of shapes that must be where others are"""
+"""The turn of shapes with required pod affinity."""
 
 
 class TopologyDependencies:
-    """By topology key, the label sets that hard spreads count, that affinity follows and anti-affinity shuns."""
+    """By topology key, the label sets that hard spreads count, affinity follows and anti-affinity repels."""
 
     def __init__(self, shapes: Collection[Shape], sets: LabelSets, launching: Launching) -> None:
         self._sets, self._launching = sets, launching
@@ -36,13 +36,13 @@ class TopologyDependencies:
                 self._followed[term.topology_key] = self._followed.get(term.topology_key, 0) | selected
 
     def placed(self, shape: Shape) -> None:
-        """Note that all pods of a shape have their places: from now on others look at them for what they shun."""
+        """Note that all pods of a shape are placed: from now on `Topology.repelled` covers their anti-affinity."""
         if shape in self._waiting:
             self._waiting.remove(shape)
             self._shunned.subtract(self._shunned_by(shape))
 
     def own_rules(self, shape: Shape) -> list[Rule]:
-        """Return the hard spreads of a shape, see `spread_rules`."""
+        """Return the hard spreads of a shape; see `spread_rules`."""
         if shape not in self._own:
             self._own[shape] = spread_rules(shape, self._sets, self._launching)
         return self._own[shape]
@@ -53,21 +53,23 @@ class TopologyDependencies:
         return [rule for rule in self._rules if rule.selected >> number & 1]
 
     def counted_by(self, shape: Shape) -> list[tuple[str, int]]:
-        """Return the spreads that count pods of a shape: key, and all label sets that are counted together."""
+        """Return the spreads that count pods of a shape: the key, and all label sets counted together."""
         found = dict.fromkeys((rule.key, rule.selected) for rule in self.rules_over(shape))
         return sorted(found, key=lambda pair: pair[0])
 
     def asked_over(self, shape: Shape) -> list[str]:
-        """Return the keys over which affinity or anti-affinity of pods yet to be placed looks at pods of a shape."""
+        """Return the keys over which affinity or anti-affinity of unplaced pods looks at pods of a shape."""
         return sorted({*self._followed_over(shape), *self._shunned_over(shape)} - {HOSTNAME})
 
     def turn(self, shape: Shape) -> int:
-        """Return when a shape is placed.
+        """Return the turn in which a shape is placed; lower turns come first.
 
-        Those that others count or follow, those that spread or shun, those that follow.
-
-        Last are those that nobody counts or follows and who ask about nobody: they take any room. Of those that are
-        only shunned, who has no choice comes first.
+        - 0: shapes that spreads of other shapes count or that affinity follows; and shapes that anti-affinity of others
+          repels over a key that their own terms name, since these have no choice.
+        - 1: other shapes with spreads or anti-affinity over a key besides the hostname; and shapes as in turn 0 that
+          also spread over the hostname.
+        - 2 (`FOLLOWS`): shapes with required pod affinity.
+        - 3: all others. They may go anywhere, and nothing depends on where they are.
         """
         if affinity_terms(shape):
             return FOLLOWS
@@ -89,7 +91,7 @@ class TopologyDependencies:
         return [key for key, selected in self._followed.items() if selected >> number & 1]
 
     def _is_counted_per_node(self, shape: Shape) -> bool:
-        """Return whether spreads over the hostname count pods of a shape that has none itself."""
+        """Return whether spreads over the hostname count pods of a shape that has no such spread itself."""
         return bool(self._counted_per_node >> self._sets.number(shape) & 1) and not self._counted_per_node_by(
             shape
         )

@@ -1,4 +1,4 @@
-"""Which domains the pods of one shape may have, by hard rules of their own and of the pods that are placed already."""
+"""Which domains the pods of one shape may use, by their own hard rules and those of pods already placed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nodesmith.model.kubernetes.shapes import Shape
 
 
 class Domains:
-    """The topology keys that matter to a shape (`keys`, sorted), and what is allowed of them.
+    """The topology keys that matter to a shape (`keys`, sorted), and which of their values are allowed.
 
-    The shape may ask for more than `plain`, which is what the pods really need: a spread that is only wished for
-    changes which nodes the others look at. `bound` are the keys of hard rules; the others are only settled so that
-    pods placed later know. `tallies` are yet without the domains that only new nodes have, see `open`.
+    The shape may ask for more than `plain`, which is what the pods strictly require: a preferred spread changes which
+    nodes the other rules look at. `bound` are the keys of hard rules; the other keys are settled only so that pods
+    placed later know them. `tallies` lack the domains that only new nodes have until `open` is called.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Domains:
 
     @property
     def follows_nobody(self) -> bool:
-        """True where the pods must follow others of which none is anywhere, and are not of that kind themselves."""
+        """True where the pods must follow others of which none has a place, and do not match their own term."""
         return self.is_first and not self._followed >> self._sets.number(self._shape) & 1
 
     @property
     def is_spread(self) -> bool:
-        """True where the pods themselves ask to go to the domain with the fewest."""
+        """True where the pods' own spreads ask for the domain with the fewest."""
         return bool(self._own_rules)
 
     def allows(self, domain: Domain) -> bool:
-        """Return whether pods may be in a domain as far as other pods go; tallies are another matter."""
+        """Return whether affinity and anti-affinity allow pods in a domain; `tallies` are checked separately."""
         for key, value in zip(self.keys, domain, strict=True):
             if not value:
                 if key in self._needed:
@@ -76,21 +76,21 @@ class Domains:
         return True
 
     def follows(self, first: Domain | None, other: Domain) -> bool:
-        """Return whether pods in one domain are where affinity wants them when the first of them is in another."""
+        """Return whether pods in domain `other` satisfy affinity when the first of them is in domain `first`."""
         return first is not None and all(
             one == two for key, one, two in zip(self.keys, first, other, strict=True) if key in self._matched
         )
 
     def _leads_to(self, key: str, value: str) -> bool:
-        """Return whether the pods that must be followed are in a domain, or are not asked for."""
+        """Return whether affinity over a key allows a value: the pods to follow are there, or nowhere yet."""
         return self.is_first or key not in self._matched or bool(self._matched[key].get(value))
 
     def open(
         self, present: Mapping[str, Collection[str]] | None = None, avoided_zones: Collection[str] = ()
     ) -> None:
-        """Let spreads know the domains that anybody's new nodes may have: they are empty, and count for the fewest.
+        """Add to the spreads' tallies the domains that new nodes may have; they are empty and count for the fewest.
 
-        Once it is known which values of a key will be `present`, the others no longer count, nor do avoided zones.
+        Once the values of a key that will be `present` are known, other values no longer count; nor do avoided zones.
         """
         for tally, rule in self._views:
             expected = (present or {}).get(rule.key)
@@ -100,11 +100,11 @@ class Domains:
                     tally.counts.setdefault(value, 0)
 
     def forget_others(self) -> None:
-        """Heed the spreads of pods that have their place no more."""
+        """Drop the spreads of pods that are already placed."""
         self.tallies = [tally for tally in self.tallies if tally.only is None]
 
     def pins(self, domain: Domain) -> dict[str, str]:
-        """Return the labels that nodes in a domain have; empty are those that they must not have."""
+        """Return the labels of nodes in a domain; an empty value means that the nodes lack the label."""
         return dict(zip(self.keys, domain, strict=True))
 
     def _own_tallies(self) -> list[Tally]:
@@ -119,7 +119,7 @@ class Domains:
         return found
 
     def _held_tallies(self) -> list[Tally]:
-        """Keep to the spreads of pods that have their place: these may be the last that kube-scheduler binds."""
+        """Return the spreads of pods already placed: kube-scheduler may bind those pods last."""
         return [self._tally(rule, counts_self=True, only=frozenset(values)) for rule, values in self._held]
 
     def _tally(self, rule: Rule, *, counts_self: bool, only: frozenset[str] | None = None) -> Tally:
@@ -133,7 +133,10 @@ class Domains:
         return found
 
     def _courtesy(self, counted: Sequence[tuple[str, int]]) -> list[Tally]:
-        """Go where the spreads of others count fewest, so that they are left the most freedom."""
+        """Return tallies that prefer the domains where spreads of other pods count fewest.
+
+        This leaves those pods the most freedom. The tallies order domains but exclude none.
+        """
         known = {(rule.key, rule.selected) for _, rule in self._views}
         return [
             Tally(self.keys.index(key), dict(self._topology.counts(key, selected).pods), counts_self=True)
@@ -159,7 +162,7 @@ class Domains:
             all(t.admits(d) for t in self.tallies if t.only is not None) for d in launchable
         ):
             keys = " and ".join(sorted({rule.key for rule, _ in self._held}))
-            return f"topology spread of other pods over {keys}: one more in any domain would be too many for them"
+            return f"topology spread of other pods over {keys}: one more pod in any domain would exceed their maxSkew"
         for key in self._topology.repelling_keys(self._shape):
             return f"anti-affinity of other pods over {key}: it keeps them out of every domain they may go to"
         keys = " and ".join(self.keys)
@@ -171,7 +174,7 @@ class Domains:
             if any(tally.admits(domain) for domain in launchable):
                 return ""
             taken = ", ".join(sorted(value for value, count in tally.counts.items() if count))
-            return f"required pod anti-affinity over {key}: pods that they keep away from are in {taken}"
+            return f"required pod anti-affinity over {key}: pods that they must avoid are in {taken}"
         if tally.spread is None or tally.only is not None:
             return ""
         if not tally.counts:

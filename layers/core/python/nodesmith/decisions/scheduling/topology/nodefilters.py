@@ -1,4 +1,4 @@
-"""Which nodes a topology spread looks at: nodes that are there, and nodes of which only something is known."""
+"""Which nodes a topology spread looks at: existing nodes, and new nodes of which only some labels are known."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _EVERY_NEW_NODE_HAS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The nodes that a constraint looks at, by their labels and taints. Without `terms` and `tolerations`: all.
+    """The nodes that a constraint looks at, by their labels and taints. Without `terms` and `tolerations`: all nodes.
 
-    `leaving` tells whether pods that are being deleted count: for spreads they do not, for (anti-)affinity they do.
+    `leaving` is True if pods being deleted count: they do for affinity and anti-affinity, not for spreads.
     """
 
     leaving: bool
     terms: tuple[Requirements, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
     keys: tuple[str, ...] = ()
-    """labels that they must have: a node without one of a pod's topology keys counts for none of its spreads"""
+    """Labels that the nodes must have: a node without one of a pod's topology keys counts for none of its spreads."""
     closed: frozenset[str] = frozenset()
-    """the NodePools whose new nodes it does not look at, for their taints are not tolerated"""
+    """The NodePools whose new nodes are not in view, because their taints are not tolerated."""
 
     def shows(self, existing: ExistingNode) -> bool:
-        """Return whether a node is one of them."""
+        """Return whether an existing node is in view."""
         if any(key not in existing.labels for key in self.keys):
             return False
         if self.terms is not None and label_refusal(existing.labels, self.terms):
@@ -54,7 +54,7 @@ class View:
         return self.tolerations is None or first_untolerated(existing.taints, self.tolerations) is None
 
     def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
-        """Return whether a new node for pods of a shape, with these labels (empty: without), may be one of them."""
+        """Return whether a new node for pods of a shape, with labels `pins` (empty: without), may be in view."""
         if any(pins.get(key) == "" or _lacks(shape, key) for key in self.keys):
             return False
         if self.terms is None and not self.closed:
@@ -67,7 +67,7 @@ class View:
         )
 
     def must_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
-        """Return whether such a node is one of them whatever else it will be."""
+        """Return whether such a node is in view whatever its other labels are."""
         if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
             return False
         if self.tolerations is not None and not (
@@ -96,14 +96,14 @@ _EVERYTHING = (Toleration(operator="Exists"),)
 
 @lru_cache(maxsize=512)
 def seeing(view: View) -> Shape:
-    """Return pods that may be on exactly the nodes of a view, as far as terms and tolerations go."""
+    """Return a shape whose pods may be on exactly the nodes of a view, by terms and tolerations."""
     tolerations = _EVERYTHING if view.tolerations is None else view.tolerations
     return Shape("", {}, terms=view.terms or (NO_REQUIREMENTS,), tolerations=tolerations)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A hard spread without its selector, the label sets that this selects, and the nodes that count."""
+    """A hard spread without its selector, the label sets that the selector selects, and the nodes that count."""
 
     spread: Spread
     selected: int
@@ -116,14 +116,14 @@ class Rule:
 
 
 def keyed_spreads(shape: Shape) -> list[Spread]:
-    """Return the hard spreads over anything but the hostname (for which see `conflicts`)."""
+    """Return the hard spreads over any key but the hostname (for which see `conflicts`)."""
     return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
 
 
 def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Rule]:
-    """Return the hard spreads of a shape, but for those over the hostname, and those that select nobody.
+    """Return the hard spreads of a shape, except those over the hostname and those that select no pod.
 
-    The latter ask for a label, no more; they are kept where new nodes may lack it.
+    Spreads that select no pod only require their label; they are kept where new nodes may lack it.
     """
     spreads = keyed_spreads(shape)
     if not spreads:
@@ -147,13 +147,13 @@ def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Ru
 
 
 def undecided(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> list[View]:
-    """Return the views of these spreads in which new nodes for pods of a shape may or may not be."""
+    """Return the views of these spreads that a new node for pods of a shape may or may not be in."""
     views = dict.fromkeys(rule.view for rule in rules)
     return [view for view in views if view.may_show(shape, pins) and not view.must_show(shape, pins)]
 
 
 def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
-    """Return pods that go only to nodes in these views, as far as that can be asked: then all is known."""
+    """Return a shape whose pods go only to nodes in these views, as far as terms and tolerations can express that."""
     terms, tolerations = shape.terms, shape.tolerations
     for view in views:
         if view.terms is not None:
@@ -168,7 +168,7 @@ def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
 def kept_out(
     shape: Shape, views: Iterable[View], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
 ) -> Shape:
-    """Return pods that go only to nodes in none of these views, if that can be."""
+    """Return a shape whose pods go only to nodes outside these views, as far as such nodes are for sale (`is_sold`)."""
     for view in views:
         if view.may_show(shape, pins) and not view.must_show(shape, pins):
             outside = (replace(shape, terms=terms) for terms in _outside(shape.terms, view, pins))
@@ -179,7 +179,11 @@ def kept_out(
 def _outside(
     terms: tuple[Requirements, ...], view: View, pins: Mapping[str, str]
 ) -> Iterator[tuple[Requirements, ...]]:
-    """Let nodes lack a label that a view needs, have another value of one that each of its terms names, or a taint."""
+    """Yield terms for nodes outside a view.
+
+    Such a node lacks a label that the view needs, has another value of a label that each of its terms names, or belongs
+    to a NodePool whose taints are not tolerated.
+    """
     opposites = [Requirement(key) for key in view.keys if key not in _EVERY_NEW_NODE_HAS]
     for key in sorted(set.intersection(*(set(term) for term in view.terms)) if view.terms else ()):
         named = [term[key] for term in view.terms or ()]
@@ -206,7 +210,7 @@ def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
 
 
 def _implies(known: Requirements, wanted: Requirements) -> bool:
-    """Return whether every node that is as `known` is as `wanted`."""
+    """Return whether every node that meets `known` meets `wanted`."""
     for key, requirement in wanted.items():
         one = known.get(key)
         if one is None or one.intersection(requirement) != one:

@@ -16,7 +16,7 @@ from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Pods that got a place: a room, or a new node of which only the `pins` are known (empty: no such label)."""
+    """Pods that got a place: an existing node, or a new node of which only `pins` are known (empty: no such label)."""
 
     pins: Mapping[str, str]
     shape: Shape
@@ -29,7 +29,8 @@ class _Entry:
 class Counts:
     """Matching pods by value of a key; values of empty nodes are listed with 0.
 
-    Those of them that are `unsure` may turn out to be on nodes that do not count. `seen` is how much is counted.
+    `unsure` counts those that may turn out to be on nodes that do not count. `seen` is how many entries of the log are
+    included.
     """
 
     pods: dict[str, int]
@@ -38,14 +39,14 @@ class Counts:
 
 
 class Topology:
-    """Pods counted by domain: on nodes that are there, in rooms given away, and on nodes about to be bought.
+    """Pods counted by domain: on existing nodes, assigned to existing nodes, and on nodes about to be bought.
 
-    Of a node about to be bought only those labels are known that its pods are pinned to.
+    For a node about to be bought, only the labels that its pods are pinned to are known.
     """
 
     def __init__(self, existing_nodes: Sequence[ExistingNode], sets: LabelSets, launching: Launching) -> None:
         self.numbers = 0
-        """the label sets, as bits, of which some pod has a place"""
+        """The label sets, as bits, of which some pod has a place."""
         self._hosted = [(existing, tuple(existing.hosted.items())) for existing in existing_nodes]
         self._sets, self._launching = sets, launching
         self._log: list[_Entry] = []
@@ -62,11 +63,14 @@ class Topology:
 
     @property
     def size(self) -> int:
-        """How often pods have come."""
+        """How many groups of pods have been added."""
         return len(self._log)
 
     def counts(self, key: str, selected: int, view: View = ALL_NODES) -> Counts:
-        """Count the pods of these label sets. Do not change what is given, nor keep it: it is true until pods come."""
+        """Count the pods of the label sets `selected` by value of a key.
+
+        Do not change or keep the result: it is valid until pods are added.
+        """
         query = key, view, selected
         found = self._counts.get(query)
         if found is None:
@@ -80,16 +84,16 @@ class Topology:
         return found
 
     def repelled(self, key: str, value: str, shape: Shape) -> bool:
-        """Return whether pods in a domain keep those of a shape out of it."""
+        """Return whether the anti-affinity of pods in a domain keeps pods of a shape out of it."""
         return self._anti_affinity_terms.get(key, {}).get(value, 0) >> self._sets.number(shape) & 1 == 1
 
     def held_over(self, shape: Shape) -> Iterator[tuple[Rule, set[str]]]:
-        """Return the spreads of placed pods that count pods of a shape, with the domains these placed pods are in."""
+        """Return the spreads of placed pods that count pods of a shape, each with the domains of these placed pods."""
         number = self._sets.number(shape)
         return ((rule, values) for rule, values in self._held.items() if rule.selected >> number & 1)
 
     def repelling_keys(self, shape: Shape) -> list[str]:
-        """Return the keys over which some pods keep those of a shape out of somewhere."""
+        """Return the keys over which the anti-affinity of some pods keeps pods of a shape out of a domain."""
         number = self._sets.number(shape)
         return [
             key
@@ -105,9 +109,11 @@ class Topology:
         existing: ExistingNode | None = None,
         bought_as: Shape | None = None,
     ) -> None:
-        """Count pods that get a node with these labels: a room, or one about to be bought. Empty labels are none.
+        """Count pods that get a node with these labels: an existing one, or one about to be bought.
 
-        A node may be bought for more than the pods ask.
+        Empty values mean no label.
+
+        `bought_as` is the shape that the new node is bought for, which may ask for more than the pods do.
         """
         entry = _Entry(labels, bought_as or shape, self._sets.number(shape), count, existing)
         self._log.append(entry)
@@ -161,10 +167,10 @@ def _count(entry: _Entry, key: str, view: View, found: Counts) -> None:
 
 
 def anti_affinity_terms(shape: Shape) -> list[PodAffinityTerm]:
-    """Return the required anti-affinity terms over anything but the hostname (for which see `conflicts`)."""
+    """Return the required anti-affinity terms over any key but the hostname (for which see `conflicts`)."""
     return [t for t in shape.affinities if t.anti and not t.weight and t.topology_key != HOSTNAME]
 
 
 def affinity_terms(shape: Shape) -> list[PodAffinityTerm]:
-    """Return the required affinity terms, those over the hostname included."""
+    """Return the required affinity terms, including those over the hostname."""
     return [t for t in shape.affinities if not t.anti and not t.weight]

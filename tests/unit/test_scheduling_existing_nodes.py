@@ -1,4 +1,4 @@
-"""Nodes that are there or on their way, and what they still take."""
+"""Existing and in-flight nodes, and what they can still take."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ def test_the_number_of_pods_is_a_resource_too() -> None:
 @pytest.mark.parametrize(
     ("requests", "expected"), [({"nvidia.com/gpu": "1"}, 0), ({"nvidia.com/gpu": "0"}, 4), ({}, 4)]
 )
-def test_a_resource_that_a_node_lacks_counts_only_where_it_is_asked_for(
+def test_a_resource_that_a_node_lacks_matters_only_to_pods_that_request_it(
     requests: dict[str, str], expected: int
 ) -> None:
     assert takes(only(nodes=[node()]), shape(requests=requests)) == expected
 
 
-def test_a_pod_that_asks_for_no_memory_goes_where_memory_is_overdrawn() -> None:
+def test_a_pod_without_a_memory_request_fits_a_node_with_overcommitted_memory() -> None:
     existing = only(nodes=[node(memory="1Gi")], pods=bind(shape("1", "2Gi"), "node-1"))
 
     assert takes(existing, shape("1", "0")) == 3
     assert takes(existing, shape("1", "1")) == 0
 
 
-def test_daemonset_pods_that_are_still_to_come_are_counted_once() -> None:
+def test_expected_daemonset_pods_are_counted_once() -> None:
     agent = daemon(cpu="1")
 
     missing = only(nodes=[node()], daemonsets=[agent])
@@ -136,11 +136,11 @@ def test_a_cordoned_node_takes_nothing() -> None:
     assert takes(only(nodes=[parse_node(manifest)]), shape()) == 0
 
 
-def test_a_node_that_is_being_deleted_is_no_room() -> None:
+def test_a_node_being_deleted_takes_no_pods() -> None:
     assert existing_nodes(snapshot(nodes=[node(deleting=True)]), ()) == []
 
 
-def test_a_node_that_may_be_disrupted_takes_nobody_and_its_pods_still_count() -> None:
+def test_a_node_that_may_be_disrupted_takes_no_pods_but_its_pods_still_count() -> None:
     tolerant = shape(tolerations=[{"operator": "Exists"}])
     closed = only(nodes=[node(taints=[DISRUPTED])], pods=bind(shape(), "node-1"))
     assert takes(closed, tolerant) == 0
@@ -159,20 +159,20 @@ def test_a_node_that_may_be_disrupted_takes_nobody_and_its_pods_still_count() ->
         ({"team": "a"}, False),
     ],
 )
-def test_labels_of_a_node_must_be_there(selector: dict[str, str], admitted: bool) -> None:
+def test_a_node_must_have_the_selected_labels(selector: dict[str, str], admitted: bool) -> None:
     assert bool(takes(only(nodes=[node()]), shape(nodeSelector=selector))) is admitted
 
 
 class TestNodesThatStart:
-    """Of a node that is not initialised yet, the claim says what it will be."""
+    """For a node that is not initialized yet, the claim says what it will be."""
 
-    def test_a_claim_without_a_node_is_room_for_what_it_will_offer(self) -> None:
+    def test_a_claim_without_a_node_takes_what_its_node_will_offer(self) -> None:
         existing = only(claim(), daemonsets=[daemon(cpu="1")])
 
         assert (existing.name, existing.in_flight) == ("default-x1", True)
         assert takes(existing, shape()) == 3
 
-    def test_a_claim_that_is_still_to_be_launched_expects_daemons_and_knows_what_leaves_no_choice(
+    def test_a_claim_before_launch_expects_daemonsets_and_has_labels_with_a_single_value(
         self,
     ) -> None:
         pending = claim(
@@ -190,7 +190,7 @@ class TestNodesThatStart:
         assert takes(existing, shape(nodeSelector={"topology.kubernetes.io/zone": ZONES[0]})) == 0
         assert takes(existing, shape(nodeSelector={"node.kubernetes.io/instance-type": "m5.large"})) == 0
 
-    def test_a_claim_and_its_node_are_one_room(self) -> None:
+    def test_a_claim_and_its_node_count_once(self) -> None:
         existing = only(claim(), nodes=[ours()])
 
         assert (existing.name, existing.in_flight) == ("n1", True)
@@ -211,7 +211,9 @@ class TestNodesThatStart:
             (Taint("dedicated", "NoSchedule"), False),
         ],
     )
-    def test_taints_that_a_starting_node_sheds_keep_nobody_away(self, taint: Taint, admitted: bool) -> None:
+    def test_taints_that_a_starting_node_loses_do_not_keep_pods_away(
+        self, taint: Taint, admitted: bool
+    ) -> None:
         starting = claim(startup_taints=(Taint("cni", "NoSchedule"),))
 
         assert bool(takes(only(starting, nodes=[ours(taints=[taint])]), shape())) is admitted
@@ -225,7 +227,7 @@ class TestNodesThatStart:
         assert not existing.in_flight
         assert takes(existing, shape()) == 0
 
-    def test_labels_and_capacity_that_the_node_does_not_show_yet_are_the_claims(self) -> None:
+    def test_labels_and_capacity_missing_on_the_node_come_from_the_claim(self) -> None:
         bare = replace(ours(), labels={}, allocatable=parse_resources({}), capacity=parse_resources({}))
 
         existing = only(claim(), nodes=[bare])
@@ -240,7 +242,7 @@ class TestNodesThatStart:
         assert [existing.name for existing in found] == ["a", "b", "a-claim", "n1"]
 
     @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.INITIALIZED])
-    def test_a_claim_whose_node_has_vanished_is_no_room(self, phase: Phase) -> None:
+    def test_a_claim_whose_node_has_vanished_takes_no_pods(self, phase: Phase) -> None:
         assert existing_nodes(snapshot(), [claim(phase=phase)]) == []
 
 
@@ -263,13 +265,13 @@ def test_a_nomination_lasts_until_shortly_after_the_node_is_initialised(
     assert nominations([bought], NOW) == ({"default/web-0000": "default-x1"} if holds else {})
 
 
-def test_who_is_nominated_twice_waits_for_the_same_claim_in_whatever_order_they_are_read() -> None:
+def test_a_pod_nominated_twice_waits_for_the_same_claim_in_any_order() -> None:
     both = [claim(name, nominated=("default/web-0000",)) for name in ("a", "b")]
 
     assert nominations(both, NOW) == nominations(both[::-1], NOW)
 
 
-def test_the_room_of_a_claim_is_found_before_and_after_its_node_joined() -> None:
+def test_the_node_of_a_claim_is_found_before_and_after_it_joined() -> None:
     mine = claim()
     empty, joined = snapshot(), snapshot(nodes=[ours()])
     before, after = existing_nodes(empty, [mine]), existing_nodes(joined, [mine])
@@ -297,7 +299,7 @@ class TestRulesOfTheNode:
             ({"hostIP": "::"}, {"hostIP": "10.0.0.1"}, 0),
         ],
     )
-    def test_a_host_port_is_had_once(
+    def test_a_host_port_is_used_once(
         self, theirs: dict[str, Any], mine: dict[str, Any], expected: int
     ) -> None:
         other = shape(app="other", **self.port(**theirs))
@@ -312,7 +314,7 @@ class TestRulesOfTheNode:
         assert takes(existing, shape(**self.port())) == 0
         assert takes(existing, shape(**self.port(9090))) == 1
 
-    def test_pods_that_repel_their_like_come_one_to_a_node(self) -> None:
+    def test_pods_that_repel_each_other_go_one_to_a_node(self) -> None:
         alone = shape(affinity=anti_affinity())
 
         assert takes(only(nodes=[node()]), alone) == 1
@@ -337,7 +339,7 @@ class TestRulesOfTheNode:
 
         assert takes(only(nodes=[node()], pods=bind(stranger, "node-1")), shy) == expected
 
-    def test_a_pod_that_repels_only_another_namespace_shares_with_its_like(self) -> None:
+    def test_a_pod_that_repels_only_another_namespace_shares_a_node_with_its_own(self) -> None:
         loose = shape(affinity=anti_affinity("web", namespaces=["other"]))
 
         assert takes(only(nodes=[node()]), loose) == 4
@@ -370,13 +372,13 @@ class TestRulesOfTheNode:
         assert takes(existing, spreading) == 1
         assert takes(existing, shape("2")) == 0
 
-    def test_a_spread_over_nodes_that_is_only_a_wish_limits_nothing(self) -> None:
+    def test_a_preferred_spread_over_nodes_limits_nothing(self) -> None:
         relaxation = shape(topologySpreadConstraints=spread(HOSTNAME, hard=False))
 
         assert takes(only(nodes=[node()]), relaxation) == 4
 
 
-def test_assigning_pods_takes_room() -> None:
+def test_assigned_pods_reduce_the_capacity() -> None:
     existing = only(nodes=[node()])
     web = shape()
 
@@ -387,14 +389,14 @@ def test_assigning_pods_takes_room() -> None:
 
 
 class TestNominatedPods:
-    """Pods that kube-scheduler has promised a node, mostly because it preempts others there."""
+    """Pods that kube-scheduler has nominated for a node, usually because it preempts others there."""
 
-    def test_a_nominated_pod_has_its_room_before_it_is_bound(self) -> None:
+    def test_capacity_is_reserved_for_a_nominated_pod_before_it_is_bound(self) -> None:
         existing = only(nodes=[node()], pods=nominate(shape("3", app="vip"), "node-1"))
 
         assert takes(existing, shape()) == 1
 
-    def test_the_pods_that_it_preempts_keep_theirs_until_they_are_gone(self) -> None:
+    def test_the_pods_that_it_preempts_keep_their_capacity_until_they_are_gone(self) -> None:
         victims = bind(shape("4", app="victim"), "node-1", deleting=True)
 
         existing = only(nodes=[node()], pods=[*victims, *nominate(shape("3", app="vip"), "node-1")])
@@ -404,26 +406,26 @@ class TestNominatedPods:
         assert takes(existing, shape("0")) > 0, "who asks for nothing is let in"
         assert takes(after, shape("100m")) == 10
 
-    def test_only_the_node_that_it_is_nominated_for_is_kept(self) -> None:
+    def test_capacity_is_reserved_only_on_the_nominated_node(self) -> None:
         first, second = existing_nodes(
             snapshot(nodes=[node(), node("node-2")], pods=nominate(shape("3", app="vip"), "node-2")), ()
         )
 
         assert (takes(first, shape()), takes(second, shape())) == (4, 1)
 
-    def test_one_that_repels_others_repels_them_already(self) -> None:
+    def test_a_nominated_pod_already_repels_others(self) -> None:
         hermit = shape(app="hermit", affinity=anti_affinity("web"))
 
         assert takes(only(nodes=[node()], pods=nominate(hermit, "node-1")), shape()) == 0
 
-    def test_a_daemon_pod_is_not_counted_twice(self) -> None:
+    def test_a_nominated_daemonset_pod_is_not_counted_twice(self) -> None:
         agent = daemon(cpu="1")
 
         existing = only(nodes=[node()], daemonsets=[agent], pods=nominate(daemon(cpu="1"), "node-1"))
 
         assert takes(existing, shape()) == 3
 
-    def test_one_that_is_being_deleted_keeps_no_room(self) -> None:
+    def test_no_capacity_is_reserved_for_a_nominated_pod_being_deleted(self) -> None:
         going = [replace(pod, deleting=True) for pod in nominate(shape("3", app="vip"), "node-1")]
 
         assert takes(only(nodes=[node()], pods=going), shape()) == 4

@@ -1,4 +1,4 @@
-"""What pods are told before anything is done to them: where they will run, and how long they are protected."""
+"""Events on pods that do not announce an action: which claim was bought for them, how long they are protected."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ STANDING = claim("default-y1", phase=Phase.INITIALIZED, node_name="n1", phase_si
 
 
 def annotated(value: str, **fields: Any) -> list[ObjectEvent]:
-    """Tell a pod on our node, an hour old, whose annotation has a value."""
+    """Return the Events on an hour-old pod on nodesmith's node whose annotation has a value."""
     of = replace(shape(), annotations={DO_NOT_DISRUPT: value})
     (pod,) = bind(of, fields.pop("node", "n1"))
     old = replace(pod, **{"started_at": NOW - timedelta(hours=1), **fields})
     return list(of_pods([STANDING], [old], NOW))
 
 
-def test_a_pod_that_a_claim_was_bought_for_is_told_which() -> None:
+def test_a_nominated_pod_gets_an_event_with_its_claim() -> None:
     (told,) = of_pods([COMING], WAITING, NOW)
     assert told == ObjectEvent(
         "Pod", WAITING[0].key, "Nominated", "Pod should schedule on: nodeclaim/default-x1"
     )
 
 
-def test_a_pod_that_runs_or_goes_is_told_of_no_claim() -> None:
+def test_a_pod_that_runs_or_terminates_gets_no_event_on_a_claim() -> None:
     (bound,) = bind(shape(), "n2")
     going = replace(WAITING[0], deleting=True)
     assert list(of_pods([replace(COMING, nominated=(bound.key,))], [bound, going], NOW)) == []
@@ -52,7 +52,7 @@ def test_a_pod_that_runs_or_goes_is_told_of_no_claim() -> None:
         ("99999999h", "InvalidDoNotDisruptAnnotation", "'99999999h'"),
     ],
 )
-def test_a_pod_is_told_what_its_annotation_comes_to(value: str, reason: str, said: str) -> None:
+def test_a_pod_gets_an_event_on_the_effect_of_its_annotation(value: str, reason: str, said: str) -> None:
     (told,) = annotated(value)
     assert (told.kind, told.reason) == ("Pod", reason)
     assert said in told.message
@@ -70,12 +70,12 @@ def test_a_pod_is_told_what_its_annotation_comes_to(value: str, reason: str, sai
     ],
     ids=["for ever", "over for long", "not started", "not on our node", "going"],
 )
-def test_nothing_is_said_of_what_is_plain_or_none_of_ours(value: str, fields: dict[str, Any]) -> None:
+def test_obvious_annotations_and_foreign_pods_cause_no_events(value: str, fields: dict[str, Any]) -> None:
     assert timedelta(hours=1) - timedelta(minutes=5) > LATELY
     assert annotated(value, **fields) == []
 
 
-def test_pods_are_told_once_an_hour_and_ten_at_a_time() -> None:
+def test_pod_events_are_published_once_an_hour_and_ten_at_a_time() -> None:
     many = pods(shape(), PODS_AT_ONCE + 5)
     seen, bought = snapshot(pods=many), [claim(nominated=tuple(pod.key for pod in many))]
     cluster, told = FakeCluster(), dict[ObjectEvent, Any]()

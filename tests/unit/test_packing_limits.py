@@ -1,4 +1,4 @@
-"""Purses: where they do not pay for everything, they are spent on what serves most, at the lowest price."""
+"""Limits that do not cover everything are spent on what serves most items, at the lowest price."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def bin_(key: str, capacity: int, price: float, admits: int, *, limited: bool) -
     return Bin(key, (capacity, capacity), price, admits, *((0, (1,)) if limited else ()))
 
 
-def test_the_one_node_that_a_limit_allows_serves_both_rather_than_one_for_less() -> None:
+def test_the_only_node_within_the_limit_holds_both_items_rather_than_one_for_less() -> None:
     items = [Item((8, 8), 1, 1), Item((5, 5), 1, 1)]
     bins = [bin_("small", 9, 1.0, 0b10, limited=True), bin_("large", 16, 4.0, 0b11, limited=True)]
 
@@ -22,7 +22,7 @@ def test_the_one_node_that_a_limit_allows_serves_both_rather_than_one_for_less()
     assert packing.limits == {0: (0,)}
 
 
-def test_a_limited_bargain_goes_to_whoever_has_no_other() -> None:
+def test_a_limited_cheap_bin_goes_to_the_item_without_an_alternative() -> None:
     items = [Item((5, 5), 1, 1), Item((6, 6), 1, 1)]
     bins = [
         bin_("bargain", 6, 1.0, 0b11, limited=True),
@@ -34,7 +34,7 @@ def test_a_limited_bargain_goes_to_whoever_has_no_other() -> None:
     assert {node.bin.key: node.holds for node in packing.nodes} == {"bargain": ((1, 1),), "dear": ((0, 1),)}
 
 
-def test_an_empty_purse_is_not_thought_about() -> None:
+def test_a_limit_of_zero_allows_nothing() -> None:
     packing = pack([Item((5, 5), 3, 3)], [bin_("any", 9, 1.0, 1, limited=True)], {0: (0,)})
 
     assert packing.nodes == ()

@@ -1,4 +1,4 @@
-"""Which nodes are bought: the cheapest that will do, from the NodePool that comes first, within its limits."""
+"""Which nodes are bought: the cheapest that serve the pods, from the heaviest NodePool, within its limits."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class TestTheExpressExample:
         assert decided.price_hourly_usd == pytest.approx(0.3213)
         assert 0.26 < decided.bound_hourly_usd <= decided.price_hourly_usd
 
-    def test_free_room_that_is_too_small_for_any_of_many_pods_lowers_no_bound(self) -> None:
+    def test_free_capacity_too_small_for_any_pod_does_not_lower_the_bound(self) -> None:
         small = [node(f"node-{n:03d}", cpu="1") for n in range(200)]
 
         decided = plan(pods(shape("1500m"), 100), nodes=small)
@@ -121,7 +121,7 @@ class TestTheExpressExample:
 class TestWeights:
     DEAR = (expression(TYPE, "In", "m5.2xlarge"), expression(CAPACITY, "In", "on-demand"))
 
-    def test_the_heavier_pool_comes_first_though_it_is_dearer(self) -> None:
+    def test_the_heavier_pool_comes_first_although_it_costs_more(self) -> None:
         decided = plan(
             pods(shape()),
             nodepool_manifest("cheap"),
@@ -130,7 +130,7 @@ class TestWeights:
 
         assert bought(decided) == [("dear", "m5.2xlarge")]
 
-    def test_of_equal_weight_the_cheaper_is_taken(self) -> None:
+    def test_of_pools_with_equal_weight_the_cheaper_is_used(self) -> None:
         decided = plan(
             pods(shape()),
             nodepool_manifest("a-dear", weight=10, requirements=self.DEAR),
@@ -189,7 +189,7 @@ class TestLimits:
         assert len(decided.nodes) == nodes
         assert len(unplaced(decided)) == 5 - nodes
 
-    def test_nodes_and_claims_that_are_there_use_the_limits(self) -> None:
+    def test_existing_nodes_and_claims_count_towards_the_limits(self) -> None:
         pool = nodepool_manifest(requirements=self.EIGHT, limits={"cpu": "24"})
         running = node(cpu="8", labels={"karpenter.sh/nodepool": "default"})
         coming = claim(capacity=Resources({"cpu": 8000}), allocatable=Resources({}))
@@ -227,7 +227,7 @@ class TestLimits:
                 assert kind(name).capacity.cpu_milli <= 8000
                 assert kind(name).capacity.memory_bytes <= 20 * 2**30
 
-    def test_a_wish_for_a_zone_gives_way_to_a_limit(self) -> None:
+    def test_a_preferred_zone_gives_way_to_a_limit(self) -> None:
         here = nodepool_manifest(
             "here", requirements=(*self.EIGHT, expression(ZONE, "In", ZONES[0])), limits={"nodes": "1"}
         )
@@ -255,7 +255,7 @@ class TestMinValues:
         return nodepool_manifest(name, requirements=(*EXPRESS, flexible), **fields)
 
     @pytest.mark.parametrize(("of", "least"), [(TYPE, 40), (FAMILY, 20), (ZONE, 3), (CPU, 3)])
-    def test_so_many_different_values_stay_possible(self, of: str, least: int) -> None:
+    def test_at_least_min_values_different_values_stay_possible(self, of: str, least: int) -> None:
         (planned,) = plan(pods(shape()), self.pool(of=of, least=least)).nodes
 
         values = {
@@ -265,7 +265,7 @@ class TestMinValues:
         assert len(values) >= least
         assert len(planned.request.overrides) <= 60
 
-    def test_what_cannot_be_met_is_said_with_how_much_there_is(self) -> None:
+    def test_the_reason_gives_the_number_of_values_available(self) -> None:
         few = (
             expression(TYPE, "In", "m5.large", "m5.xlarge", "m5.2xlarge"),
             expression(TYPE, "Exists", minValues=3),
@@ -287,7 +287,7 @@ class TestMinValues:
         assert all(len(types_of(n)) >= 3 for n in decided.nodes)
 
     @pytest.mark.parametrize(("memory", "nodes"), [("30Gi", 2), ("29Gi", 0)])
-    def test_types_that_take_more_of_a_limit_count_where_it_has_room_for_all_of_them(
+    def test_types_that_take_more_of_a_limit_count_if_the_limit_allows_all_of_them(
         self, memory: str, nodes: int
     ) -> None:
         flexible = (expression(TYPE, "In", "m5.large", "r5.large", minValues=2), EITHER)
@@ -309,7 +309,7 @@ class TestMinValues:
 
         assert bought(decided) == [("dear", "m5.8xlarge")]
 
-    def test_capacity_types_count_as_far_as_the_types_are_sold_so(self) -> None:
+    def test_capacity_types_count_as_far_as_types_have_such_offerings(self) -> None:
         pool = nodepool_manifest(requirements=(expression(CAPACITY, "In", "spot", "on-demand", minValues=2),))
 
         assert len(plan(pods(shape()), pool).nodes) == 1
@@ -342,7 +342,7 @@ class TestCapacityTypes:
 
         assert decided.nodes[0].request.capacity_type == "on-demand"
 
-    def test_an_offering_that_lately_had_no_capacity_is_left_out_until_its_time(self) -> None:
+    def test_an_offering_without_capacity_is_left_out_until_its_back_off_ends(self) -> None:
         first = plan(pods(shape())).nodes[0].request.offerings()
 
         meanwhile = plan(pods(shape()), ledger=self.closed(*first[:3])).nodes[0].request.offerings()
@@ -459,7 +459,7 @@ class TestDaemonSets:
 
         assert (decided.obstacles or {})["default"].startswith("its DaemonSets ask for more than any")
 
-    def test_daemonsets_of_one_architecture_cost_room_on_that_one_only(self) -> None:
+    def test_daemonsets_of_one_architecture_take_capacity_on_that_one_only(self) -> None:
         greedy = daemon(cpu="3500m", nodeSelector={ARCH: "amd64"})
         pool = nodepool_manifest(requirements=(expression(TYPE, "In", "m5.xlarge", "m6g.xlarge"), EITHER))
 
@@ -509,13 +509,13 @@ class TestCompanies:
         ]
         assert len(labels) == 6
 
-    def test_pods_that_do_not_care_share_a_node_with_those_that_ask_for_a_label(self) -> None:
+    def test_pods_without_a_selector_share_a_node_with_those_that_select_a_label(self) -> None:
         pool = nodepool_manifest(requirements=(*EXPRESS, expression("example.com/team", "Exists")))
         some = shape("100m", app="a", nodeSelector={"example.com/team": "a"})
 
         assert len(plan(pods(some) + pods(shape("100m")), pool).nodes) == 1
 
-    def test_values_that_the_pool_lists_are_chosen_from(self) -> None:
+    def test_a_value_is_chosen_from_those_that_the_pool_lists(self) -> None:
         pool = nodepool_manifest(requirements=(*EXPRESS, expression("example.com/team", "In", "a", "b")))
         some = shape(nodeSelector={"example.com/team": "b"})
 
@@ -570,7 +570,7 @@ class TestCompanies:
         assert len(beside) <= 1 + together
         assert not decided.unplaced
 
-    def test_pods_that_repel_their_like_get_a_node_each(self) -> None:
+    def test_pods_that_repel_each_other_get_a_node_each(self) -> None:
         hermit: Shape = shape("100m", affinity=anti_affinity())
 
         assert [len(n.claim.nominated) for n in plan(pods(hermit, 4)).nodes] == [1, 1, 1, 1]
@@ -610,7 +610,7 @@ class TestPreemption:
         assert decided.is_idle
         assert decided.ignored[0].pods == ("default/vip-0000",)
 
-    def test_its_room_is_promised_to_no_other_pod(self) -> None:
+    def test_its_capacity_is_not_given_to_another_pod(self) -> None:
         vip = replace(pods(shape("3", app="vip"))[0], nominated_node="node-1")
 
         decided = plan([vip, *pods(shape("2"))], nodes=[node()])
@@ -632,9 +632,7 @@ class TestPreemption:
 
 
 @pytest.mark.parametrize(("word", "sold"), [("SPOT", "spot"), ("ON_DEMAND", "on-demand")])
-def test_pods_may_say_how_their_node_is_sold_in_the_words_of_managed_node_groups(
-    word: str, sold: str
-) -> None:
+def test_pods_may_select_the_capacity_type_by_the_label_of_managed_node_groups(word: str, sold: str) -> None:
     asking = shape(nodeSelector={"eks.amazonaws.com/capacityType": word})
     decided = plan(pods(asking, 3), nodepool_manifest(requirements=[EITHER]))
     assert {node.claim.capacity_type for node in decided.nodes} == {sold}

@@ -1,4 +1,4 @@
-"""What is said of moves and of nodes that stay, on the objects where people look."""
+"""Events about moves and about nodes that stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOVE = Move("m-0", Reason.UNDERUTILIZED, ("default-0",), Stage.ENDING, NOW, NOW,
 
 
 def told_of(**blocked: Blocker) -> list[ObjectEvent]:
-    """Tell of nodes that rules keep, by number."""
+    """Return the Events for blocked nodes, given the blockers by number."""
     return of_staying(Proposals(blocked={f"default-{n[1:]}": rule for n, rule in blocked.items()}), NODES)
 
 
@@ -28,8 +28,8 @@ def pools(policy: str) -> dict[str, NodePool]:
     return parsed_nodepools((manifest,))
 
 
-def test_a_budget_that_lets_no_node_go_is_told_of_on_its_nodepool_too() -> None:
-    why = "the disruption budgets of NodePool default allow no more nodes to go for now"
+def test_an_exhausted_budget_is_also_reported_on_its_nodepool() -> None:
+    why = "the disruption budgets of NodePool default allow no more disruptions for now"
     rule = Blocker(BUDGET, "NodePool/default", why)
     told = told_of(_0=rule, _1=rule)
     on_pool = {event for event in told if event.kind == "NodePool"}
@@ -39,7 +39,7 @@ def test_a_budget_that_lets_no_node_go_is_told_of_on_its_nodepool_too() -> None:
     assert {event.name for event in told} == {"default", "default-0", "n0", "default-1", "n1"}
 
 
-def test_another_rule_says_nothing_of_the_nodepool() -> None:
+def test_other_rules_are_not_reported_on_the_nodepool() -> None:
     told = told_of(_0=Blocker("DoNotDisrupt", "Pod/default/a", "pod a is annotated"))
     assert [(event.kind, event.reason) for event in told] == [
         ("NodeClaim", "DisruptionBlocked"),
@@ -48,8 +48,8 @@ def test_another_rule_says_nothing_of_the_nodepool() -> None:
 
 
 @pytest.mark.parametrize("rule", ["Ending", "Moving", "NoNode", "Nominated", "NotInitialized"])
-def test_what_keeps_a_node_for_a_moment_is_told_after_what_keeps_others_for_longer(rule: str) -> None:
-    policy = Blocker("Policy", "NodePool/default", "its NodePool lets go of empty nodes only")
+def test_momentary_blockers_are_reported_after_lasting_ones(rule: str) -> None:
+    policy = Blocker("Policy", "NodePool/default", "its NodePool consolidates empty nodes only")
     told = told_of(_0=Blocker(rule, "NodeClaim/default-0", "it passes"), _1=policy)
     assert [(event.name, event.reason) for event in told] == [
         ("default-1", "Unconsolidatable"),
@@ -59,11 +59,11 @@ def test_what_keeps_a_node_for_a_moment_is_told_after_what_keeps_others_for_long
     ]
 
 
-def test_nothing_is_told_of_nodes_whose_pods_came_or_went_just_now() -> None:
+def test_nodes_with_recent_pod_events_get_no_event() -> None:
     assert told_of(_0=Blocker(NOT_YET, "NodePool/default", "pods came or went less than 30s ago")) == []
 
 
-def test_a_node_for_whose_pods_nothing_better_was_found_says_why() -> None:
+def test_a_node_whose_pods_cannot_be_placed_more_cheaply_reports_why() -> None:
     found = Proposals(needed={"default-1": "it cannot be replaced by anything cheaper"})
     assert [(event.name, event.reason, event.message) for event in of_staying(found, NODES)] == [
         ("default-1", "Unconsolidatable", "it cannot be replaced by anything cheaper"),
@@ -71,7 +71,7 @@ def test_a_node_for_whose_pods_nothing_better_was_found_says_why() -> None:
     ]
 
 
-def test_a_consolidation_that_stands_is_told_by_policy_balanced_only() -> None:
+def test_only_policy_balanced_reports_a_validated_consolidation() -> None:
     told = of_approval(MOVE, NODES[:1], pools("Balanced"))
     assert [(e.kind, e.name, e.reason) for e in told] == [
         ("NodeClaim", "default-0", "ConsolidationApproved"),

@@ -72,7 +72,7 @@ def test_scaling_down_and_up_by_half_removes_and_adds_a_node(counts: tuple[int, 
     world = grown()
     full = priced(world)
     keep(world, counts)
-    assert max(watched(world, timedelta(minutes=8))) <= full + 1e-9, "nothing was to be bought"
+    assert max(watched(world, timedelta(minutes=8))) <= full + 1e-9, "no node was needed"
     world.settle()
     few = nodes(world)
     assert len(few) == 2
@@ -83,7 +83,7 @@ def test_scaling_down_and_up_by_half_removes_and_adds_a_node(counts: tuple[int, 
         world.observe()
         prices = watched(world, timedelta(minutes=1))
         assert max(prices) == pytest.approx(full * 2 / 3)
-    assert nodes(world) == few, "an hour later"
+    assert nodes(world) == few, "still after an hour"
 
     for number in range(20, 30):
         world.add(f"web-{number}", **SPREAD)
@@ -96,7 +96,7 @@ def test_scaling_down_and_up_by_half_removes_and_adds_a_node(counts: tuple[int, 
     world.now += timedelta(hours=1)
     world.observe()
     world.live(timedelta(minutes=4))
-    assert nodes(world) == again, "nothing goes to and fro"
+    assert nodes(world) == again, "moves do not oscillate"
     assert world.violations() == []
 
 

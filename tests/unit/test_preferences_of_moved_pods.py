@@ -1,4 +1,4 @@
-"""What pods only wish for keeps no node: it chooses between plans for moved pods that cost the same."""
+"""Preferences of pods keep no node: they choose between plans for moved pods that cost the same."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def thirds(kind: str = LARGE[0], cpu: str = LARGE[1], memory: str = LARGE[2]) ->
 
 
 def spread_out(counts: Sequence[int], of: Shape, *kinds: str, **asked: Any) -> Inputs:
-    """Return so many pods on each of three nodes in three zones."""
+    """Return these numbers of pods on three nodes in three zones."""
     return fleet(
         thirds(), running(of, dict(zip(NAMES, counts, strict=True))), pools=[one_size(*kinds, **asked)]
     )
@@ -74,7 +74,7 @@ def attracted_by_nodes(*terms: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-WISHES = {
+PREFERENCES = {
     "a spread over zones": web(),
     "a spread over nodes": web(key=HOSTNAME),
     "apart from each other": shape("1", "1Gi", affinity=preferring("podAntiAffinity", ZONE)),
@@ -89,14 +89,14 @@ WISHES = {
 
 
 def by_zone(inputs: Inputs) -> list[int]:
-    """Count pods in the zones that have nodes, the most first."""
+    """Return the number of pods in each zone with nodes, most first."""
     zones = {node.name: node.labels[ZONE] for node in inputs.snapshot.nodes}
     counted = Counter(zones[pod.node] for pod in inputs.snapshot.pods)
     return sorted((counted[zone] for zone in set(zones.values())), reverse=True)
 
 
 def done(inputs: Inputs) -> tuple[Inputs, list[Proposal]]:
-    """Carry out what is found until nothing is."""
+    """Carry out the moves found until there are none."""
     found: list[Proposal] = []
     for number in range(6):
         moves = propose(inputs).proposals
@@ -113,7 +113,7 @@ def saved(moves: Sequence[Proposal]) -> float:
 
 
 @pytest.mark.parametrize("counts", [(4, 3, 3), (6, 2, 2), (2, 4, 4), (5, 4, 1)])
-def test_three_half_empty_nodes_in_three_zones_become_two_though_a_spread_wishes_for_three(
+def test_three_half_empty_nodes_in_three_zones_become_two_although_a_spread_prefers_three(
     counts: tuple[int, int, int],
 ) -> None:
     inputs, moves = done(spread_out(counts, web()))
@@ -122,12 +122,12 @@ def test_three_half_empty_nodes_in_three_zones_become_two_though_a_spread_wishes
     assert most - least <= max(1, max(counts) - min(counts))
 
 
-def test_free_room_is_filled_as_the_spread_wishes() -> None:
+def test_free_capacity_is_filled_as_the_spread_prefers() -> None:
     inputs, _ = done(spread_out((4, 3, 3), web()))
     assert by_zone(inputs) == [5, 5]
 
 
-def test_where_room_forces_it_pods_go_where_the_spread_would_not_have_them() -> None:
+def test_pods_go_against_a_preferred_spread_where_capacity_leaves_no_choice() -> None:
     full = running(shape("1", "1Gi", app="other"), {"b": 4})
     held = changed(thirds()[1], annotations={"karpenter.sh/do-not-disrupt": "true"})
     workers = [thirds()[0], held, thirds()[2]]
@@ -136,19 +136,19 @@ def test_where_room_forces_it_pods_go_where_the_spread_would_not_have_them() -> 
     assert not move.replacements
 
 
-@pytest.mark.parametrize("preference", WISHES)
+@pytest.mark.parametrize("preference", PREFERENCES)
 @pytest.mark.parametrize(
     "kinds", [LARGE[:1], ("c6a.2xlarge", "c6a.xlarge", "m6a.2xlarge")], ids=["one", "more"]
 )
-def test_no_wish_makes_a_fleet_dearer(preference: str, kinds: tuple[str, ...]) -> None:
+def test_no_preference_raises_the_cost_of_a_fleet(preference: str, kinds: tuple[str, ...]) -> None:
     plain = spread_out((4, 3, 3), shape("1", "1Gi"), *kinds)
-    preferred = spread_out((4, 3, 3), WISHES[preference], *kinds)
+    preferred = spread_out((4, 3, 3), PREFERENCES[preference], *kinds)
     without, found = done(plain)[1], done(preferred)[1]
     assert saved(found) == pytest.approx(saved(without), abs=1e-6)
 
 
-def test_of_nodes_that_replace_others_each_goes_to_the_zone_with_the_fewest_pods() -> None:
-    """Seven pods do on two nodes of four; the cheapest plan does not say in which zones these are."""
+def test_each_replacement_goes_to_the_zone_with_the_fewest_pods() -> None:
+    """Seven pods need two nodes of four cores; the cheapest plan leaves their zones open."""
     workers = thirds("c6a.4xlarge", "15900m", "30Gi")
     inputs = fleet(
         workers, running(web(), {"a": 3, "b": 2, "c": 1}), pools=[one_size("c6a.4xlarge", "c6a.xlarge")]
@@ -160,7 +160,7 @@ def test_of_nodes_that_replace_others_each_goes_to_the_zone_with_the_fewest_pods
     assert len({zone for each in zones for zone in each}) == 2
 
 
-def test_nodes_that_are_renewed_stay_in_the_zones_that_their_pods_wish_for() -> None:
+def test_replacements_of_drifted_nodes_stay_in_the_zones_that_their_pods_prefer() -> None:
     inputs = fleet(thirds(), running(web(), {"a": 4, "b": 4, "c": 4}), pools=[one_size("m6a.2xlarge")])
     moves = propose(inputs).proposals
     assert {move.reason for move in moves} == {Reason.DRIFTED}
@@ -177,7 +177,7 @@ def test_a_second_look_finds_the_same_move() -> None:
     assert again.destinations == first.destinations
 
 
-def test_what_is_required_keeps_nodes_as_ever() -> None:
+def test_required_rules_still_keep_nodes() -> None:
     assert not propose(spread_out((4, 3, 3), web(hard=True))).proposals
 
 
@@ -192,8 +192,8 @@ def test_where_zones_are_rebalanced_nodes_still_become_smaller_ones_in_each_zone
     assert saved(moves) == pytest.approx(1.5 * 0.306, rel=0.01)
 
 
-def test_where_zones_are_rebalanced_other_wishes_keep_no_node() -> None:
-    inputs = spread_out((4, 3, 3), WISHES["each on its own node"], rebalances=True)
+def test_where_zones_are_rebalanced_other_preferences_keep_no_node() -> None:
+    inputs = spread_out((4, 3, 3), PREFERENCES["each on its own node"], rebalances=True)
     assert [(len(m.sources), len(m.replacements)) for m in done(inputs)[1]] == [(1, 0)]
 
 
@@ -208,29 +208,29 @@ def ending(inputs: Inputs, name: str = "c") -> Inputs:
     return replace(inputs, ledger=replace(inputs.ledger, claims=claims))
 
 
-@pytest.mark.parametrize("preference", WISHES)
-def test_nothing_is_bought_for_pods_of_a_node_that_ends_while_others_have_room(preference: str) -> None:
-    plan = decide(ending(spread_out((4, 3, 3), WISHES[preference])))
+@pytest.mark.parametrize("preference", PREFERENCES)
+def test_nothing_is_bought_for_pods_of_an_ending_node_while_others_have_capacity(preference: str) -> None:
+    plan = decide(ending(spread_out((4, 3, 3), PREFERENCES[preference])))
     assert plan.nodes == ()
     assert sum(map(len, (plan.placed or {}).values())) == 3
 
 
-def test_pods_of_a_node_that_ends_find_room_where_their_spread_wishes() -> None:
+def test_pods_of_an_ending_node_go_to_capacity_where_their_spread_prefers() -> None:
     plan = decide(ending(spread_out((4, 3, 3), web())))
     assert {name: len(keys) for name, keys in (plan.placed or {}).items()} == {"a": 1, "b": 2}
 
 
-def test_what_must_be_bought_for_them_is_bought_where_their_spread_wishes() -> None:
+def test_nodes_for_pods_of_an_ending_node_are_bought_where_their_spread_prefers() -> None:
     plan = decide(ending(spread_out((7, 7, 7), web())))
     assert [{o.zone for o in node.request.overrides} for node in plan.nodes] == [{ZONES[2]}]
 
 
-def test_what_must_be_bought_for_them_costs_no_more_for_a_wish() -> None:
-    crowded = ending(spread_out((7, 7, 7), WISHES["each on its own node"]))
+def test_nodes_for_pods_of_an_ending_node_cost_no_more_for_a_preference() -> None:
+    crowded = ending(spread_out((7, 7, 7), PREFERENCES["each on its own node"]))
     assert len(decide(crowded).nodes) == 1
 
 
-def test_pods_that_wait_for_a_node_are_bought_one_for_their_wish() -> None:
+def test_a_node_is_bought_for_the_preference_of_pending_pods() -> None:
     inputs = spread_out((4, 4, 0), web())
     waiting = replace(
         inputs.snapshot, pods=(*inputs.snapshot.pods[:8], *pods(web(), 2)), nodes=inputs.snapshot.nodes[:2]
@@ -240,7 +240,7 @@ def test_pods_that_wait_for_a_node_are_bought_one_for_their_wish() -> None:
     assert [{o.zone for o in node.request.overrides} for node in plan.nodes] == [{ZONES[2]}]
 
 
-def test_pods_that_wait_get_their_wish_beside_pods_of_a_node_that_ends() -> None:
+def test_pending_pods_get_their_preference_beside_pods_of_an_ending_node() -> None:
     inputs = ending(spread_out((6, 6, 1), web()))
     fresh = [replace(pod, key=f"default/new-{n}") for n, pod in enumerate(pods(web(), 6))]
     both = replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *fresh)))
@@ -248,7 +248,7 @@ def test_pods_that_wait_get_their_wish_beside_pods_of_a_node_that_ends() -> None
     assert [{o.zone for o in node.request.overrides} for node in plan.nodes] == [{ZONES[2]}]
 
 
-def test_required_node_affinity_is_no_wish() -> None:
+def test_required_node_affinity_is_not_a_preference() -> None:
     pinned = shape("1", "1Gi", affinity=node_affinity([expression(ZONE, "In", ZONES[2])]))
     assert not propose(spread_out((0, 0, 3), pinned)).proposals or all(
         move.reason is Reason.EMPTY for move in propose(spread_out((0, 0, 3), pinned)).proposals

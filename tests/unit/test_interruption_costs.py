@@ -1,4 +1,4 @@
-"""What interruptions come to: seconds until nodes were replaced and empty, and pods that had no grace."""
+"""The costs of interruptions: seconds until nodes were replaced and empty, and pods killed without their grace."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def looked(
 
 
 @pytest.mark.parametrize("command", [Advance(drained()), TerminateInstances(drained(), ("i-0",))])
-def test_a_node_that_is_empty_now_tells_how_long_it_took_since_the_notice(
+def test_a_node_that_has_become_empty_counts_the_seconds_since_the_notice(
     command: TerminationCommand,
 ) -> None:
     ready = [NOW - timedelta(seconds=20), NOW - timedelta(seconds=10)]
@@ -67,7 +67,7 @@ def test_a_node_that_is_empty_now_tells_how_long_it_took_since_the_notice(
     assert looked([command], [*plan, later]) == InterruptionCosts((6.0,), (70.0,), (80.0,))
 
 
-def test_where_nothing_was_bought_only_the_drain_is_told() -> None:
+def test_if_nothing_was_bought_only_the_drain_is_counted() -> None:
     before = bought(1, created=-500)
     assert looked([Advance(drained())], [before]) == InterruptionCosts(drained=(80.0,))
 
@@ -99,7 +99,7 @@ def test_pods_that_were_still_ending_when_the_instance_went_are_killed() -> None
     assert looked([Release(before, "n-0")], (), ending, over, elsewhere).killed == 0, "counted already"
 
 
-def test_the_notice_dates_from_two_minutes_before_its_end_where_ec2_says_when() -> None:
+def test_a_notice_with_a_deadline_dates_from_two_minutes_before_it() -> None:
     assert noticed_at(interrupted(), NOW) == NOTICED
     assert noticed_at(interrupted(deadline=None), NOW) == HEARD
     assert noticed_at(interrupted(Fate.SCHEDULED), NOW) == HEARD

@@ -1,4 +1,4 @@
-"""What a NodePool may buy, and which of it is never the worse type_option."""
+"""What a NodePool may buy, and which of its offers are not dominated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def names(
     return [each.type_option.type.name for each in found]
 
 
-def test_what_has_less_room_at_a_higher_price_is_no_bargain(any_type: InstanceType) -> None:
+def test_an_offer_with_less_capacity_at_a_higher_price_is_dominated(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [offer(any_type, "good", (2000, 8), 0.1), offer(any_type, "bad", (2000, 4), 0.2)]
     )
@@ -67,7 +67,7 @@ def test_what_has_less_room_at_a_higher_price_is_no_bargain(any_type: InstanceTy
     assert names(type_options) == ["good"]
 
 
-def test_what_is_dearer_but_larger_in_something_is_one(any_type: InstanceType) -> None:
+def test_a_more_expensive_offer_with_more_of_some_resource_is_kept(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [offer(any_type, "small", (2000, 4), 0.1), offer(any_type, "large", (2000, 8), 0.2)]
     )
@@ -75,7 +75,7 @@ def test_what_is_dearer_but_larger_in_something_is_one(any_type: InstanceType) -
     assert names(type_options) == ["small", "large"]
 
 
-def test_only_the_ways_asked_for_count(any_type: InstanceType) -> None:
+def test_only_the_given_purchase_options_count(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [offer(any_type, "spot", (2000, 8), 0.1), offer(any_type, "sure", (2000, 8), 0.3, ON_DEMAND)]
     )
@@ -84,7 +84,7 @@ def test_only_the_ways_asked_for_count(any_type: InstanceType) -> None:
     assert names(type_options, SPOT, ON_DEMAND) == ["spot"]
 
 
-def test_what_takes_less_of_a_limit_is_kept_beside_what_is_cheaper(any_type: InstanceType) -> None:
+def test_an_offer_that_takes_less_of_a_limit_is_kept_beside_a_cheaper_one(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [offer(any_type, "cheap", (4000, 8), 0.1), offer(any_type, "small", (2000, 8), 0.2)]
     )
@@ -93,7 +93,7 @@ def test_what_takes_less_of_a_limit_is_kept_beside_what_is_cheaper(any_type: Ins
     assert names(type_options, limits=("cpu",)) == ["cheap", "small"]
 
 
-def test_exotic_types_displace_no_plain_one(any_type: InstanceType) -> None:
+def test_exotic_types_do_not_dominate_plain_ones(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [offer(any_type, "metal", (9000, 9), 0.1, exotic=True), offer(any_type, "plain", (2000, 8), 0.2)]
     )
@@ -101,7 +101,7 @@ def test_exotic_types_displace_no_plain_one(any_type: InstanceType) -> None:
     assert names(type_options) == ["plain", "metal"]
 
 
-def test_the_largest_room_so_far_tells_where_to_begin_looking(any_type: InstanceType) -> None:
+def test_running_maxima_show_where_the_search_may_start(any_type: InstanceType) -> None:
     type_options = TypeOptions(
         [
             offer(any_type, "a", (1000, 8), 0.1),
@@ -117,7 +117,7 @@ def test_the_largest_room_so_far_tells_where_to_begin_looking(any_type: Instance
     assert rooms(TypeOptions(()), DIMENSIONS) == ([], [])
 
 
-def test_of_sizes_at_one_price_a_unit_only_the_largest_is_asked_what_a_share_costs(
+def test_of_types_with_one_price_per_unit_only_the_largest_is_kept_for_shares(
     any_type: InstanceType,
 ) -> None:
     sizes = [offer(any_type, f"size-{n}", (n * 1000, n * 4), n * 0.1) for n in range(1, 9)]

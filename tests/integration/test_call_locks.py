@@ -1,4 +1,4 @@
-"""Runs that need many CreateFleet calls: a cluster makes them by turns, so that EC2 answers others meanwhile."""
+"""A cluster with many CreateFleet calls takes a lock for them, so that EC2's limits leave room for other clusters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def allowance(store: FakeStore, seconds: float = 0) -> Allowance:
 
 
 def with_pools(count: int) -> World:
-    """Return a cluster whose pods need a NodePool each, so that no two of their nodes share a call."""
+    """Return a cluster whose pods need one NodePool each, so that no two of their nodes share a call."""
     names = [f"team-{number:03}" for number in range(count)]
     world = World({name: pod_manifest(name, nodeSelector={"team": name}) for name in names})
     for name in names:
@@ -36,7 +36,7 @@ def with_pools(count: int) -> World:
 
 
 def woken(world: World) -> list[timedelta]:
-    """Say in how long provisioning is woken."""
+    """Return after which delays provisioning is woken, and clear its hints."""
     hints = [m.due_at - world.now for m in world.hints.waiting if m.concern is Concern.PROVISIONING]
     world.hints.waiting.clear()
     return sorted(hints)
@@ -46,7 +46,7 @@ def run(world: World) -> Outcome:
     return provision(world.provisioning())
 
 
-def test_a_few_calls_take_no_turn() -> None:
+def test_a_few_calls_need_no_lock() -> None:
     store = FakeStore()
     own = allowance(store)
 
@@ -54,14 +54,14 @@ def test_a_few_calls_take_no_turn() -> None:
     assert (own.until, store.locks) == (None, {})
 
 
-def test_many_calls_take_the_turn_and_are_cut_to_what_it_gives() -> None:
+def test_many_calls_take_the_lock_and_are_limited() -> None:
     own = allowance(FakeStore())
 
     assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY - 3, 0]
     assert own.until == builders.NOW + LOCKED_FOR
 
 
-def test_while_another_run_has_the_turn_many_calls_are_none() -> None:
+def test_a_run_with_many_calls_makes_none_while_another_holds_the_lock() -> None:
     store = FakeStore()
     allowance(store).of(FEW + 1)
 
@@ -70,28 +70,28 @@ def test_while_another_run_has_the_turn_many_calls_are_none() -> None:
     assert late.until is None
 
 
-def test_while_another_run_has_the_turn_a_few_calls_are_made() -> None:
+def test_a_run_with_few_calls_makes_them_while_another_holds_the_lock() -> None:
     store = FakeStore()
     allowance(store).of(FEW + 1)
 
     assert allowance(store, seconds=5).of(FEW) == FEW
 
 
-def test_after_a_turn_the_next_run_has_one() -> None:
+def test_the_next_run_can_take_an_expired_lock() -> None:
     store = FakeStore()
     allowance(store).of(FEW + 1)
 
     assert allowance(store, seconds=LOCKED_FOR.total_seconds()).of(FEW + 1) == FEW + 1
 
 
-def test_nodes_of_few_calls_are_bought_in_one_run() -> None:
+def test_nodes_that_need_few_calls_are_bought_in_one_run() -> None:
     world = with_pools(FEW)
 
     assert len(run(world).launched) == FEW
     assert woken(world) == []
 
 
-def test_a_run_with_the_turn_buys_what_it_may_and_wakes_the_next() -> None:
+def test_a_run_with_the_lock_buys_as_many_nodes_as_allowed_and_wakes_the_next_run() -> None:
     world = with_pools(MANY + 5)
 
     outcome = run(world)
@@ -101,7 +101,7 @@ def test_a_run_with_the_turn_buys_what_it_may_and_wakes_the_next() -> None:
     assert outcome.due == world.now
 
 
-def test_a_run_that_another_keeps_from_buying_buys_nothing_wakes_nobody_and_leaves_no_open_decision() -> None:
+def test_a_run_without_the_lock_buys_nothing_sends_no_hints_and_leaves_no_open_decision() -> None:
     world = with_pools(MANY + FEW + 1)
     run(world)
     woken(world)
@@ -113,7 +113,7 @@ def test_a_run_that_another_keeps_from_buying_buys_nothing_wakes_nobody_and_leav
     assert len(world.store.claims) == MANY
 
 
-def test_turn_by_turn_every_pod_gets_its_node_once() -> None:
+def test_successive_runs_buy_every_pods_node_once() -> None:
     world = with_pools(2 * MANY + 5)
 
     for _ in range(3):
@@ -137,7 +137,7 @@ def throttled(world: World) -> None:
         provision(replace(world.provisioning(), cloud=Throttling(clock=world.clock)))
 
 
-def test_a_run_that_is_throttled_in_its_turn_wakes_provisioning_once_after_the_turn() -> None:
+def test_a_throttled_run_with_the_lock_wakes_provisioning_once_after_the_lock_expires() -> None:
     world = with_pools(FEW + 1)
 
     throttled(world)
@@ -145,7 +145,7 @@ def test_a_run_that_is_throttled_in_its_turn_wakes_provisioning_once_after_the_t
     assert woken(world) == [LOCKED_FOR]
 
 
-def test_a_run_of_few_calls_that_is_throttled_wakes_provisioning_once_after_two_seconds() -> None:
+def test_a_throttled_run_with_few_calls_wakes_provisioning_once_after_two_seconds() -> None:
     world = with_pools(FEW)
 
     throttled(world)

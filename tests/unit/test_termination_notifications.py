@@ -1,4 +1,4 @@
-"""What pods and nodes are told when pods leave."""
+"""Events on pods, Nodes and NodeClaims when pods leave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLAIM = replace(claim(), cause="Expired", deadline=NOW + timedelta(minutes=5))
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(4)]
 
 
-def test_node_and_nodeclaim_are_told_their_deadline_where_there_is_one() -> None:
+def test_node_and_nodeclaim_get_an_event_with_their_deadline() -> None:
     told = of_deadline(CLAIM, "n1")
     assert [(each.kind, each.name, each.reason, each.warning) for each in told] == [
         ("NodeClaim", CLAIM.name, "TerminationGracePeriodExpiring", True),
@@ -47,7 +47,7 @@ def test_node_and_nodeclaim_are_told_their_deadline_where_there_is_one() -> None
         (Fate.SCHEDULED, "InstanceUnhealthy", True),
     ],
 )
-def test_node_and_nodeclaim_are_told_what_ec2_does_to_their_instance(
+def test_node_and_nodeclaim_get_an_event_on_what_ec2_does_to_their_instance(
     fate: Fate, reason: str, is_warned_of: bool
 ) -> None:
     ending = claim().terminating(fate, "EC2 takes it at 08:02", NOW)
@@ -59,11 +59,11 @@ def test_node_and_nodeclaim_are_told_what_ec2_does_to_their_instance(
     assert all("EC2 takes it at 08:02" in each.message for each in told)
 
 
-def test_of_an_end_that_is_no_interruption_no_interruption_is_told() -> None:
+def test_a_termination_without_an_interruption_causes_no_interruption_event() -> None:
     assert of_interruption(claim().terminating("Expired", "", NOW), "n1") == []
 
 
-def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:
+def test_an_evicted_pod_gets_an_event_with_the_cause_and_its_node_one_with_the_first_refusal() -> None:
     answers: dict[str, Eviction] = {
         "default/web-0": Evicted(),
         "default/web-9": Evicted(before=True),
@@ -84,7 +84,7 @@ def test_an_evicted_pod_is_told_why_and_its_node_who_stays() -> None:
     ]
 
 
-def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
+def test_a_deleted_pod_gets_an_event_with_its_nodes_deadline() -> None:
     answers: dict[str, Eviction] = {
         "default/web-0": Evicted(),
         "default/web-1": Gone(),
@@ -92,7 +92,10 @@ def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
     }
     assert of_deletions(CLAIM, PODS, answers) == [
         ObjectEvent(
-            "Pod", "default/web-0", "Disrupted", "deleted: the grace of Node n1 ends at 2026-11-21T08:05:00Z"
+            "Pod",
+            "default/web-0",
+            "Disrupted",
+            "deleted: the termination grace period of Node n1 ends at 2026-11-21T08:05:00Z",
         )
     ]
 
@@ -115,7 +118,7 @@ def test_a_pod_that_is_deleted_is_told_when_its_nodes_time_is_up() -> None:
         (Phase.DRAINED, "", []),
     ],
 )
-def test_a_node_is_told_which_pods_and_volumes_it_waits_for_and_its_nodeclaim_what_is_unusual(
+def test_a_node_gets_events_on_its_remaining_pods_and_volumes_and_its_nodeclaim_on_unusual_waits(
     phase: Phase, reason: str, told: list[tuple[str, str, bool]]
 ) -> None:
     waiting = replace(CLAIM, phase=phase, reason=reason, message="pod a is still there", node_name="n1")

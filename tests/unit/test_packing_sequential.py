@@ -1,4 +1,4 @@
-"""Things of very many kinds: the rules hold for a crowd as for a few, and its price is near the bound."""
+"""Many kinds of items: the same rules hold as for few, and the price is near the bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP = 7
 
 
 def ladder(kinds: int, largest: int = 64) -> list[Bin]:
-    """Bins of 1 to 64 units in three shapes, a unit of cpu at the same price in each."""
+    """Return bins of 1 to 64 units in three ratios of cpu to memory, with prices proportional to the units."""
     everything = (1 << kinds) - 1
     return [
         Bin(
@@ -48,7 +48,7 @@ def check(items: list[Item], packing: Packing) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_crowd_without_rules_is_packed_near_the_bound(seed: int) -> None:
+def test_many_kinds_without_caps_are_packed_near_the_bound(seed: int) -> None:
     items = pool(300, seed)
     packing = pack(items, ladder(300))
 
@@ -57,7 +57,7 @@ def test_a_crowd_without_rules_is_packed_near_the_bound(seed: int) -> None:
     assert packing.bound <= packing.price <= 1.08 * packing.bound
 
 
-def test_those_that_repel_one_another_get_a_node_each_and_the_others_fill_these() -> None:
+def test_items_that_repel_each_other_get_a_node_each_and_others_fill_these_nodes() -> None:
     lonely = [Item((500 + n, 900, 1), 1, 1, (GROUP,), ((GROUP, 1),)) for n in range(60)]
     others = pool(120, 1)
 
@@ -72,7 +72,7 @@ def test_those_that_repel_one_another_get_a_node_each_and_the_others_fill_these(
     assert together.price < 0.95 * apart
 
 
-def test_rules_of_many_kinds_hold_at_once() -> None:
+def test_caps_of_many_kinds_hold_at_once() -> None:
     random = Random(3)  # noqa: S311 - a sample, no secret
     items = [
         Item(
@@ -91,7 +91,7 @@ def test_rules_of_many_kinds_hold_at_once() -> None:
         assert left == (item.count if item.most == 0 else 0)
 
 
-def test_a_crowd_spends_no_more_than_the_purse_holds() -> None:
+def test_many_kinds_do_not_exceed_the_limit() -> None:
     items = pool(200, 4)
     bins = [Bin(b.key, b.capacity, b.price, b.admits, 0, (b.capacity[0], 1)) for b in ladder(200)]
     packing = pack(items, bins, {0: (100_000, 5)})
@@ -102,7 +102,7 @@ def test_a_crowd_spends_no_more_than_the_purse_holds() -> None:
     assert min(packing.limits[0]) >= 0
 
 
-def test_steps_run_out_with_a_plan_for_a_part() -> None:
+def test_a_partial_plan_remains_if_steps_run_out() -> None:
     items = pool(300, 5)
     packing = pack(items, ladder(300), most_steps=60)
 
@@ -110,8 +110,8 @@ def test_steps_run_out_with_a_plan_for_a_part() -> None:
     assert 0 < sum(packing.left) < 300
 
 
-def test_one_is_not_forgotten_whose_only_bin_never_looks_best() -> None:
-    """Bins that promise more hold none of it, and the first node around it takes company that is there once."""
+def test_an_item_is_packed_even_if_its_only_bin_never_ranks_first() -> None:
+    """Bins that rank first hold none of it, and the first node around it takes another item that exists only once."""
     items = [Item((3900, 100), 2, 2), Item((10, 3000), 1, 1)]
     small = [Bin(f"small-{n}", (3000, 2000), 0.1 + n / 1000, 0b11) for n in range(3)]
     bins = [*small, Bin("big", (4000, 4000), 1.0, 0b11)]
@@ -125,20 +125,20 @@ def test_one_is_not_forgotten_whose_only_bin_never_looks_best() -> None:
     ]
 
 
-def test_the_order_of_bins_is_nothing_to_a_crowd() -> None:
+def test_the_order_of_bins_does_not_affect_many_kinds() -> None:
     items, bins = pool(150, 6), ladder(150)
 
     assert pack(items, bins[::-1]) == pack(items, bins)
 
 
-def test_what_fits_nowhere_is_left_and_the_rest_packed() -> None:
+def test_items_that_fit_nowhere_are_left_and_the_rest_is_packed() -> None:
     items = [*pool(80, 7), Item((10**6, 1, 1), 3, 3)]
     packing = pack(items, ladder(len(items)))
 
     assert packing.left == (*[0] * 80, 3)
 
 
-def test_bins_that_cost_nothing_are_packed_too() -> None:
+def test_bins_that_cost_nothing_are_used() -> None:
     items = pool(80, 8)
     bins = [Bin(b.key, b.capacity, 0.0, b.admits) for b in ladder(80)]
 
@@ -146,8 +146,8 @@ def test_bins_that_cost_nothing_are_packed_too() -> None:
     assert not any(pack(items[:3], bins).left)
 
 
-def test_a_crowd_is_not_lured_by_nodes_that_hold_hardly_any_of_it() -> None:
-    """Their cpu is next to free, but no memory is there to use it: prices taken from them would mislead."""
+def test_cheap_bins_that_hold_hardly_any_item_do_not_distort_prices() -> None:
+    """Their cpu is nearly free, but they lack the memory to use it: prices derived from them would mislead."""
     items = pool(300, 3)
     nanos = [Bin(f"nano-{n}", (1930, 40 + n, 4), 0.05, (1 << 300) - 1) for n in range(5)]
     packing = pack(items, [*ladder(300), *nanos])
@@ -156,8 +156,8 @@ def test_a_crowd_is_not_lured_by_nodes_that_hold_hardly_any_of_it() -> None:
     assert packing.price <= 1.01 * pack(items, ladder(300)).price
 
 
-def test_what_may_only_go_where_all_is_dear_still_shares_large_nodes() -> None:
-    """Judged by what others cost elsewhere, a small node each would waste least; a large one for all costs a third."""
+def test_items_admitted_only_by_expensive_bins_still_share_large_nodes() -> None:
+    """At the prices of other bins, a small node each would waste least; a large one for all costs a third of that."""
     anywhere, dear_only = [
         [Item((90 + n, 100), 12, 12) for n in range(25)],
         [Item((60 + n, 50), 12, 12) for n in range(25)],
@@ -175,7 +175,7 @@ def test_what_may_only_go_where_all_is_dear_still_shares_large_nodes() -> None:
     assert {node.bin.key for node in packing.nodes} <= {"bargain", "dear-large"}
 
 
-def test_a_bound_that_nobody_asks_for_is_not_looked_for() -> None:
+def test_no_bound_is_computed_if_it_is_not_requested() -> None:
     items = pool(200, 5)
     bounded, unbounded = (pack(items, ladder(200), bounded=wished) for wished in (True, False))
 

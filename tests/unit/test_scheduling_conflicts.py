@@ -1,4 +1,4 @@
-"""Who may share a node with whom, as groups and caps."""
+"""Which pods may share a node, as groups and caps."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ def port(number: int = 80, ip: str = "") -> dict[str, Any]:
 
 
 def may_share(conflicts: PodConflicts, *some: Shape) -> bool:
-    """Return whether a node may hold one pod of each (a shape named twice.
-
-    Two of it), as the packing reads the rules.
-    """
+    """Return whether a node may hold one pod for each shape given, as the packing reads the rules."""
     rules = [conflicts.rules(one) for one in some]
     held = [group for each in rules for group in each.groups]
     return all(held.count(group) <= most for each in rules for group, most in each.caps)
@@ -35,7 +32,7 @@ def together(*some: Shape) -> bool:
     return may_share(PodConflicts(some), *some)
 
 
-def test_anti_affinity_keeps_two_shapes_apart_whoever_has_the_term() -> None:
+def test_anti_affinity_keeps_two_shapes_apart_whichever_has_the_term() -> None:
     hermit, web = shape(app="hermit", affinity=anti_affinity("web")), shape()
 
     assert not together(hermit, web)
@@ -44,7 +41,7 @@ def test_anti_affinity_keeps_two_shapes_apart_whoever_has_the_term() -> None:
     assert together(hermit, shape(namespace="other"))
 
 
-def test_pods_that_repel_their_like_come_one_to_a_node() -> None:
+def test_pods_that_repel_each_other_go_one_to_a_node() -> None:
     web = shape(affinity=anti_affinity())
 
     assert not together(web, web)
@@ -63,14 +60,14 @@ def test_pods_that_repel_their_like_come_one_to_a_node() -> None:
         (port(ip="::"), port(ip="10.0.0.1"), False),
     ],
 )
-def test_a_host_port_is_had_once_a_node(one: dict[str, Any], other: dict[str, Any], share: bool) -> None:
+def test_a_host_port_is_used_once_per_node(one: dict[str, Any], other: dict[str, Any], share: bool) -> None:
     first, second = shape(app="a", **one), shape(app="b", **other)
 
     assert together(first, second) is share
     assert PodConflicts([first, second]).conflict(first, second) is not share
 
 
-def test_a_spread_counts_all_that_it_selects_also_those_of_other_shapes() -> None:
+def test_a_spread_counts_all_selected_pods_including_those_of_other_shapes() -> None:
     web = shape(topologySpreadConstraints=spread(HOSTNAME, hard=True, max_skew=2))
     canary, db = shape("2"), shape(app="db")
 
@@ -80,13 +77,13 @@ def test_a_spread_counts_all_that_it_selects_also_those_of_other_shapes() -> Non
     assert together(web, web, db)
 
 
-def test_a_spread_of_pods_that_run_binds_nobody_who_comes_later() -> None:
+def test_the_spread_of_a_running_pod_does_not_limit_later_pods() -> None:
     web = shape(topologySpreadConstraints=spread(HOSTNAME, hard=True))
 
     assert not PodConflicts([web]).rules(web, running=True).caps
 
 
-def test_wishes_are_no_rules() -> None:
+def test_preferences_are_not_rules() -> None:
     preferred = {"weight": 1, "podAffinityTerm": anti_affinity()["podAntiAffinity"]
                  ["requiredDuringSchedulingIgnoredDuringExecution"][0]}  # fmt: skip
     relaxation = shape(
@@ -97,7 +94,7 @@ def test_wishes_are_no_rules() -> None:
     assert together(relaxation, relaxation)
 
 
-def test_a_daemonset_is_in_conflict_with_whom_it_repels_and_whose_port_it_has() -> None:
+def test_a_daemonset_conflicts_with_pods_that_it_repels_or_whose_port_it_uses() -> None:
     agent = daemon(affinity=anti_affinity(namespaces=["default"]), **port())
     web, other = shape(), shape(app="other", **port())
 
@@ -139,7 +136,7 @@ def test_a_selector_selects_from_all_shapes_what_it_selects_from_each(
     assert not any(sets.selects(chosen, frozenset({"other"}), one) for one in some.values())
 
 
-def test_selectors_too_broad_to_be_told_apart_give_their_pods_nodes_alone(
+def test_pods_with_too_broad_selectors_get_nodes_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rules_module, "_MOST_MEMBERSHIPS", 2)
