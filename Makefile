@@ -14,10 +14,10 @@ unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-lambda e2e check bench synth docs format pins clean
+.PHONY: help setup demo test test-exhaustive test-lambda e2e check bench synth docs format pins clean
 
 help: ## list all targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything that the targets below need; they then work offline
 	@$(INSTALL) run dev infra docs
@@ -34,6 +34,12 @@ test: ## run unit, property, contract, integration and infra tests
 	@$(LAYERS)
 	@$(INTERPRETERS)
 	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
+
+test-exhaustive: ## run the tests that `make test` runs on a sample, on everything
+	@$(INSTALL) run dev infra
+	@$(LAYERS)
+	@$(INTERPRETERS)
+	NODESMITH_EXHAUSTIVE=1 $(BIN)/pytest -n 2 --dist loadgroup -m "exhaustive or hypothesis" tests/unit tests/property tests/integration
 
 test-lambda: ## run unit and property tests on Lambda's Python version; SUITES="tests/contract tests/integration" for others
 	@$(INSTALL) run dev

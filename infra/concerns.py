@@ -43,8 +43,7 @@ class Concern:
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the layers that the function uses."""
-        own = {"kubernetes": self.talks, "packing": self.packs}
-        return ("core", "vendor", *(name for name, wanted in own.items() if wanted))
+        return ("core", "vendor", *(("packing",) if self.packs else ()))
 
 
 # Memory buys a share of a processor: 1,769 MiB buy a whole one. Decisions are bound by the processor; waiting for EC2

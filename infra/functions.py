@@ -23,7 +23,7 @@ from nodesmith.registration import TRIAL_SUFFIX
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
-LAYERS = ("core", "vendor", "kubernetes", "packing")
+LAYERS = ("core", "vendor", "packing")
 
 
 @dataclass(frozen=True, slots=True)

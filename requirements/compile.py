@@ -19,7 +19,6 @@ SETS = {
     "infra": (["requirements/infra.in"], ["dev", "bootstrap"]),
     "forwarder": (["requirements/forwarder.in"], ["run"]),
     "lambda": (["requirements/lambda.in"], ["run"]),
-    "lambda-kubernetes": (["requirements/lambda-kubernetes.in"], ["run"]),
     "lambda-packing": (["requirements/lambda-packing.in"], ["run"]),
     "docs": (["requirements/docs.in"], ["run", "dev", "bootstrap"]),
 }

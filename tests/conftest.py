@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.awscalls.plugin import CallsAreGranted
+from tests.samples import sampled
 
 # A test may be skipped only if its id is here, with the reason.
 ALLOWED_SKIPS: dict[str, str] = {}
@@ -18,8 +19,11 @@ _OBJECTS_A_COLLECTION = 50_000
 INFRA = Path(__file__).parent / "infra"
 
 # No deadline: a busy machine is no counterexample. Derandomized: the same commit gives the same result everywhere.
-settings.register_profile("nodesmith", deadline=None, derandomize=True)
+settings.register_profile("nodesmith", deadline=None, derandomize=True, max_examples=sampled(50, whole=200))
 settings.load_profile("nodesmith")
+
+# Collection creates a million objects that stay. Python's own threshold would search them for garbage 1,000 times.
+gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 # A shell starts background processes with SIGINT ignored, and processes started by the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,13 +71,12 @@ def _shares(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Exclude imported and collected objects from garbage collection, and collect less often.
+    """Exclude imported and collected objects from garbage collection.
 
     Otherwise each of the many collections walks through a million permanent objects.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 @pytest.hookimpl(tryfirst=True)

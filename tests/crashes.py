@@ -25,13 +25,14 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.branches import branches
+from tests.samples import sampled
 from tests.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest
 
 SLOWEST_RUN = timedelta(seconds=55)
 """How long a function may stand still and continue: its timeout is 60 s, the lease on a claim 75 s."""
-SUBSETS = 6
+SUBSETS = sampled(3, whole=6)
 """Random sets of crashes per story."""
-SAMPLE = 12
+SAMPLE = sampled(4, whole=24)
 """The number of moments in stories where a sample is enough."""
 
 

@@ -21,7 +21,7 @@ from requirements.install import OLDEST_PYTHON, UV, run, uv_environment
 from requirements.interpreter import find
 
 ROOT = Path(__file__).resolve().parents[1]
-_COMPILED = [ROOT / "requirements" / f"lambda-{name}.txt" for name in ("packing", "kubernetes")]
+_COMPILED = ROOT / "requirements" / "lambda-packing.txt"
 _OURS = ("layers/core/python", "cli", "forwarder", ".")
 _NEWEST_MINOR = int(LAMBDA.python.partition(".")[2])
 """Lambda's minor version: the pinned packages may have no compiled wheels for later ones."""
@@ -48,7 +48,7 @@ def _compiled(python: Path) -> Path:
     """Return the folder with the compiled packages for a Python, after filling it if necessary."""
     folder = ROOT / "build" / "interpreters" / python.name
     pins = folder / "pins.txt"
-    wanted = "\n".join((str(python.resolve()), *(file.read_text() for file in _COMPILED)))
+    wanted = f"{python.resolve()}\n{_COMPILED.read_text()}"
     if not pins.is_file() or pins.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         command = [
@@ -60,8 +60,7 @@ def _compiled(python: Path) -> Path:
             "--no-deps",
             "--only-binary=:all:",
         ]
-        command += [f"--python={python}", f"--target={folder}"]
-        command += [f"--requirements={file}" for file in _COMPILED]
+        command += [f"--python={python}", f"--target={folder}", f"--requirements={_COMPILED}"]
         run(command, uv_environment())
         pins.write_text(wanted)
     return folder

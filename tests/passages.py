@@ -44,7 +44,8 @@ _HISTORY = frozenset({"calls", "events", "decisions", "sent", "puts"})
 """What ports record for tests, and no function reads."""
 _MESSAGES = frozenset({"waiting"})
 _NO_STATE = frozenset(
-    {"boundaries", "messages", "memory", "metrics", "concerns", "runs", "_again", "_dice", "_seen"}
+    {"boundaries", "messages", "memory", "metrics", "concerns", "runs", "_again", "_dice"}
+    | {"_seen", "_encoded", "_written", "_written_at"}
 )
 _PORTS = ("store", "cloud", "cluster", "blobs", "hints", "notices")
 _KEPT = 1500

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from kubernetes.config import incluster_config
-
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import NodesmithError
-from nodesmith_forwarder.__main__ import _api_client
+from nodesmith_forwarder import serviceaccount
 
 Client: TypeAlias = Callable[[str, Path], ApiServer]
 
@@ -32,15 +29,11 @@ def functions(url: str, ca: Path) -> ApiServer:
 
 def forwarder(url: str, ca: Path) -> ApiServer:
     """Return the forwarder's client: endpoint, CA and token as a pod receives them."""
-    token = ca.with_name("token")
-    token.write_text("token")
+    ca.with_name("token").write_text("token")
+    serviceaccount.FOLDER = ca.parent
     at = urlsplit(url)
-    os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"] = (
-        str(at.hostname),
-        str(at.port),
-    )
-    incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME = str(token), str(ca)
-    return ApiServer(_api_client())
+    environment = {"KUBERNETES_SERVICE_HOST": str(at.hostname), "KUBERNETES_SERVICE_PORT": str(at.port)}
+    return ApiServer(serviceaccount.connection(environment))
 
 
 CLIENTS: Mapping[str, Client] = {each.__name__: each for each in (functions, forwarder)}

@@ -6,6 +6,7 @@ Its functions can be killed before or after any of their calls; its messages can
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -285,6 +286,8 @@ class World:
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
+        self._encoded, self._written, self._written_at = "", b"", self.now
+        """The cluster when a snapshot was last encoded, that snapshot uncompressed, and its time."""
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
         """The nodes of pods in the last snapshot, and when a pod last left each Node."""
@@ -590,23 +593,46 @@ class World:
         if self.now < self.unseen_until:
             return
         self._note_departures()
-        pods = [reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None]
-        observed = Observed(
-            pods=pods,
+        budgets = self._budgets()
+        departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
+        there = self.cluster
+        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
+        shown = repr((objects, self.daemonsets, budgets, self.volumes, departures))
+        if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
+            self._encoded = shown
+            self._write(self._observed(budgets, departures))
+        self.blobs.objects[snapshot_key(builders.CLUSTER)] = self._dated()
+
+    def _observed(self, budgets: list[Manifest], departures: dict[str, int]) -> Observed:
+        return Observed(
+            pods=[reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None],
             daemonsets=[reduce_daemonset(each) for each in self.daemonsets],
             nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
-            poddisruptionbudgets=[reduce_budget(b) for b in self._budgets()],
+            poddisruptionbudgets=[reduce_budget(b) for b in budgets],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
-            departures={node: at for node, at in self._departures.items() if node in self.cluster.nodes},
+            departures=departures,
         )
+
+    def _write(self, observed: Observed) -> None:
+        """Encode a snapshot, and send the hints if a relevant part has changed."""
+        self._written = gzip.decompress(encode(builders.CLUSTER, self.now, observed))
+        self._written_at = self.now
         seen = repr(observed)
-        self.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(builders.CLUSTER, self.now, observed)
         if seen != self._seen:
             self._seen = seen
             self._again += [(self.now, concern) for concern in INFORMED]
+
+    def _dated(self) -> bytes:
+        """Return the last snapshot as if it had been encoded now."""
+        before, after = (
+            f'"takenAt":"{at.isoformat(timespec="milliseconds")}"'.encode()
+            for at in (self._written_at, self.now)
+        )
+        assert before in self._written
+        return gzip.compress(self._written.replace(before, after, 1), 1, mtime=0)
 
     def _note_departures(self) -> None:
         homes = {name: pod["spec"].get("nodeName") or "" for name, pod in self.pods.items()}

@@ -12,20 +12,19 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.session import get_session
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
 from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.functions.hints import LambdaHints
 from nodesmith.adapters.functions.invocations import LambdaInvocations
-from nodesmith.adapters.kubernetes.apiclient import api_client
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.errors import Rejected
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.logs import log_json
+from nodesmith_forwarder.serviceaccount import connection
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
 LOG = logging.getLogger("nodesmith_forwarder")
@@ -37,15 +36,15 @@ def main() -> int:
     """Run until stopped. Return the exit status: 2 for settings that cannot work."""
     try:
         settings = read_forwarder_settings(os.environ)
-        client = _api_client()
-    except (Rejected, ConfigException) as error:
+        api_server = connection(os.environ)
+    except Rejected as error:
         print(f"nodesmith forwarder: {error}", file=sys.stderr)  # noqa: T201 there is no log yet
         return 2
     log_json(settings.log_level)
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    forwarder = _forwarder(settings, client)
+    forwarder = _forwarder(settings, api_server)
     checks = {
         "/healthz": lambda: _stuck(forwarder),
         "/readyz": lambda: _stuck(forwarder) or _stale(forwarder),
@@ -58,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
+def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder:
     patient = Config(connect_timeout=5, read_timeout=15, retries={"mode": "standard", "max_attempts": 2})
     session = get_session()  # boto3's session returns the same clients, but uses more memory
 
@@ -68,24 +67,13 @@ def _forwarder(settings: ForwarderSettings, client: ApiClient) -> Forwarder:
     functions = made("lambda")
     return Forwarder(
         settings.cluster_name,
-        ApiServer(client),
+        ApiServer(api_server),
         S3Blobs(made("s3"), settings.bucket_name),
         LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from),
         DynamoHeartbeats(made("dynamodb"), settings.table_name, settings.cluster_name),
         SystemClock(),
         settings.pace,
     )
-
-
-def _api_client() -> ApiClient:
-    """Use the pod's service account or, outside a cluster, the current kubeconfig."""
-    configuration = Configuration()
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    else:
-        load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    configuration.retries = False  # a watch has its own back-off
-    return api_client(configuration)
 
 
 def _stuck(forwarder: Forwarder) -> str:

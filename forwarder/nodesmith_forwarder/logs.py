@@ -29,7 +29,7 @@ def log_json(level: str) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for library in ("boto3", "botocore", "kubernetes", "urllib3"):
+    for library in ("boto3", "botocore", "urllib3"):
         logging.getLogger(library).setLevel(logging.ERROR)
     threading.excepthook = _log_death
 

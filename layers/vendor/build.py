@@ -1,9 +1,8 @@
 """Build the Lambda layers: `python -m layers.vendor.build [again]`, or build() from app.py.
 
-        build/layers/vendor/python       boto3 and powertools: for every function
-        build/layers/kubernetes/python   the kubernetes client: for functions that call API servers; needs vendor
-        build/layers/packing/python      numpy and HiGHS: for functions that pack, which load them for large work only
-        build/layers/core/python         nodesmith itself
+        build/layers/vendor/python    boto3 and powertools: for every function
+        build/layers/packing/python   numpy and HiGHS: for functions that pack, which load them for large work only
+        build/layers/core/python      nodesmith itself
 
 uv fetches wheels for the Lambda platform from the pinned requirements, without Docker and on any platform. Files that
 no function reads are left out. Modules are compiled if a Python of Lambda's version is available. Files in a layer
@@ -52,20 +51,13 @@ TIME = 315532800  # 1980-01-01, the earliest date of the zip format: the same fi
 SERVICES = frozenset(
     "cloudwatch dynamodb ec2 eks events iam lambda pricing s3 scheduler sqs ssm sts sso sso-oidc".split()
 )
-# kubernetes' asyncio half and its own dependencies: half of the size, and nothing here imports it.
-ASYNCIO = frozenset(
-    "aiohappyeyeballs aiohttp aiohttp-retry aiosignal attrs frozenlist multidict propcache yarl".split()
-)
 
 
 def build(target: Path = BUILT, machine: Machine = LAMBDA) -> dict[str, Path]:
     """Build what has changed and return every layer's folder by name. Exit with a message if a step fails."""
-    vendor, kubernetes, packing = (pins(f"lambda{suffix}") for suffix in ("", "-kubernetes", "-packing"))
-    only_kubernetes = {name: pin for name, pin in kubernetes.items() if name not in ASYNCIO | vendor.keys()}
     layers = {
-        "vendor": wheels_layer(target / "vendor", vendor, machine),
-        "kubernetes": wheels_layer(target / "kubernetes", only_kubernetes, machine),
-        "packing": wheels_layer(target / "packing", packing, machine),
+        "vendor": wheels_layer(target / "vendor", pins("lambda"), machine),
+        "packing": wheels_layer(target / "packing", pins("lambda-packing"), machine),
         "core": core_layer(target / "core", machine),
     }
     check_size(layers)
@@ -113,13 +105,12 @@ def core_layer(layer: Path, machine: Machine = LAMBDA) -> Path:
 
 
 def prune(folder: Path) -> None:
-    """Remove tests, scripts, install records, other services' API models and kubernetes' asyncio half."""
+    """Remove tests, scripts, install records and other services' API models."""
     services = {path for path in (folder / "botocore" / "data").glob("*") if path.is_dir()}
     unread = {path for path in services if path.name not in SERVICES}
     unread |= {path for path in folder.rglob("*") if path.name in {"test", "tests", "__pycache__"}}
     unread |= {
         folder / "bin",
-        folder / "kubernetes" / "aio",
         *(folder / "botocore" / "data").rglob("examples-1*"),
     }
     records = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}

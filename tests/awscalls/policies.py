@@ -32,7 +32,7 @@ _REGION = "eu-central-2"
 _NODE_ROLE = "a-node-role-of-tests"
 _PARAMETER = "a-parameter-of-tests"
 _CONTEXT = {"regions": {_REGION: {"nodeRoles": [_NODE_ROLE], "ssmParameters": [_PARAMETER]}}, "clusters": []}
-_LAYERS = ("core", "vendor", "kubernetes", "packing")
+_LAYERS = ("core", "vendor", "packing")
 
 
 @lru_cache(maxsize=64)

@@ -43,8 +43,8 @@ _SHARED = {
 A run of dispatch takes 0.0125 s of a whole processor, which is 0.09 s at its share, and calls four services. A run of
 routing takes 0.003 s and calls one service.
 """
-_START_SECONDS, _KUBERNETES_SECONDS = 0.35, 0.15
-"""Processor time of a process's start with the first run for a cluster, and of importing the kubernetes client.
+_START_SECONDS = 0.35
+"""Processor time of a process's start with the first run for a cluster.
 
 Measured from the interpreter's first instruction, in the Lambda runtime on the local AWS. Among runs that find nothing
 to do, observation and repair take 0.28 s, and interruption 0.36 s.
@@ -171,14 +171,10 @@ def _computed_gb_seconds(seconds: float, memory_mib: int) -> float:
 
 
 def _first_looks(fleet: Fleet, *, is_first: bool) -> Iterator[float]:
-    """Yield the GB-seconds of what processes do once per cluster, which includes their start for the first cluster.
-
-    Only readiness calls the API server in each run.
-    """
+    """Yield the GB-seconds of what processes do once per cluster, which includes their start for the first cluster."""
     cold = {str(concern): count for concern, count in fleet.cold.items()}
     for concern in CLUSTER_CONCERNS:
-        start = _START_SECONDS + _KUBERNETES_SECONDS * (concern.name == Concern.READINESS)
-        seconds = start if is_first else _SESSION_SECONDS
+        seconds = _START_SECONDS if is_first else _SESSION_SECONDS
         yield cold.get(concern.name, 0) * _computed_gb_seconds(seconds, concern.memory_mib)
 
 

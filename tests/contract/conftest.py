@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.local.apiserver import ApiServer, Store
 from nodesmith_cli.local.controlplane import ControlPlane
@@ -161,7 +161,14 @@ def ns(call: Call, own: Callable[[str], str]) -> str:
 @pytest.fixture
 def api_client(server: Server) -> Iterator[Any]:
     """Yield the official client, connected to the API server."""
-    with connect(server.url, server.ca_bundle, lambda: server.token) as connected:
+    configuration = client.Configuration(
+        host=server.url,
+        api_key={"BearerToken": server.token},
+        api_key_prefix={"BearerToken": "Bearer"},
+        ca_cert_data=b64decode(server.ca_bundle).decode() or None,
+        retries=0,
+    )
+    with client.ApiClient(configuration) as connected:
         yield connected
 
 

@@ -7,6 +7,7 @@ run the clients on one too.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -65,15 +66,19 @@ def test_chain_expiry_and_host_name_are_still_checked(client: str, case: str, ou
     assert _REFUSALS[case].lower() in outcomes[client][case].lower()
 
 
-def test_all_clients_are_created_by_the_function_that_accepts_old_certificates() -> None:
+def test_all_clients_and_pools_are_created_where_old_certificates_are_accepted() -> None:
     root = Path(__file__).resolve().parents[2]
-    files = (
-        file
+    sources = {
+        file.name: file.read_text()
         for room in ("layers/core", "functions", "forwarder", "cli")
         for file in (root / room).rglob("*.py")
-    )
+    }
+    found = {
+        name for name, text in sources.items() if re.search(r"\b(ApiClient|PoolManager|ProxyManager)\(", text)
+    }
 
-    assert [file.name for file in files if " ApiClient(" in file.read_text()] == ["apiclient.py"]
+    assert found == {"connection.py", "kubeconfigconnection.py"}
+    assert all("accept_old_authorities(" in sources[name] for name in found)
 
 
 def _strict_python() -> Path:

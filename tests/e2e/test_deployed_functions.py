@@ -64,11 +64,13 @@ def function_code(assembly: Assembly, concern: str, edit: Edit = unchanged) -> F
 def test_functions_import_from_the_layers_and_not_from_this_environment(
     assembly: Assembly, folder: Path
 ) -> None:
-    wanted = {"import": ["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes", "pytest", "moto"]}
+    wanted = {
+        "import": ["nodesmith", "boto3", "aws_lambda_powertools", "urllib3", "kubernetes", "pytest", "moto"]
+    }
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
         modules = function(wanted)["modules"]
     layers = {name: Path(path).parents[2].name.partition(".")[0] for name, path in modules.items() if path}
-    assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "kubernetes"], "asset")
+    assert layers == dict.fromkeys(["nodesmith", "boto3", "aws_lambda_powertools", "urllib3"], "asset")
 
 
 def test_a_function_gets_the_trace_header_of_its_invocation(assembly: Assembly, folder: Path) -> None:
@@ -82,13 +84,6 @@ def test_a_functions_context_names_the_alias_of_its_invocation(assembly: Assembl
     with probe(function_code(assembly, "lifecycle"), folder, LocalClock()) as function:
         told = [function({}, "", arn)["arn"].rpartition(":")[2] for arn in ("nodesmith-lifecycle:canary", "")]
     assert told == ["canary", "live"]
-
-
-def test_provisioning_has_no_kubernetes_client(assembly: Assembly, folder: Path) -> None:
-    with probe(function_code(assembly, "provisioning"), folder, LocalClock()) as function:
-        modules = function({"import": ["nodesmith", "kubernetes"]})["modules"]
-    assert modules["nodesmith"]
-    assert modules["kubernetes"] == ""
 
 
 def test_a_function_sees_only_the_variables_of_the_template_and_of_lambda(

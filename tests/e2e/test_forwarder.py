@@ -44,7 +44,7 @@ def test_the_shipped_manifests_give_the_forwarder_everything_it_needs(cluster: S
     assert not [text for text in forwarder.messages() if "403" in text]
 
 
-@pytest.mark.parametrize("forgotten", ["nodesmith", "botocore"])
+@pytest.mark.parametrize("forgotten", ["nodesmith", "botocore", "urllib3"])
 def test_an_image_that_lacks_a_dependency_of_the_forwarder_is_detected(folder: Path, forgotten: str) -> None:
     image = build_image(FORWARDER / "Dockerfile", ROOT, folder / "image")
     command, environment = image.command, {"PATH": os.environ["PATH"], **image.environment}

@@ -151,20 +151,18 @@ def test_the_environment_names_the_stacks_table_bucket_and_queues(region: Templa
     assert environment["QUEUE_URL"].rpartition("/")[2] in queues
 
 
-def test_only_api_server_callers_have_the_kubernetes_client_and_only_packers_the_solver(
-    region: Template,
-) -> None:
+def test_only_packers_have_the_solver(region: Template) -> None:
     layers = {concern: layer_names(region.function(concern)) for concern in (*ALL, *SHARED)}
     assert layers == {
         "provisioning": ["Core", "Packing", "Vendor"],
         "interruption": ["Core", "Packing", "Vendor"],
-        "disruption": ["Core", "Kubernetes", "Packing", "Vendor"],
-        "lifecycle": ["Core", "Kubernetes", "Vendor"],
-        "termination": ["Core", "Kubernetes", "Vendor"],
-        "readiness": ["Core", "Kubernetes", "Vendor"],
-        "observation": ["Core", "Kubernetes", "Vendor"],
-        "repair": ["Core", "Kubernetes", "Vendor"],
-        "garbagecollection": ["Core", "Kubernetes", "Vendor"],
+        "disruption": ["Core", "Packing", "Vendor"],
+        "lifecycle": ["Core", "Vendor"],
+        "termination": ["Core", "Vendor"],
+        "readiness": ["Core", "Vendor"],
+        "observation": ["Core", "Vendor"],
+        "repair": ["Core", "Vendor"],
+        "garbagecollection": ["Core", "Vendor"],
         **{concern: ["Core", "Vendor"] for concern in SHARED},
     }
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.overruns import observed
+from tests.samples import sampled
 
-CLUSTERS = int(os.environ.get("NODESMITH_OBSERVED_CLUSTERS", "12"))
-"""Number of random clusters. Nightly runs check more."""
+CLUSTERS = sampled(6, whole=50)
+"""The number of random clusters."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(CLUSTERS))
 def test_an_observer_counts_no_more_disrupted_nodes_than_the_budget_allows(seed: int) -> None:
     world = observed(seed)

@@ -49,10 +49,5 @@ def test_skipped_ticks_are_counted_as_runs(evening: Fleet) -> None:
     assert evening.runs < evening.usage.runs.total()
 
 
-def test_a_day_with_skipped_ticks_ends_without_leaks_or_violations() -> None:
-    fleet = Fleet(NODES)
-    fleet.plan(1, DAILY_FAULTS)
-    fleet.observe()
-    fleet.live(DAY + timedelta(hours=1))
-    assert [*fleet.unsettled(), *fleet.harm, *fleet.cluster.violations] == []
-    assert fleet.ticks[Concern.LIFECYCLE] < DAY / MINUTE / 2
+def test_most_minutes_have_no_tick(evening: Fleet) -> None:
+    assert evening.ticks[Concern.LIFECYCLE] < DAY / MINUTE / 2

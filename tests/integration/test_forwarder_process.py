@@ -23,13 +23,16 @@ from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.local.cloud.lambdas import Lambdas
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_forwarder.serviceaccount import FOLDER
 from tests.accepted import accepting
 from tests.clusters import deployment_pod, rolled
 from tests.patience import eventually
 from tests.served import CRDS, created, now
+from tests.tls import authority, server_context
 
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join(str(ROOT / part) for part in ("layers/core/python", "forwarder"))
+MOVING_MOUNTS = ROOT / "tests" / "e2e" / "incluster" / "mounts"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
@@ -62,18 +65,33 @@ def is_ready(port: int) -> bool:
         return False
 
 
+def mounted(server: LocalApiServer, folder: Path) -> dict[str, str]:
+    """Serve HTTPS, write the volume of a service account, and return the environment of a pod that mounts it."""
+    signer, volume = authority(), folder / str(FOLDER).lstrip("/")
+    volume.mkdir(parents=True)
+    (volume / "ca.crt").write_bytes(signer.pem)
+    (volume / "token").write_text("token\n")
+    http = server._http
+    http.socket = server_context(signer, folder).wrap_socket(http.socket, server_side=True)
+    return {
+        "KUBERNETES_SERVICE_HOST": "localhost",
+        "KUBERNETES_SERVICE_PORT": str(http.server_port),
+        "MOUNTS": str(folder),
+        "PYTHONPATH": os.pathsep.join((str(MOVING_MOUNTS), PYTHONPATH)),
+    }
+
+
 @pytest.mark.usefixtures("aws")
 def test_the_program_runs_until_it_is_signalled_to_stop(tmp_path: Path) -> None:
     bucket, s3, lambdas = deploy(boto3.client, "us-east-1").bucket, boto3.client("s3"), Lambdas()
     provisioning = accepting(lambdas, "us-east-1")[Concern.PROVISIONING]
-    kubeconfig, log, port = tmp_path / "config", tmp_path / "log", free_port()
-    with lambdas.answering(), LocalApiServer(crds=CRDS, now=now) as server, log.open("wb") as output:
-        kubeconfig.write_text(json.dumps(server.kubeconfig()))
+    log, port, server = tmp_path / "log", free_port(), LocalApiServer(crds=CRDS, now=now)
+    in_pod = mounted(server, tmp_path)
+    with lambdas.answering(), server, log.open("wb") as output:
         environment = {
+            **in_pod,
             **{name: os.environ[name] for name in ("PATH", "AWS_ENDPOINT_URL", *CREDENTIALS)},
             "TABLE_NAME": TABLE_NAME,
-            "PYTHONPATH": PYTHONPATH,
-            "KUBECONFIG": str(kubeconfig),
             "CLUSTER_NAME": "east",
             "AWS_REGION": "us-east-1",
             "BUCKET_NAME": bucket,
@@ -110,5 +128,5 @@ def test_the_program_imports_no_code_of_the_functions_or_the_command_line() -> N
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert {"botocore", "kubernetes", "nodesmith"} <= loaded
-    assert not loaded & {"aws_lambda_powertools", "moto", "nodesmith_cli", "rich", "typer"}
+    assert {"botocore", "nodesmith", "urllib3"} <= loaded
+    assert not loaded & {"aws_lambda_powertools", "kubernetes", "moto", "nodesmith_cli", "rich", "typer"}

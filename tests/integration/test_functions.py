@@ -271,18 +271,16 @@ def test_garbage_collection_terminates_only_the_instance_that_is_not_in_the_ledg
     assert site.api.store.get("nodeclaims", site.ledger().load().claims[0].name)
 
 
-def test_provisioning_never_imports_the_kubernetes_client(site: Site) -> None:
+def test_provisioning_never_imports_what_calls_the_api_server(site: Site) -> None:
     imported = site.runs["provisioning"].imported
     assert {"nodesmith.controllers.provisioning", "botocore.client"} <= imported
-    assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
-    assert "kubernetes" in {name.split(".")[0] for name in site.runs["lifecycle"].imported}
+    assert [name for name in imported if name.startswith("nodesmith.adapters.kubernetes.")] == []
 
 
-def test_a_run_without_api_server_calls_does_not_import_the_kubernetes_client(site: Site) -> None:
-    for concern in ("repair", "garbagecollection"):
-        imported = site.runs[concern].imported
-        assert "nodesmith.adapters.kubernetes.cluster" in imported
-        assert [name for name in imported if name.split(".")[0] == "kubernetes"] == []
+def test_no_function_imports_the_official_kubernetes_client(site: Site) -> None:
+    assert "nodesmith.adapters.kubernetes.connection" in site.runs["lifecycle"].imported
+    for run in site.runs.values():
+        assert [name for name in run.imported if name.split(".")[0] == "kubernetes"] == []
 
 
 def test_the_forwarder_serves_the_functions_metrics_to_prometheus(site: Site) -> None:
@@ -376,7 +374,7 @@ def test_interruption_reads_ec2s_state_and_drops_events_of_other_instances(site:
     assert "expected a JSON object, found 'no JSON'" in run.said
     assert '"NoticesOfOthers":1' in run.said
     assert "SweepsFailed" not in run.said
-    assert [name for name in run.imported if name.split(".")[0] == "kubernetes"] == []
+    assert [name for name in run.imported if name.startswith("nodesmith.adapters.kubernetes.")] == []
 
 
 def test_an_interrupted_instance_is_replaced_by_the_run_that_reads_the_notice(site: Site) -> None:

@@ -365,6 +365,7 @@ def asked(world: World) -> None:
     world.cluster.nodeclaims["mine"] = nodeclaim()
 
 
+@pytest.mark.exhaustive
 def test_with_a_crash_at_any_call_exactly_one_node_is_bought() -> None:
     story = Story("a NodeClaim made by hand", {"web-0": {}}, prepare=asked)
     told = list(crashes.crashes(story, crashes.SAMPLE))

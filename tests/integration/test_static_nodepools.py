@@ -6,6 +6,8 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes
 from tests.crashes import Story
@@ -97,6 +99,7 @@ def test_failed_launches_are_shown_on_the_nodepool() -> None:
     assert "EC2NodeClass 'missing'" in told[0].message
 
 
+@pytest.mark.exhaustive
 def test_a_crash_at_any_call_does_not_change_the_number_of_nodes() -> None:
     pool = builders.nodepool_manifest()
     pool["spec"]["replicas"] = 1

@@ -19,6 +19,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.kubernetes.unschedulable import Reason
 from nodesmith.model.ledger.pauses import Departure, departure_of
 from tests.builders import NOW, READY, claim, ledger, node, pods, shape, snapshot
+from tests.samples import sampled
 
 WEB = shape()
 NAMES = Workloads()
@@ -72,7 +73,7 @@ class InVain:
         self.claims = [each for each in self.claims if each.phase is not Phase.GIVEN_UP]
 
 
-@settings(max_examples=60)
+@settings(max_examples=sampled(20, whole=100))
 @given(st.integers(1, 8), st.integers(0, 10**9))
 def test_at_most_two_nodes_for_each_pod_and_a_few_trials_are_bought_in_an_hour(count: int, seed: int) -> None:
     vain = InVain(Random(seed), pods(WEB, count))  # noqa: S311

@@ -15,6 +15,7 @@ from nodesmith.model.conversion.pods import KINDS as WORKLOADS
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.property.manifestsofold import old_objects, todays_objects
+from tests.samples import sampled
 
 _WORDS = (
     "spec template metadata labels annotations requirements key operator values nodeClassRef apiVersion kind name "
@@ -42,7 +43,7 @@ HOSTILE = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(st.lists(HOSTILE, max_size=4))
 def test_conversion_never_raises_or_modifies_its_input(manifests: list[dict[str, Any]]) -> None:
     before = deepcopy(manifests)
@@ -56,7 +57,7 @@ def test_conversion_never_raises_or_modifies_its_input(manifests: list[dict[str,
             parse(each.manifest)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(todays_objects())
 def test_conversion_leaves_v1_objects_unchanged(manifest: dict[str, Any]) -> None:
     found = convert([deepcopy(manifest)])
@@ -64,7 +65,7 @@ def test_conversion_leaves_v1_objects_unchanged(manifest: dict[str, Any]) -> Non
     assert found.changes == ()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=sampled(150, whole=500), deadline=None)
 @given(st.lists(old_objects(), max_size=4, unique_by=lambda m: (m["kind"], m["metadata"]["name"])))
 def test_converted_objects_can_be_parsed_and_need_no_further_conversion(
     manifests: list[dict[str, Any]],

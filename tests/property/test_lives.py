@@ -7,12 +7,12 @@ object without an owner, no pod without a place, and no finalizer that is never 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,10 +21,11 @@ from nodesmith.decisions.garbagecollection.facts import YOUNG
 from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.functions.hints import Concern
 from tests import builders
+from tests.samples import sampled
 from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest
 
-RUNS = int(os.environ.get("NODESMITH_LIVES", "1000"))
-"""The number of simulated lives; higher in nightly runs."""
+RUNS = sampled(160, whole=1000)
+"""The number of simulated lives."""
 PARTS = 4
 LONGEST_AWAY = timedelta(minutes=3)
 _MOST_PODS = 8
@@ -189,7 +190,7 @@ def lives(part: int) -> Any:
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    return case
+    return pytest.mark.exhaustive(case)
 
 
 TestLives1, TestLives2, TestLives3, TestLives4 = (lives(part) for part in range(PARTS))

@@ -18,6 +18,7 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
 from tests.property.fields import JSON, damaged, manifests, rules, values
+from tests.samples import sampled
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 Parser = Callable[[Any], Parsed[Any]]
@@ -49,7 +50,7 @@ def test_any_json_is_either_used_or_explained(kind: Kind, parse: Parser, value: 
 
 
 @KINDS
-@settings(max_examples=40)
+@settings(max_examples=sampled(20, whole=40))
 @given(data=st.data())
 def test_a_manifest_damaged_in_one_place_is_either_used_or_explained(
     kind: Kind, parse: Parser, data: st.DataObject
@@ -60,7 +61,7 @@ def test_a_manifest_damaged_in_one_place_is_either_used_or_explained(
 
 
 @KINDS
-@settings(max_examples=40)
+@settings(max_examples=sampled(20, whole=40))
 @given(data=st.data())
 def test_a_structurally_valid_manifest_can_only_break_rules(
     kind: Kind, parse: Parser, data: st.DataObject

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -14,10 +14,11 @@ from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND
 from tests.property.test_lives import Lives, beginning
+from tests.samples import sampled
 from tests.world import Messages
 
-RUNS = int(os.environ.get("NODESMITH_MOVING_LIVES", "60"))
-"""The number of simulated lives; higher in nightly runs."""
+RUNS = sampled(24, whole=300)
+"""The number of simulated lives."""
 
 
 class MovingLives(Lives):
@@ -45,7 +46,7 @@ class MovingLives(Lives):
         self.world.run(Concern.DISRUPTION)
 
 
-TestMovingLives: Any = MovingLives.TestCase
+TestMovingLives: Any = pytest.mark.exhaustive(MovingLives.TestCase)
 TestMovingLives.settings = settings(
     max_examples=RUNS, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
 )

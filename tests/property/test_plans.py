@@ -17,16 +17,17 @@ from tests.interpreters import NONE_FOUND, environment, other_python
 from tests.problems.drawing import LARGE, RARE, SMALL, Mix, draw
 from tests.problems.judging import Judged, found, judged, rejudged, with_risks
 from tests.problems.planning import planned
+from tests.samples import sampled
 
 ROOT = Path(__file__).parents[2]
-_AUDITED, _JUDGED = 100, 80
+_AUDITED, _JUDGED = sampled((40, 30), whole=(100, 80))
 _ONCE_WRONG = (
     63, 79, 280, 343, 684, 697, 710, 842, 900, 933, 944, 1000, 1078, 1236, 1284, 1297, 1398, 1481, 1565, 1590,
     1622, 1723, 1795, 1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2602, 2612,
     2800, 2824, 2829,
 )  # fmt: skip
 """Problems whose plans once left pods, cost too much, or claimed too high a bound, each for another reason."""
-_RISKY = 30
+_RISKY = sampled(12, whole=30)
 _MANY_TIMES = (0, 7, 14, 18, 19, 24, 40)
 """Problems of some tens of pods that need many purchases: minValues, limits, pods that find no place."""
 _TRIED_ONCE = ((14, 1.82), (18, 3.39), (30, 1.40))
@@ -35,6 +36,7 @@ _MOST_STEPS = 2_000_000
 """Steps of packing in one decision, which does more than a million a second."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("mix", "count"),
     [(SMALL, _AUDITED), (LARGE, _AUDITED), (RARE, _AUDITED // 4)],
@@ -55,25 +57,30 @@ def small() -> list[Judged]:
     return known
 
 
+@pytest.mark.exhaustive
 def test_all_pods_are_placed_if_possible(small: list[Judged]) -> None:
     assert {one.seed: one.unplaced for one in small if one.is_missed} == {}
 
 
+@pytest.mark.exhaustive
 def test_small_plans_are_optimal(small: list[Judged]) -> None:
     dearer = {one.seed: one.ratio for one in small if one.is_comparable and one.ratio > 1}
 
     assert dearer == {}
 
 
+@pytest.mark.exhaustive
 def test_no_plan_is_cheaper_than_the_optimum(small: list[Judged]) -> None:
     """A cheaper plan breaks a rule, or brute force applies one too many."""
     assert [one.seed for one in small if one.is_comparable and one.is_impossible] == []
 
 
+@pytest.mark.exhaustive
 def test_no_bound_is_above_the_optimum(small: list[Judged]) -> None:
     assert [one.seed for one in small if one.is_overbound] == []
 
 
+@pytest.mark.exhaustive
 def test_no_bound_is_above_the_optimum_when_interruption_risks_change_the_choice(small: list[Judged]) -> None:
     """Nodes are chosen by price and risk, but the bound is on the price."""
     risky = [rejudged(one, with_risks) for one in small[:_RISKY]]

@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.dispatch.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
 from nodesmith.model.functions.health import Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 from nodesmith.model.functions.marks import Heartbeat, Marks
+from tests.samples import sampled
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 MINUTE, STALE = timedelta(minutes=1), timedelta(seconds=90)
 SPAN = 2 * QUIET_TICK_MINUTES
 CLUSTERS = st.text("abcdefgh-0123", min_size=2, max_size=8)
 STARTS = st.integers(0, 10**6).map(lambda minutes: NOON + minutes * MINUTE)
+LONG = settings(max_examples=sampled(15, whole=200))
+"""Each example draws marks and records for forty minutes."""
 AGES = st.integers(-3, 60).map(lambda minutes: minutes * MINUTE)
 
 
@@ -36,6 +39,7 @@ def records(draw: st.DrawFn, at: datetime) -> list[Record] | None:
     return draw(st.none() | st.just([Record("", concern, at, due=draw(dues)) for concern in sorted(known)]))
 
 
+@LONG
 @given(CLUSTERS, STARTS, st.data())
 def test_each_concern_is_woken_at_least_every_twenty_minutes(
     cluster: str, start: datetime, data: st.DataObject
@@ -47,6 +51,7 @@ def test_each_concern_is_woken_at_least_every_twenty_minutes(
         assert _longest_gap(woken, concern) <= QUIET_TICK_MINUTES
 
 
+@LONG
 @given(CLUSTERS, STARTS, st.sampled_from(list(TICK_MINUTES)), st.data())
 def test_a_concern_that_is_due_or_fails_is_woken_in_its_interval(
     cluster: str, start: datetime, concern: Concern, data: st.DataObject
@@ -58,6 +63,7 @@ def test_a_concern_that_is_due_or_fails_is_woken_in_its_interval(
     assert _longest_gap(woken, concern) <= TICK_MINUTES[concern]
 
 
+@LONG
 @given(CLUSTERS, STARTS, st.booleans(), st.data())
 def test_while_a_cluster_changes_each_concern_except_observation_is_woken_in_its_interval(
     cluster: str, start: datetime, in_ledger: bool, data: st.DataObject
@@ -77,6 +83,7 @@ def test_while_a_cluster_changes_each_concern_except_observation_is_woken_in_its
         assert _longest_gap(woken, concern) <= TICK_MINUTES[concern]
 
 
+@LONG
 @given(CLUSTERS, STARTS, st.data())
 def test_while_the_forwarder_is_down_every_concern_is_woken_in_its_interval(
     cluster: str, start: datetime, data: st.DataObject

@@ -46,7 +46,6 @@ def configuration(kubeconfig: str, context: str) -> Any:
         options = {"--kubeconfig": kubeconfig, "--context": context}
         named = " ".join(f"{option} {value}" for option, value in options.items() if value)
         raise Rejected(f"{named or 'kubeconfig'}: {error}") from None
-    made.retries = False
     return made
 
 

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from nodesmith.adapters.kubernetes.apiclient import api_client
 from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.adapters.kubernetes.ekstoken import EksToken
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.kubeconfigs import configuration, has_current_context
 from nodesmith_cli.connecting.observed import Cluster
+from nodesmith_cli.kubeconfigconnection import connection
 
 PATIENCE_SECONDS = 30.0
 _READ_SECONDS = 15.0
@@ -43,14 +43,14 @@ def api_server(
                 f"{cluster.endpoint}: run `aws eks update-kubeconfig --region {region} --name {cluster.name}`, "
                 "or omit the option"
             )
-        return Applier(api_client(found), PATIENCE_SECONDS)
+        return Applier(connection(found), PATIENCE_SECONDS)
     if has_current_context():
         try:
             found = configuration("", "")
         except Rejected:  # this context was not requested
             found = None
         if found is not None and is_same(found.host, cluster.endpoint):
-            return Applier(api_client(found), PATIENCE_SECONDS)
+            return Applier(connection(found), PATIENCE_SECONDS)
     token = EksToken(credentials(), cluster.name, region, clock)
     return Applier(connect(cluster.endpoint, cluster.ca_bundle, token), PATIENCE_SECONDS)
 

@@ -8,7 +8,6 @@ from threading import Thread
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
@@ -23,7 +22,7 @@ from nodesmith_cli.local.apiserver.store import Write
 from nodesmith_cli.local.following import Following
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
-_TIMEOUT_SECONDS = (5.0, 30.0)  # to connect, to read
+_READ_SECONDS = 30.0
 _PATIENCE_SECONDS = 30.0  # for errors that the server says will pass; users wait for this too
 _JSON, _MERGE, _APPLY = (
     "application/json",
@@ -37,7 +36,7 @@ class ServerObjects:
     """A cluster's objects, as the protocol `Objects`. `ca_bundle` is base64 PEM, empty for plain HTTP."""
 
     def __init__(self, url: str, ca_bundle: str, token: str) -> None:
-        self._client = connect(url, ca_bundle, lambda: token)
+        self._connection = connect(url, ca_bundle, lambda: token)
         self._registry = Registry()
 
     @property
@@ -78,7 +77,9 @@ class ServerObjects:
         """Watch a resource in a thread that ends after the watcher is closed, or with the process."""
         served = self._resource(resource)
         watcher = Watcher(served.name, namespace, None)
-        following = Following(ApiServer(self._client, _PATIENCE_SECONDS), _path(served, namespace), watcher)
+        following = Following(
+            ApiServer(self._connection, _PATIENCE_SECONDS), _path(served, namespace), watcher
+        )
         following.begin()
         Thread(target=following.run, name=f"watch-{resource}", daemon=True).start()
         return watcher
@@ -133,14 +134,12 @@ class ServerObjects:
         headers = {"Accept": accept} | ({"Content-Type": content_type} if body is not None else {})
         target = f"{path}?{_options(write, content_type)}" if write else path
         try:
-            signed = self._client.param_serialize(
-                method, target, header_params=headers, body=body, auth_settings=["BearerToken"]
-            )
             response = send_patiently(
-                lambda: self._client.call_api(*signed, _request_timeout=_TIMEOUT_SECONDS), _PATIENCE_SECONDS
+                lambda: self._connection.send(method, target, headers, body, read_seconds=_READ_SECONDS),
+                _PATIENCE_SECONDS,
             )
-            content = response.read()
-        except (HTTPError, OSError, ApiException) as error:
+            content = response.data
+        except (HTTPError, OSError) as error:
             raise Transient(f"{method} {path}: {error}") from error
         if response.status >= 400:
             refusal = _refusal(response.status, content)
@@ -148,7 +147,7 @@ class ServerObjects:
                 raise Transient(f"{method} {path}: {response.status} {refusal.reason}: {refusal}")
             raise refusal
         if write:
-            write.warnings.extend(_warning(text) for text in response.response.headers.getlist("Warning"))
+            write.warnings.extend(_warning(text) for text in response.headers.getlist("Warning"))
         answer: Object = json.loads(content)
         return answer
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kubernetes.client import ApiClient, Configuration
+from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config
 
-from nodesmith.adapters.kubernetes.apiclient import api_client
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import WATCHED
+from nodesmith_cli.kubeconfigconnection import connection
 from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.preconditions import require_kubeconfig
 
@@ -36,7 +37,7 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
 def server_of(context: str, kubeconfig: str = "") -> ApiServer:
     """Return the API server of a context, as in `cluster_documents` or in the file `kubeconfig`. Raises Rejected."""
-    return ApiServer(_client(context, kubeconfig), _PATIENCE_SECONDS)
+    return ApiServer(_connection(context, kubeconfig), _PATIENCE_SECONDS)
 
 
 def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
@@ -48,7 +49,7 @@ def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
         return
 
 
-def _client(context: str, kubeconfig: str) -> ApiClient:
+def _connection(context: str, kubeconfig: str) -> Connection:
     if not kubeconfig:
         require_kubeconfig(context)
         if context and Path(context).is_file():
@@ -60,5 +61,4 @@ def _client(context: str, kubeconfig: str) -> ApiClient:
         )
     except ConfigException as error:
         raise Rejected(f"{f'--kubeconfig {context}'.rstrip()}: {error}") from None
-    configuration.retries = False
-    return api_client(configuration)
+    return connection(configuration)

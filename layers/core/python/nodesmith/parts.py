@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
+    from nodesmith.adapters.kubernetes.connection import Connection
     from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
     from nodesmith.ports import Cloud
 
@@ -219,10 +220,10 @@ class ClusterParts:
         """The cluster's API server. The first call connects to it, and may raise Transient or Rejected for that."""
         from nodesmith.adapters.kubernetes.apiserver import ApiServer
 
-        return ApiServer(self._api_client)
+        return ApiServer(self._connection)
 
-    def _api_client(self) -> Any:
-        """Return a client of the API server whose endpoint the settings or EKS provide. Raises Transient, Rejected."""
+    def _connection(self) -> Connection:
+        """Return a connection to the API server, whose endpoint settings or EKS provide. Raises Transient, Rejected."""
         from nodesmith.adapters.kubernetes.apiserver import connect
         from nodesmith.adapters.kubernetes.ekstoken import EksToken
 

@@ -4,8 +4,8 @@ Python imports this before the program that it runs, if this folder is on PYTHON
 """
 
 import os
+from pathlib import Path
 
-from kubernetes.config import incluster_config
+from nodesmith_forwarder import serviceaccount
 
-for _name in ("SERVICE_TOKEN_FILENAME", "SERVICE_CERT_FILENAME"):
-    setattr(incluster_config, _name, os.environ["MOUNTS"] + getattr(incluster_config, _name))
+serviceaccount.FOLDER = Path(os.environ["MOUNTS"] + str(serviceaccount.FOLDER))

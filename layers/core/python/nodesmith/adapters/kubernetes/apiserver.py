@@ -1,7 +1,6 @@
-"""HTTP requests to a Kubernetes API server, with the official client's connections and authentication, and raw JSON.
+"""Requests to a Kubernetes API server, with raw JSON.
 
-The official client's generated models are ten times slower to read and drop unknown fields. The client is imported on
-the first call, because the import takes a seventh of a second and most runs for a quiet cluster make no call.
+The models of generated clients are ten times slower to read and drop unknown fields.
 """
 
 from __future__ import annotations
@@ -10,27 +9,24 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
+from nodesmith.adapters.kubernetes.connection import Connection, connection_pool
 from nodesmith.adapters.kubernetes.deepjson import read_json
 from nodesmith.adapters.kubernetes.retryafter import send_patiently
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.apimachinery.frozen import thaw
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient, Configuration
 
 Manifest: TypeAlias = Mapping[str, Any]
 Body: TypeAlias = Manifest | Sequence[Manifest]
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
 PAGE_SIZE = 100
 """Objects per page. Listing 5,000 pods of 7 KB took the forwarder 92 MiB, and 133 MiB with the usual 500."""
-_CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
-_CONNECTIONS = 32  # the forwarder watches each kind on its own connection
 _PATIENCE_SECONDS = 2.0
 """Waiting longer would only add function cost, since its messages return within seconds."""
 _PLAIN = "application/json"
@@ -53,20 +49,22 @@ class NotServed(Transient):
 class ApiServer:
     """One API server. Every method may raise Transient, Rejected or Conflict; see `failure`.
 
-    If `client` is a function, it is called once, before the first request. Failures that the server declares temporary
-    are retried for up to `patience_seconds` per request.
+    If `connection` is a function, it is called once, before the first request. Failures that the server declares
+    temporary are retried for up to `patience_seconds` per request.
     """
 
     def __init__(
-        self, client: ApiClient | Callable[[], ApiClient], patience_seconds: float = _PATIENCE_SECONDS
+        self,
+        connection: Connection | Callable[[], Connection],
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
-        self._made = client
+        self._made = connection
         self._lock = Lock()
         self._patience_seconds = patience_seconds
 
     @property
-    def _client(self) -> ApiClient:
-        """Return the client. The first thread that needs it creates it."""
+    def _connection(self) -> Connection:
+        """Return the connection. The first thread that needs it creates it."""
         with self._lock:
             if callable(self._made):
                 self._made = self._made()
@@ -140,13 +138,14 @@ class ApiServer:
         """Open a streaming response (a watch). Return its lines until it ends or is silent for `read_seconds`."""
         try:
             response = self._request("GET", f"{path}?{query}", None, "", read_seconds)
-            if response.status == 404:
-                raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
-            if response.status != 200:
-                raise failure(response.status, read_status(response.read()), f"GET {path}")
+            content = b"" if response.status == 200 else response.data
         except (HTTPError, OSError) as error:
             raise Transient(f"GET {path}: {error}") from error
-        return _lines(response.response, path)
+        if response.status == 404:
+            raise NotServed(f"GET {path}: the API server does not know this kind", "NotFound")
+        if response.status != 200:
+            raise failure(response.status, read_status(content), f"GET {path}")
+        return _lines(response, path)
 
     def _call(
         self,
@@ -180,7 +179,7 @@ class ApiServer:
     ) -> tuple[int, bytes]:
         try:
             response = self._request(method, path, body, content_type, read, accept)
-            return response.status, response.read()
+            return response.status, response.data
         except (HTTPError, OSError) as error:
             raise Transient(f"{_what(method, path)}: {error}") from error
 
@@ -192,21 +191,12 @@ class ApiServer:
         content: str,
         read: float,
         accept: str = _PLAIN,
-    ) -> Any:
-        client = self._client
-        from kubernetes.client import ApiException
-
+    ) -> BaseHTTPResponse:
+        connection, thawed = self._connection, thaw(body)
         headers = {"Accept": accept} | ({"Content-Type": content} if content else {})
-        signed = client.param_serialize(
-            method, path, header_params=headers, body=thaw(body), auth_settings=["BearerToken"]
+        return send_patiently(
+            lambda: connection.send(method, path, headers, thawed, read_seconds=read), self._patience_seconds
         )
-        try:
-            return send_patiently(
-                lambda: client.call_api(*signed, _request_timeout=(_CONNECT_SECONDS, read)),
-                self._patience_seconds,
-            )
-        except ApiException as error:  # TLS failures are wrapped; refusals of the server are not raised here
-            raise Transient(f"{method} {path}: {error.reason}") from error
 
 
 def failure(status: int, said: Manifest, what: str) -> NodesmithError:
@@ -242,7 +232,7 @@ def read_status(content: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {"message": content[:200].decode(errors="replace")}
 
 
-def _lines(response: Any, path: str) -> Iterator[bytes]:
+def _lines(response: BaseHTTPResponse, path: str) -> Iterator[bytes]:
     try:
         yield from _split(response.stream(65_536, decode_content=True))
     except (HTTPError, OSError) as error:
@@ -260,26 +250,11 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> ApiClient:
-    """Return a client.
+def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> Connection:
+    """Return a connection.
 
     `ca_bundle` is base64-encoded PEM; if it is empty, the system's certificates apply. `token` is called before every
     request.
     """
-    from kubernetes.client import Configuration
-
-    from nodesmith.adapters.kubernetes.apiclient import api_client
-
-    configuration = Configuration(host=endpoint.rstrip("/"))
-    configuration.retries = False  # the caller decides on retries, with a back-off
-    configuration.connection_pool_maxsize = _CONNECTIONS
-    if ca_bundle:
-        configuration.ca_cert_data = base64.b64decode(ca_bundle).decode()
-    configuration.api_key_prefix["BearerToken"] = "Bearer"
-
-    def refresh(current: Configuration) -> None:
-        current.api_key["BearerToken"] = token()
-
-    refresh(configuration)
-    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
-    return api_client(configuration)
+    pool = connection_pool(endpoint, ca_pem=base64.b64decode(ca_bundle).decode())
+    return Connection(endpoint, pool, lambda: f"Bearer {token()}")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic, sleep
-from typing import Any
+
+from urllib3 import BaseHTTPResponse
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 2.0
 _INITIALIZING = b"storage is (re)initializing"
 
 
-def send_patiently(send: Callable[[], Any], patience_seconds: float) -> Any:
+def send_patiently(send: Callable[[], BaseHTTPResponse], patience_seconds: float) -> BaseHTTPResponse:
     """Return the response to a request, retrying temporary failures for up to `patience_seconds`.
 
     `send` sends the request once; its errors propagate. If the next wait would exceed the limit, the last response is
@@ -34,15 +35,15 @@ def send_patiently(send: Callable[[], Any], patience_seconds: float) -> Any:
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def passes(response: Any) -> bool:
+def passes(response: BaseHTTPResponse) -> bool:
     """Return whether a response is a failure that the server declares temporary."""
     if response.status != 429 and response.status < 500:
         return False
     is_said = response.status == 503 or _asked_seconds(response) > 0
-    return bool(is_said or _INITIALIZING in response.read())
+    return bool(is_said or _INITIALIZING in response.data)
 
 
-def _asked_seconds(response: Any) -> float:
+def _asked_seconds(response: BaseHTTPResponse) -> float:
     """Return the seconds in Retry-After, or 0 if it is missing or a date, which no API server sends."""
-    told = str(response.getheader("Retry-After") or "")
+    told = str(response.headers.get("Retry-After") or "")
     return float(told) if told.isascii() and told.isdigit() else 0.0
