@@ -154,7 +154,9 @@ def test_an_invalid_registration_stops_only_its_own_cluster_and_the_log_says_why
     changed = system.clock.now()
     why = ("nodesmith-local-2", "vpcId: expected the id of the cluster's VPC, found 'nonsense-")
     eventually(logged(system, *why), "the log names the error", 60)
-    eventually(lambda: system.clock.now() - changed > READ_AGAIN, "no function uses the valid registration", 60)
+    eventually(
+        lambda: system.clock.now() - changed > READ_AGAIN, "no function uses the valid registration", 60
+    )
     before = running(second)
     add_pods(first, "meanwhile", PODS)
     add_pods(second, "waiting", PODS, cpu="15")  # more than an existing node has left
