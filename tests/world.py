@@ -41,7 +41,7 @@ from nodesmith.model.ec2.notices import WARNING, Fate, Notice
 from nodesmith.model.functions.hints import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.decoding import Observed, encode
 from nodesmith.observation.endingnodes import ReducedAttachment

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 
 LATEST = "latest"

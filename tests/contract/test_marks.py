@@ -14,8 +14,8 @@ from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.marks import DynamoMarks
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.functions.health import Heartbeat, Marks
 from nodesmith.model.functions.hints import Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.pauses import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus

@@ -22,8 +22,8 @@ from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Concern
-from nodesmith.model.functions.marks import Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.evictions import (
     PodOnNode,
     Postponed,
 )
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from tests.builders import NOW, claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]

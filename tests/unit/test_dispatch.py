@@ -9,9 +9,8 @@ import pytest
 from nodesmith.adapters.functions.ticks import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.functions.health import Finding, Record
+from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern, hints_of
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from nodesmith.ports.region import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration

@@ -17,7 +17,7 @@ from nodesmith.decisions.expiration import (
     replaceable_from,
 )
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition, Node

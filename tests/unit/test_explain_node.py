@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -11,9 +11,8 @@ from threading import Event
 import pytest
 
 from nodesmith.model.functions.hints import MEASURED, Concern
-from nodesmith.model.metrics.metrics import Metrics, labelled
-from nodesmith.model.metrics.metricsobject import MetricsObject
-from nodesmith.model.metrics.series import SERIES
+from nodesmith.model.metrics import SERIES, Metrics, labelled
+from nodesmith.model.metricsobjects import MetricsObject
 from nodesmith.ports.blobs import NONE_THERE, Version
 from nodesmith.settings import metrics_key, on_sale_key
 from nodesmith_forwarder.metrics import FunctionMetrics, written

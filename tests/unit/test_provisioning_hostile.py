@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.controllers.launching.launch import committable
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.apimachinery.durations import LONGEST_SECONDS, duration_seconds
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS, duration_seconds
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.nodeclaimitems import to_item
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass

@@ -19,7 +19,7 @@ from nodesmith.model.apimachinery.labels import (
     EXCLUDE_FROM_LOAD_BALANCERS,
     TERMINATION_FINALIZER,
 )
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.taints import DISRUPTED, Effect, Taint, Toleration
 from nodesmith.model.commands import (
     Close,

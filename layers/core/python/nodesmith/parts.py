@@ -26,7 +26,7 @@ from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.adapters.s3.metricswriter import MetricsWriter
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import MEASURED, Concern
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
 from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry

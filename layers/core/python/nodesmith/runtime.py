@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
-    from nodesmith.model.metrics.metrics import Metrics
+    from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")

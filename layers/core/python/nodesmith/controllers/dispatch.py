@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.dispatch.ticks import due_concerns, is_quiet
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.health import Record
+from nodesmith.model.functions.health import Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Marks
 from nodesmith.ports.region import HealthRecords, Registrations, Ticks
 from nodesmith.ports.region import Marks as MarksPort
 from nodesmith.registration import Registration

@@ -30,7 +30,7 @@ from nodesmith.model.ec2.notices import KeptEvent, Notice
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
 from nodesmith.ports.notices import Notices

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.errors import Rejected
+from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Hint
-from nodesmith.model.functions.marks import CLOCK_SKEW, Heartbeat
 from nodesmith.observation.decoding import Observed, encode
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key

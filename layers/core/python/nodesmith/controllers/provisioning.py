@@ -32,10 +32,10 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.decisions.provisioning.moments import next_change
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Settled
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.functions.marks import Heartbeat
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key

@@ -19,7 +19,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.metrics.metrics import Metrics, snake_case
+from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store
 
 AGAIN_AFTER = timedelta(minutes=15)

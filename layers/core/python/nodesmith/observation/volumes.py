@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nodesmith.model.apimachinery.quantities import format_bytes
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.resources import format_bytes
 from nodesmith.model.kubernetes.unschedulable import NOT_ALL_VOLUMES
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.volumes import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 
 
 class Heartbeats(Protocol):

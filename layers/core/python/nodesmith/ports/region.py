@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from nodesmith.model.functions import marks
+from nodesmith.model.functions import health
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.model.functions.hints import Concern
 from nodesmith.registration import Registration, Trial
@@ -62,7 +62,7 @@ class Ticks(Protocol):
 class Marks(Protocol):
     """When clusters last changed."""
 
-    def of(self, clusters: Collection[str]) -> Mapping[str, marks.Marks]:
+    def of(self, clusters: Collection[str]) -> Mapping[str, health.Marks]:
         """Return the marks of each of these clusters, which may be a second out of date. Raises Rejected."""
 
 

@@ -13,7 +13,7 @@ from nodesmith.adapters.catalog.encoding import decode, encode, read_facts, unpa
 from nodesmith.adapters.ec2.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, estimated_spot_price
 from nodesmith.model.ec2.catalogmerge import ListPrices

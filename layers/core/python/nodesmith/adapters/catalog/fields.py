@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPES
-from nodesmith.model.apimachinery.problems import Problem
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import Problem, did_you_mean
 from nodesmith.model.ec2.catalog import Offering
 
 ARCHITECTURES = ("amd64", "arm64")

@@ -12,8 +12,16 @@ from typing import Any
 
 from nodesmith.adapters.catalog.fields import Statement
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE, ZONE_ID
-from nodesmith.model.apimachinery.quantities import QuantityError, format_bytes, format_cpu
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources, parse_amount
+from nodesmith.model.apimachinery.resources import (
+    CPU,
+    MEMORY,
+    PODS,
+    QuantityError,
+    Resources,
+    format_bytes,
+    format_cpu,
+    parse_amount,
+)
 from nodesmith.model.ec2.catalog import Offering, StatedFacts
 
 KWOK_DOMAIN = "karpenter.kwok.sh"

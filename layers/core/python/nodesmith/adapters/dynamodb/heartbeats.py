@@ -8,7 +8,7 @@ from typing import Any
 from nodesmith.adapters.aws.errors import all_errors
 from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.dynamodb.reading import Attributes, read_moment
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.settings import forwarder_partition_key
 
 HEARTBEAT = "HEARTBEAT"

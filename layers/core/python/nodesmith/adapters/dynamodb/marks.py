@@ -9,7 +9,7 @@ from nodesmith.adapters.aws.errors import all_errors
 from nodesmith.adapters.dynamodb.heartbeats import HEARTBEAT, read_heartbeat
 from nodesmith.adapters.dynamodb.partition import META, read_items
 from nodesmith.adapters.dynamodb.reading import Attributes, read_moment
-from nodesmith.model.functions.marks import Marks
+from nodesmith.model.functions.health import Marks
 from nodesmith.settings import forwarder_partition_key, partition_key
 
 _NAMES = {"#pk": "pk", "#sk": "sk", "#changed": "changed", "#at": "at"}

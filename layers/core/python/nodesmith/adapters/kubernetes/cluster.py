@@ -32,7 +32,7 @@ from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLASSES, NODEPOOLS, PROVISIONERS, observed
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.metrics.metrics import Metrics, Recorded
-from nodesmith.model.metrics.metricsobject import MOST_SERIES, MetricsObject
-from nodesmith.model.metrics.series import SOON
+from nodesmith.model.metrics import SOON, Metrics, Recorded
+from nodesmith.model.metricsobjects import MOST_SERIES, MetricsObject
 from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 
 TRIES = 4

@@ -23,7 +23,7 @@ from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.learnedtypes import known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Store

@@ -7,7 +7,7 @@ from datetime import datetime
 from math import fsum
 
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.metrics.metrics import Metrics, labelled
+from nodesmith.model.metrics import Metrics, labelled
 
 _UNPAID = frozenset({Phase.PENDING, Phase.TERMINATED, Phase.GIVEN_UP})
 """Phases without an instance, or after EC2 was asked to terminate it."""

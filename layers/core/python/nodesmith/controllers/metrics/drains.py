@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from nodesmith.model.commands import Evict
 from nodesmith.model.karpenter.nodeclaimconditions import DELETED
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 
 _FORCEFUL = "Forceful Termination"
 """Karpenter's reason if a node ends only because it was deleted."""

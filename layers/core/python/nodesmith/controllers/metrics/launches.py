@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodesmith.launcheffects import Settled
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 
 
 def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:

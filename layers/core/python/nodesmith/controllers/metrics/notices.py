@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.metrics.metrics import Metrics, snake_case
+from nodesmith.model.metrics import Metrics, snake_case
 
 _MESSAGE_TYPES: Mapping[Fate, str] = {
     Fate.TERMINATED: "instance_terminated",

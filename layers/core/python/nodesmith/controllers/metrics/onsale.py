@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.metrics.onsale import to_bytes
+from nodesmith.model.metricsobjects import write_on_sale
 from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 
@@ -38,7 +38,7 @@ class OnSaleKeeper:
         if seen == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
             return
         try:
-            self._write(to_bytes(on_sale(inputs)))
+            self._write(write_on_sale(on_sale(inputs)))
             self.seen = seen
         except (Transient, Conflict):
             self.failed_at = now

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodesmith.decisions.provisioning.effectivezones import waiting_by_zone
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.metrics.metrics import Labels, Metrics, labelled
+from nodesmith.model.metrics import Labels, Metrics, labelled
 
 _BY = {"controller": "provisioner"}
 

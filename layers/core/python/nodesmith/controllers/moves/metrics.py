@@ -9,7 +9,7 @@ from nodesmith.controllers.moves.look import Look
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.model.metrics.metrics import Metrics, labelled
+from nodesmith.model.metrics import Metrics, labelled
 
 _SINGLE, _MULTI = "single", "multi"
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from nodesmith.model.apimachinery.durations import LONGEST_SECONDS
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Pod

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import at, did_you_mean
 from nodesmith.model.conversion.changes import Change, Converted, Fate, Origin
-from nodesmith.model.schema.reports import at
 
 _IDENTITY = frozenset(
     {"uid", "resourceVersion", "finalizers", "ownerReferences", "managedFields", "selfLink"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.changes import Fate, Origin
 from nodesmith.model.conversion.drafts import Draft, Old, entries
 from nodesmith.model.schema.kubelet import KUBELET

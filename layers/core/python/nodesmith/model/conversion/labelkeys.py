@@ -19,7 +19,7 @@ from nodesmith.model.apimachinery.labels import (
     OS,
     PROVISIONER_NAME,
 )
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 CATEGORY = f"{AWS_DOMAIN}/instance-category"
 _COUNTS = frozenset(f"{AWS_DOMAIN}/instance-{name}" for name in ("cpu", "memory", "family", "size"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nodesmith.model.apimachinery.durations import NEVER
+from nodesmith.model.apimachinery.times import NEVER
 from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.drafts import Draft, Old, entries
 from nodesmith.model.conversion.kubelets import KubeletOf

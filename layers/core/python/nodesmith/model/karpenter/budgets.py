@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.apimachinery.durations import duration_seconds
+from nodesmith.model.apimachinery.times import duration_seconds
 
 
 @dataclass(frozen=True, slots=True)

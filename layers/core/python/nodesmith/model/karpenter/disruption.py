@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.apimachinery.cron import is_schedule
-from nodesmith.model.apimachinery.durations import NEVER, duration_seconds
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.times import NEVER, duration_seconds, is_schedule
 from nodesmith.model.karpenter.budgets import DEFAULT_BUDGETS, Budget, read_budget
-from nodesmith.model.schema.reports import Report, at, shown
 
 BUDGET_TIMEZONE = "nodesmith.dev/budget-timezone"
 MOST_AN_HOUR = "nodesmith.dev/max-disruptions-per-hour"

@@ -14,8 +14,7 @@ from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import format_resources, parse_resources
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.attachablevolumes import of_a_node
-from nodesmith.model.hashes.contenthash import marked_content_hash
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH, stated_hash
+from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, marked_content_hash, stated_hash
 from nodesmith.model.karpenter.nodeclaimconditions import condition_item, conditions_of
 from nodesmith.model.karpenter.nodeclaims import TAGS_DUE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodespec import (
@@ -25,9 +24,9 @@ from nodesmith.model.karpenter.nodespec import (
     write_requirements,
     write_taints,
 )
-from nodesmith.model.manifests import read_manifest
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.oldkinds import PROVISIONER
+from nodesmith.model.schema.reading import read_manifest
 
 DECISION = "nodesmith.dev/decision"
 """On every NodeClaim that nodesmith created, and on no user's: the id of the decision that requested it."""

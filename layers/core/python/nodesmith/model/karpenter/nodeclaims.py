@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.hashes.statichashes import (
+from nodesmith.model.hashes import (
     FIRST_HASH_VERSION,
     NODECLASS_HASH_VERSION,
     NODEPOOL_HASH_VERSION,

@@ -13,11 +13,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from nodesmith.model.apimachinery.durations import NEVER, duration_seconds
 from nodesmith.model.apimachinery.labels import is_label_value
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.times import NEVER, duration_seconds
 from nodesmith.model.karpenter.disruption import BUDGET_TIMEZONE, MOST_AN_HOUR, REBALANCE_ZONES
-from nodesmith.model.schema.reports import Report, at, shown
 
 NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"

@@ -12,13 +12,12 @@ from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.hashes.contenthash import content_hash
-from nodesmith.model.hashes.statichashes import nodepool_hash
+from nodesmith.model.hashes import content_hash, nodepool_hash
 from nodesmith.model.karpenter.disruption import USUAL_DISRUPTION, Disruption, read_disruption
 from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, PROVISIONER_UID, Options, read_options
 from nodesmith.model.karpenter.nodespec import NodeClassRef, read_requirements, read_taints
-from nodesmith.model.manifests import read_manifest
 from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith.model.schema.reading import read_manifest
 
 NODES = "nodes"
 """The limit on the number of nodes. All other limits are resources."""

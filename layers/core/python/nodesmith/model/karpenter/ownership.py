@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH, OWN_VERSIONS
+from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, OWN_VERSIONS
 from nodesmith.model.karpenter.nodeclaimobjects import DECISION, ORIGIN
 
 Manifest = Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodesmith.model.apimachinery.labelselectors import Selector
+from nodesmith.model.apimachinery.requirements import Selector
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that every namespace has, with its name as the value."""

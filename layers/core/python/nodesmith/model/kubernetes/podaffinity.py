@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith.model.apimachinery.labels import normalised
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.kubernetes.namespaces import Namespaces
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Spread

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.apimachinery.labelselectors import Selector, parse_selector
+from nodesmith.model.apimachinery.requirements import Selector, parse_selector
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.shapes import Shape
 

@@ -16,9 +16,8 @@ from nodesmith.model.apimachinery.labels import (
     is_label_value,
     restriction,
 )
-from nodesmith.model.apimachinery.quantities import QuantityError
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements, contradiction, requirement
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.resources import QuantityError, parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.kubernetes.namespaces import Namespaces
 from nodesmith.model.kubernetes.podaffinity import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nodesmith.model.apimachinery.labelselectors import Selector
-from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, Selector
 from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 

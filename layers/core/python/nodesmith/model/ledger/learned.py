@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
-from nodesmith.model.hashes.statichashes import hash_in_cluster
+from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 _RESERVED = (CPU, MEMORY, EPHEMERAL_STORAGE)

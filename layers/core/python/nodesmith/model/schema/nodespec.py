@@ -17,8 +17,8 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
     restriction,
 )
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.requirements import Operator
-from nodesmith.model.apimachinery.spelling import did_you_mean
 from nodesmith.model.apimachinery.taints import Effect
 from nodesmith.model.apimachinery.times import is_time
 from nodesmith.model.schema.fields import Array, Integer, Map, Object, Rule, Text

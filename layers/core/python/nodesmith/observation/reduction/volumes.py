@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import normalised
-from nodesmith.model.apimachinery.labelselectors import Selector, parse_selector
-from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.apimachinery.requirements import Selector, parse_selector
+from nodesmith.model.apimachinery.resources import whole_units
 from nodesmith.model.ec2.attachablevolumes import EBS_DRIVER
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.reduction.volumeterms import topology_terms, volume_terms

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, Namespaces, bits
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.apimachinery.labelselectors import Selector
+from nodesmith.model.apimachinery.requirements import Selector
 from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
 
 UNLIMITED = 2**31
