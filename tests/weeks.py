@@ -26,7 +26,7 @@ from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.observation.decoding import Observed, encode
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node

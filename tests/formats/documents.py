@@ -28,7 +28,7 @@ from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions.health import Finding, Heartbeat, Record
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.metricsobjects import (

@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, DefaultSpread, parse_default_spreads
 from nodesmith.model.snapshot import with_default_spreads

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import last_hit, parse_cron
-from nodesmith.model.karpenter.budgets import Budget, read_budget, write_budget
+from nodesmith.model.karpenter.disruption import Budget, read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.ledger.items import ledger_item, read_ledger

@@ -17,7 +17,7 @@ from nodesmith.adapters.ec2.instances import ours, where
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.karpenter.instancetags import KEEP_VOLUMES_TAG, NODECLAIM_TAG
+from nodesmith.model.karpenter.ownership import KEEP_VOLUMES_TAG, NODECLAIM_TAG
 from nodesmith.settings import Settings
 
 Client = Callable[[str], Any]

@@ -16,8 +16,7 @@ from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
-from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store

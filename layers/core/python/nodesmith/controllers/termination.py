@@ -38,7 +38,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
-from nodesmith.model.ledger.draintimes import DrainTime, learned
+from nodesmith.model.ledger.interruptions import DrainTime, learned_drain_time
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -123,7 +123,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
     run.interruption_metrics.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, told, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
-        lesson = learned(known.get(nodepool), beyond, now)
+        lesson = learned_drain_time(known.get(nodepool), beyond, now)
         if lesson is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)

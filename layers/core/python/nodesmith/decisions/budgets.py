@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from nodesmith.decisions.due import first_after
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import is_schedule, last_hit, parse_cron
-from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node

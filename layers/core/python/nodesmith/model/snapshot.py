@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
-from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape, Spread
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
+from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
 from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:

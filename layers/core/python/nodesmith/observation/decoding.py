@@ -25,13 +25,10 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.attachlimits import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.kubernetes.namespaces import Namespaces
-from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.kubernetes.pods import Manifest, Pod
-from nodesmith.model.kubernetes.shapereading import parse_shape
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
+from nodesmith.model.kubernetes.pods import Manifest, Pod, Shape
+from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
-from nodesmith.model.kubernetes.namespaces import NAME_LABEL
 from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.shapereading import NAME_LABEL
 from nodesmith.observation.attachments import Attachments
 from nodesmith.observation.daemonpods import expected_pods
 from nodesmith.observation.endingnodes import ending_nodes, held_volumes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.resources import format_bytes
-from nodesmith.model.kubernetes.unschedulable import NOT_ALL_VOLUMES
+from nodesmith.model.kubernetes.pods import NOT_ALL_VOLUMES
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.volumes import Mount, ReducedClaim, ReducedClass, ReducedVolume, Storage
 from nodesmith.observation.reduction.volumeterms import (

@@ -32,10 +32,11 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     backoff_item,
+    claim_to_item,
     cluster_item,
     drain_time_item,
     health_item,
@@ -45,10 +46,7 @@ from nodesmith.model.ledger.items import (
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.nodeclaimitems import to_item
 from nodesmith.model.ledger.pauses import Departure, Pause, departure_item, departure_of, pause_item
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.settings import partition_key
 
@@ -271,7 +269,7 @@ class DynamoStore:
 def _claim(partition: Partition, claim: NodeClaim) -> Attributes:
     return partition.item(
         f"CLAIM#{claim.name}",
-        to_item(claim),
+        claim_to_item(claim),
         revision=claim.revision,
         instance=claim.instance_id,
         reservation=claim.labels.get(RESERVATION_ID, ""),

@@ -14,9 +14,10 @@ from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
+    claim_from_item,
     read_backoff,
     read_cluster,
     read_drain_time,
@@ -26,10 +27,7 @@ from nodesmith.model.ledger.items import (
 )
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.nodeclaimitems import from_item
 from nodesmith.model.ledger.pauses import Departure, Pause, read_departure, read_pause
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 Attributes = dict[str, Any]
@@ -117,7 +115,7 @@ class Found:
 
     def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
         known = self._known.get(name)
-        claim = known[1] if known and known[0] == text else from_item(json.loads(text))
+        claim = known[1] if known and known[0] == text else claim_from_item(json.loads(text))
         if claim.revision != revision:
             claim = replace(claim, revision=revision)
         self.texts[name] = text, claim

@@ -13,7 +13,7 @@ from nodesmith.adapters.aws.pages import rows
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.karpenter.instancetags import (
+from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
     MANAGED_BY_TAG,

@@ -12,7 +12,7 @@ from nodesmith.adapters.ec2.instances import Filter, described, parts, where
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
-from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG
 
 _PAGE = {"PageSize": 1000}
 _MARKED = ("marked-for-stop", "marked-for-termination")

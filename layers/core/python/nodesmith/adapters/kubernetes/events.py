@@ -12,8 +12,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, failure
 from nodesmith.adapters.kubernetes.paths import PATHS, object_path
 from nodesmith.adapters.kubernetes.podwrites import READ_SECONDS, for_each
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.messages import shortened
+from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 
 _EVENTS = "/api/v1/namespaces/{namespace}/events"
 _CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects

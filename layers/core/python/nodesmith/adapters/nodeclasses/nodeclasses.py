@@ -17,7 +17,7 @@ from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.model.kubernetes.messages import shortened
+from nodesmith.model.kubernetes.events import shortened
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,

@@ -20,9 +20,8 @@ from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.messages import shortened
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.events import ObjectEvent, shortened
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key

@@ -9,7 +9,7 @@ from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth, current
+from nodesmith.model.ledger.backoffs import RegistrationHealth, current_health
 from nodesmith.ports import Hints, Store
 
 
@@ -52,7 +52,7 @@ def wake(
 
 
 def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
-    return registration_condition(current(before, now.basis)) != registration_condition(now)
+    return registration_condition(current_health(before, now.basis)) != registration_condition(now)
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:

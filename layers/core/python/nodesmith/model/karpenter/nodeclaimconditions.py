@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NOT_REGISTERED, REACHED_AT, NodeClaim, Phase
-from nodesmith.model.kubernetes.messages import AWAITING
+from nodesmith.model.kubernetes.events import AWAITING
 
 DELETED = "Deleted"
 """The cause of an end that a user requested by deleting the Node, its NodeClaim or its NodePool."""

@@ -16,9 +16,11 @@ from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.attachablevolumes import of_a_node
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, marked_content_hash, stated_hash
 from nodesmith.model.karpenter.nodeclaimconditions import condition_item, conditions_of
-from nodesmith.model.karpenter.nodeclaims import TAGS_DUE, NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import (
+from nodesmith.model.karpenter.nodeclaims import (
+    TAGS_DUE,
+    NodeClaim,
     NodeClassRef,
+    Phase,
     read_requirements,
     read_taints,
     write_requirements,

@@ -16,7 +16,7 @@ from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
 from nodesmith.model.karpenter.nodeclaimconditions import DELETED, DISRUPTION_REASON, END, LIFE
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
-from nodesmith.model.kubernetes.messages import AWAITING
+from nodesmith.model.kubernetes.events import AWAITING
 
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
 

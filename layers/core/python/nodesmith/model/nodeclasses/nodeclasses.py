@@ -37,8 +37,7 @@ from nodesmith.model.nodeclasses.selectorterms import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-from nodesmith.model.schema.kubelet import KUBELET
-from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
+from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE, KUBELET
 from nodesmith.model.schema.reading import read_manifest
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 

@@ -20,7 +20,7 @@ from nodesmith.model.schema.fields import (
     Rule,
     Text,
 )
-from nodesmith.model.schema.nodespec import TIME_RULE
+from nodesmith.model.schema.nodeclaims import TIME_RULE
 
 _DEEPEST_OPEN_LEVEL = 16
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.kubernetes.donotdisrupt import OF_NODES, in_todays_words
-from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
@@ -144,6 +143,6 @@ def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
 def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
-        for name, value in in_todays_words(annotations, OF_NODES).items()
+        for name, value in with_do_not_disrupt(annotations, NODE_PROTECTIONS).items()
         if any(in_domain(name, domain) for domain in _NODE_ANNOTATION_DOMAINS)
     }

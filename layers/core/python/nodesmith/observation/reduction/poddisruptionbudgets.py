@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.model.kubernetes.poddisruptionbudgets import parse_budget
+from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.pods import Manifest
 
 _METADATA = ("namespace", "name", "generation")

@@ -14,8 +14,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.kubernetes.donotdisrupt import OF_PODS, in_todays_words
-from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.pods import POD_PROTECTIONS, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -183,5 +182,5 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = in_todays_words(metadata.get("annotations") or {}, OF_PODS)
+    given = with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS)
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}

@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.model.kubernetes.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS
+from nodesmith.model.kubernetes.pods import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Manifest
 
 _PARTS = ("containers", "initContainers")
 

@@ -44,8 +44,7 @@ from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
