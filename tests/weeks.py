@@ -29,8 +29,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.observation.decoding import Observed, encode
-from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key
 from tests import builders

@@ -44,9 +44,8 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.decoding import Observed, encode
-from nodesmith.observation.endingnodes import ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.observed import ReducedAttachment
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key

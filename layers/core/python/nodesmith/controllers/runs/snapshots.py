@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodesmith.errors import Rejected
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.reader import Reader
+from nodesmith.observation.decoding import Reader
 from nodesmith.ports import Blobs
 from nodesmith.settings import snapshot_key
 
