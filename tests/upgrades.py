@@ -23,7 +23,7 @@ from nodesmith.adapters.dynamodb.marks import DynamoMarks
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
 from nodesmith.adapters.dynamodb.routes import DynamoRoutes
 from nodesmith.controllers.routing import Routing
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch.ticks import due_concerns
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

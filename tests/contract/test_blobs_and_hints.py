@@ -13,8 +13,7 @@ from nodesmith.adapters.functions.invocations import LambdaInvocations
 from nodesmith.adapters.s3.blobs import S3Blobs
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.ports import Blobs, Hints
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Blobs, Hints, Version
 from nodesmith.settings import QUEUE_NAME
 from nodesmith_cli.local.cloud.lambdas import Lambdas
 from tests.accepted import accepting

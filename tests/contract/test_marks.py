@@ -19,7 +19,7 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.pauses import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.ports.heartbeats import Heartbeats
+from nodesmith.ports import Heartbeats
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws

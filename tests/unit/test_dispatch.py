@@ -11,7 +11,7 @@ from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
 from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern, hints_of
-from nodesmith.ports.region import Ticks
+from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
 from nodesmith.settings import TALKING, function_name

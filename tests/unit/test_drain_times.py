@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.runs.draintimes import Drains
+from nodesmith.controllers.drains import Drains
 from nodesmith.decisions.termination.draining import PRESSING, drain
 from nodesmith.decisions.termination.protection import Allowances
 from nodesmith.model.commands import Advance, Evict

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.controllers.moves.drift import note_drift
+from nodesmith.controllers.disruption import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim

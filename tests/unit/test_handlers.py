@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith import handlers, parts
 from nodesmith.adapters.aws.registrations import READ_AGAIN
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload

@@ -12,7 +12,7 @@ from nodesmith.adapters.s3.metricswriter import LOOK_AGAIN, TRIES, MetricsWriter
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.metrics import SELDOM, SOON, Metrics, labelled
 from nodesmith.model.metricsobjects import MetricsObject
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Version
 from tests.builders import NOW
 from tests.fakes.blobs import FakeBlobs
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.metrics.onsale import AGAIN_AFTER, OnSaleKeeper
+from nodesmith.controllers.onsale import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Rejected
@@ -23,7 +23,7 @@ from nodesmith.model.metricsobjects import (
     read_on_sale,
     write_on_sale,
 )
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Version
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.offerings import AVAILABLE, OfferingMetrics
 from tests.builders import (

@@ -12,7 +12,7 @@ from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.functions.hints import MEASURED, Concern
 from nodesmith.model.metrics import SERIES, Labels, Recorded, labelled
 from nodesmith.model.metricsobjects import MetricsObject
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import metrics_key
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics.exposition import Family, written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from nodesmith.model.metricsobjects import OnSale, read_on_sale
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.exposition import PREFIX
 

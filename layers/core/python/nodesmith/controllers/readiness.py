@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from nodesmith.controllers.nodeclaims.contenthashes import keep_contents
-from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.nodeclaims.hashes import keep_contents, renew_hashes, state_hashes
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import EventDeduplication, Report, publish_new
 from nodesmith.decisions.due import first
 from nodesmith.decisions.repair import Finding, findings, next_change
 from nodesmith.effects import begin_end

@@ -7,14 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.metrics.drains import note_drained
-from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
-from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
-from nodesmith.controllers.runs.draintimes import Drains
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.selfhints import SelfHints, wait_until
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.drains import Drains, InterruptionMetrics, note_drained
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.decisions.termination.moments import next_change

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.errors import error_code
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Version
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.metrics import SOON, Metrics, Recorded
 from nodesmith.model.metricsobjects import MOST_SERIES, MetricsObject
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 
 TRIES = 4
 """Attempts per write. Each may lose to another run of the concern."""

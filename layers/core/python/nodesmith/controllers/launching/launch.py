@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 from nodesmith.controllers.launching.allowance import Allowance
 from nodesmith.controllers.launching.pendingclaims import first_calls
-from nodesmith.controllers.metrics.launches import note_refused
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.errors import Conflict
-from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch
+from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch, note_refused
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR

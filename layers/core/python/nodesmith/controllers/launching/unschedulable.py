@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new, unpublished
+from nodesmith.controllers.runs import EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.podnotifications import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed

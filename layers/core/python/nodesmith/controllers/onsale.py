@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.metricsobjects import write_on_sale
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 
 AGAIN_AFTER = timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""The ports: external systems as the core sees them. Adapters and fakes implement these Protocols.
+"""The ports: external systems as the core sees them.
 
 Tests replace nothing else. Every call may raise Transient, after which it can be repeated later. A lack of capacity is
 a result, never an exception.
@@ -7,12 +7,14 @@ a result, never an exception.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -28,7 +30,7 @@ from nodesmith.model.ledger.pauses import Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
-if TYPE_CHECKING:  # it imports the conversion of older APIs, which few functions need
+if TYPE_CHECKING:
     from nodesmith.observation.olderversions import Todays
 
 
@@ -296,3 +298,38 @@ class Hints(Protocol):
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         """Wake a concern, no earlier than after `delay_seconds` (0–900)."""
+
+
+NONE_THERE = ""
+"""The version of an object that does not exist"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An object as read. `data` is None if the object is still the version that the caller knows."""
+
+    tag: str
+    data: bytes | None
+
+
+class VersionedBlobs(Protocol):
+    """Objects by key (S3). Each write creates a new version."""
+
+    def read(self, key: str, known: str = NONE_THERE, largest_bytes: int = ...) -> Version:
+        """Read an object unless it is still the version `known`. A missing object has the tag NONE_THERE.
+
+        Raises Rejected for an object of more than `largest_bytes`.
+        """
+
+    def replace(self, key: str, data: bytes, known: str) -> str:
+        """Write an object if it is still the version `known`. Return its new version. Raises Conflict otherwise."""
+
+
+class Heartbeats(Protocol):
+    """The heartbeats of one cluster's forwarder (DynamoDB). Every call may raise Transient, Rejected."""
+
+    def beat(self, at: datetime, changed: datetime) -> None:
+        """Write a heartbeat. `changed` is when the last snapshot was taken that was written because of a change."""
+
+    def last(self) -> Heartbeat | None:
+        """Return the newest heartbeat, or None if there is none. It may be a second out of date."""

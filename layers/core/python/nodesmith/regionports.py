@@ -1,4 +1,4 @@
-"""The ports of functions that serve all clusters of a region. Every call may raise Transient."""
+"""The ports of functions that serve a whole region, and of stored EC2 events. Every call may raise Transient."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions import health
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.model.functions.hints import Concern
@@ -91,3 +92,20 @@ class HealthEvents(Protocol):
 
     def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
         """Send an event for each change. Raises Rejected."""
+
+
+class Notices(Protocol):
+    """The EC2 events that are kept for one cluster until they have been handled (DynamoDB)."""
+
+    def pending(self) -> Sequence[KeptEvent]:
+        """Return all events, strongly consistent, by id, including items whose event cannot be read."""
+
+    def done(self, ids: Collection[str]) -> None:
+        """Delete the events with these ids, unless they are gone."""
+
+
+class RegionNotices(Protocol):
+    """The stored EC2 events of all clusters of a region."""
+
+    def keep(self, cluster: str, id_: str, event: str, account: str) -> None:
+        """Store an event (JSON) of an account for a cluster under its id. Repeated deliveries are stored once."""
