@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.ledgercache import READ_AGAIN, SETTLED
+from nodesmith.adapters.dynamodb.ledgermarks import READ_AGAIN, SETTLED
 from nodesmith.decisions.dispatch.ticks import own_minute
 from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time

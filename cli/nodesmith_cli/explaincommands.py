@@ -178,8 +178,7 @@ def _beside(file: Path | None) -> bytes | None:
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
-    from nodesmith.adapters.catalog.catalogs import embedded_catalog
-    from nodesmith.adapters.catalog.encoding import decode
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
     kept = blobs.get(catalog_key(region)) if blobs else None
     if kept is not None:

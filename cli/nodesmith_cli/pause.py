@@ -76,7 +76,7 @@ def _span(seconds: float) -> str:
 @contextmanager
 def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
     """Yield the ledger of a cluster. Raises Rejected for requests that AWS refuses."""
-    from nodesmith.adapters.aws.errors import all_errors
+    from nodesmith.adapters.aws.calls import all_errors
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
     with all_errors(f"DynamoDB table {table!r}"):

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.resources import parse_resources

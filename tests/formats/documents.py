@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.adapters.catalog import encoding
+from nodesmith.adapters.catalog import catalogs
 from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.provisioning import Plan
@@ -275,9 +275,9 @@ def _formats() -> list[Format]:
         ),
         Format(
             "catalog",
-            lambda: _unzipped(encoding.encode(told)),
-            lambda document: encoding.decode(gzip.compress(_bytes(document))),
-            encoding.decode(encoding.encode(told)),
+            lambda: _unzipped(catalogs.encode(told)),
+            lambda document: catalogs.decode(gzip.compress(_bytes(document))),
+            catalogs.decode(catalogs.encode(told)),
             versions.CATALOG,
         ),
         Format(

@@ -25,8 +25,7 @@ from tests import builders
 from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
 
 VPC = "vpc-01234567"
 

@@ -18,8 +18,7 @@ from tests import builders
 from tests.account import REGION, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
 
 EVENT = {"id": "e-1", "account": builders.ACCOUNT, "detail": {"instance-id": "i-1"}}
 CONTEXT = SimpleNamespace(

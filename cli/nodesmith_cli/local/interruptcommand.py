@@ -96,7 +96,7 @@ def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
 
 
 def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode, encode
     from nodesmith_cli.planning.cluster import server_of
 

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 def routing() -> Handler:
     """Compose routing, which passes notices about an instance to the cluster that launched it."""
-    from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
-    from nodesmith.adapters.dynamodb.routes import DynamoRoutes
+    from nodesmith.adapters.aws.functions import LambdaHints
+    from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices, DynamoRoutes
     from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
-    from nodesmith.adapters.functions.hints import LambdaHints
     from nodesmith.controllers.routing import Routing, route, wake_warned
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
@@ -39,10 +38,10 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
+    from nodesmith.adapters.aws.functions import LambdaTicks
     from nodesmith.adapters.aws.registrations import SsmTrials
     from nodesmith.adapters.dynamodb.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
     from nodesmith.adapters.dynamodb.marks import DynamoMarks
-    from nodesmith.adapters.functions.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, HealthCheck, check_health, is_due, send_ticks
     from nodesmith.decisions.dispatch.health import KINDS
     from nodesmith.registration import settings_of

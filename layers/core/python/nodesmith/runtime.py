@@ -232,7 +232,7 @@ def readiness() -> Handler:
 
 def observation() -> Handler:
     """Compose observation, which writes a snapshot from the API server while the forwarder is away."""
-    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.controllers.observation import Observation, observe
 
     def composed(own: ClusterParts) -> Callable[[], Report]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls
 from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
 from nodesmith.adapters.ec2.launchtemplates import Templates

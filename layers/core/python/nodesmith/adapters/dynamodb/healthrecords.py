@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.errors import all_errors
+from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time, parse_time

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.errors import transient_errors
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import rows, transient_errors
 from nodesmith.adapters.ec2.instances import Filter, described, parts, where
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile

@@ -1,4 +1,4 @@
-"""Classification of AWS errors: whether the same call may succeed later.
+"""Calls of AWS APIs: whether an error may succeed later, and iteration over paginated lists.
 
 Sources of the codes: botocore's retry tables, EC2's list of error codes, and Karpenter's AWS provider.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -93,3 +94,9 @@ def missing_errors(call: str, codes: Collection[str], missing: str) -> Iterator[
         raise Transient(f"{call}: {error}", code) from error
     except BotoCoreError as error:
         raise Transient(f"{call}: {error}") from error
+
+
+def rows(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+    """Yield the items under `key` from all pages of a call such as `describe_subnets`. Raises botocore's errors."""
+    for page in client.get_paginator(call).paginate(**asked):
+        yield from page[key]
