@@ -72,8 +72,9 @@ class ReducedPod:
     `deletion` is when its grace period ends, None unless it is being deleted. `started` is kept only for pods that are
     protected from disruption for a duration, which counts from there. `moved` is when the pod came to its node or began
     to leave it, 0 for DaemonSet pods, which come and go with their node. `claims` are the PersistentVolumeClaims of its
-    volumes. For `startup_minutes`, see `startups`. `phase` and `limits` (the spec with only limits, as JSON, empty if
-    there are none) are for metrics. No decision reads them, and a change of only these is no change of the pod.
+    volumes. `startup_minutes` is the result of the function of this name. `phase` and `limits` (the spec with only
+    limits, as JSON, empty if there are none) are for metrics. No decision reads them, and a change of only these is no
+    change of the pod.
     """
 
     name: str
