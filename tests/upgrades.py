@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.dynamodb.healthrecords import (
+    DynamoHeartbeats,
+    DynamoMarks,
+    HealthRecords,
+    HealthWriter,
+)
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats, DynamoMarks
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing
 from nodesmith.controllers.runs import Report

@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.session import get_session
 
 from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
-from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.adapters.s3 import S3Blobs

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, DynamoMarks
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats, DynamoMarks
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.functions.health import Heartbeat, Marks
 from nodesmith.model.functions.hints import Concern

@@ -14,9 +14,8 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.adapters.catalog import catalogs
-from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, HealthRecords, HealthWriter
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.provisioning import Plan

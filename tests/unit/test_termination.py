@@ -32,8 +32,7 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.disruption import Budget
-from nodesmith.model.karpenter.nodeclaimconditions import conditions_of
-from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
-from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.model.ec2.catalog import Catalog

@@ -30,8 +30,8 @@ from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
+    from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
-    from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
     from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -197,7 +197,7 @@ class ClusterParts:
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:
         """The heartbeats of the cluster's forwarder."""
-        from nodesmith.adapters.dynamodb.marks import DynamoHeartbeats
+        from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 
         return DynamoHeartbeats(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name)
 

@@ -40,8 +40,12 @@ def dispatch() -> Handler:
     """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
     from nodesmith.adapters.aws.functions import LambdaTicks
     from nodesmith.adapters.aws.registrations import SsmTrials
-    from nodesmith.adapters.dynamodb.healthrecords import HealthEvents, HealthRecords, SqsDeadLetters
-    from nodesmith.adapters.dynamodb.marks import DynamoMarks
+    from nodesmith.adapters.dynamodb.healthrecords import (
+        DynamoMarks,
+        HealthEvents,
+        HealthRecords,
+        SqsDeadLetters,
+    )
     from nodesmith.controllers.dispatch import Dispatch, HealthCheck, check_health, is_due, send_ticks
     from nodesmith.decisions.dispatch.health import KINDS
     from nodesmith.registration import settings_of

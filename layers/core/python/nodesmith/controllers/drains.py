@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.interruptioncosts import displaced, interruption_costs, waiting_since
 from nodesmith.model.commands import Advance, DeletePods, Evict, TerminateInstances, TerminationCommand
-from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction
 from nodesmith.model.metrics import Metrics

@@ -18,7 +18,7 @@ from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
 from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED
+from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.kubernetes.pods import Reason

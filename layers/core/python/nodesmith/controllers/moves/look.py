@@ -21,7 +21,7 @@ from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON, ObjectCondition, condition_item
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch

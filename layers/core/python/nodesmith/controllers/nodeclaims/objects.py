@@ -15,7 +15,7 @@ from nodesmith.effects import show
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodeclaimconditions import CONSOLIDATABLE, condition_item
+from nodesmith.model.karpenter.nodeclaimobjects import CONSOLIDATABLE, condition_item
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot
