@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.apimachinery.resources import (
+from nodesmith.model.apimachinery.quantities import (
     QuantityError,
     cpu_milli,
     format_bytes,

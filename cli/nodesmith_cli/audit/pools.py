@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.apimachinery.resources import whole_units
+from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass

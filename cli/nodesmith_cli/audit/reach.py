@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nodesmith.model.apimachinery.resources import whole_units
+from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith_cli.audit.reading import REGION, ZONE, Manifest, dig, node_labels, today
 from nodesmith_cli.audit.selectors import selects, term_holds
 

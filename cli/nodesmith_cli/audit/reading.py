@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from nodesmith.model.apimachinery.resources import cpu_milli, whole_units
+from nodesmith.model.apimachinery.quantities import cpu_milli, whole_units
 
 Manifest: TypeAlias = Mapping[str, Any]
 Amounts: TypeAlias = dict[str, int]  # cpu in millicores, memory and storage in bytes, all else as counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import parse_quantity
+from nodesmith.model.apimachinery.quantities import parse_quantity
 from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.names import label_problems
 from nodesmith_cli.local.apiserver.objects import View

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import QuantityError, whole_units
+from nodesmith.model.apimachinery.quantities import QuantityError, whole_units
 from nodesmith_cli.local.apiserver.builtin import Schema, object_schema
 from nodesmith_cli.local.apiserver.errors import FieldProblem, duplicate, invalid_value, required, unsupported
 from nodesmith_cli.local.apiserver.objects import clone, parse_timestamp

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from nodesmith.model.apimachinery.resources import QuantityError, cpu_milli, whole_units
+from nodesmith.model.apimachinery.quantities import QuantityError, cpu_milli, whole_units
 from nodesmith_cli.local.apiserver.objects import View, dig
 
 Amounts: TypeAlias = dict[str, int]  # CPU in millicores, anything else in base units

@@ -8,15 +8,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from nodesmith.model.apimachinery.resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    PODS,
-    Resources,
-    total,
-    whole_units,
-)
+from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, attachable_volumes
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.nodeclasses.devices import BOTTLEROCKET, GIB

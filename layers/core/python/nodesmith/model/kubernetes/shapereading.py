@@ -18,6 +18,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
     restriction,
 )
+from nodesmith.model.apimachinery.quantities import QuantityError
 from nodesmith.model.apimachinery.requirements import (
     Requirement,
     Requirements,
@@ -26,7 +27,7 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
-from nodesmith.model.apimachinery.resources import QuantityError, parse_resources
+from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.kubernetes.pods import (
     CONTRADICT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nodesmith.model.apimachinery.resources import whole_units
+from nodesmith.model.apimachinery.quantities import whole_units
 
 GIB = 2**30
 

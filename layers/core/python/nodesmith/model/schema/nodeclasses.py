@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import LONGEST_QUANTITY
+from nodesmith.model.apimachinery.quantities import LONGEST_QUANTITY
 from nodesmith.model.schema.fields import (
     INT32,
     Array,

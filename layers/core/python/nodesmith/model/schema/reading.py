@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, assert_never
 
 from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, nearest, shown
-from nodesmith.model.apimachinery.resources import QuantityError, whole_units
+from nodesmith.model.apimachinery.quantities import QuantityError, whole_units
 from nodesmith.model.schema.fields import (
     Array,
     Boolean,

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, REGION, ZONE, normalised
+from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.apimachinery.requirements import (
     Requirement,
     Requirements,
@@ -18,7 +19,6 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
-from nodesmith.model.apimachinery.resources import whole_units
 from nodesmith.model.ec2.attachablevolumes import EBS_DRIVER
 from nodesmith.model.kubernetes.pods import Manifest
 
