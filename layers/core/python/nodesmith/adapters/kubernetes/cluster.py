@@ -44,65 +44,6 @@ from nodesmith.observation.mirror import (
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 
-KARPENTERS_LEASE = "karpenter-leader-election"
-"""Karpenter's default name. Its chart disables leader election for a single replica."""
-_LEASES = "/apis/coordination.k8s.io/v1/leases"
-_PATIENCE = timedelta(minutes=1)
-"""How long an expired lease counts as held, because clocks differ and another replica may be about to take it."""
-
-
-def karpenter_runs(server: ApiServer, now: datetime) -> bool:
-    """Return whether a Karpenter controller holds its lease, in any namespace. Raises Transient, Rejected."""
-    pages = server.pages(_LEASES, f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}")
-    return any(is_held(lease, now) for page in pages for lease in page.get("items") or ())
-
-
-def is_held(lease: Mapping[str, Any], now: datetime) -> bool:
-    """Return whether a lease has a holder that has renewed it in time."""
-    spec = lease.get("spec") or {}
-    renewed = spec.get("renewTime")
-    if not spec.get("holderIdentity") or not renewed:
-        return False
-    term = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 0))
-    return now - parse_time(renewed) < term + _PATIENCE
-
-
-_READ_ATTEMPTS = 3
-
-
-class Observer:
-    """Lists the objects that the forwarder would watch. Pages are reduced as they arrive, to keep memory use low."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-
-    def observe(self) -> Observed:
-        """Return all objects. A custom kind that is not installed has none. Raises Transient."""
-        return observed([read_all(self._server, kind) for kind in WATCHED])
-
-
-def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
-    """Return all objects of one kind. A custom kind that is not installed has none. Raises Transient."""
-    for _ in range(_READ_ATTEMPTS - 1):
-        try:
-            return _listed(server, kind)
-        except Expired:
-            continue
-    return _listed(server, kind)
-
-
-def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
-    mirror = Mirror(kind)
-    try:
-        for page in server.pages(kind.path):
-            for manifest in page.get("items") or ():
-                mirror.put(manifest)
-    except NotServed:
-        if not kind.custom:
-            raise
-    return mirror
-
-
 Manifest = Mapping[str, Any]
 _ATTEMPTS = 5
 
@@ -296,3 +237,62 @@ def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
         if wanted.get(part):
             metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
     return {**there, "metadata": with_finalizers(metadata, wanted.get("finalizers") or ())}
+
+
+_READ_ATTEMPTS = 3
+
+
+class Observer:
+    """Lists the objects that the forwarder would watch. Pages are reduced as they arrive, to keep memory use low."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    def observe(self) -> Observed:
+        """Return all objects. A custom kind that is not installed has none. Raises Transient."""
+        return observed([read_all(self._server, kind) for kind in WATCHED])
+
+
+def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
+    """Return all objects of one kind. A custom kind that is not installed has none. Raises Transient."""
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return _listed(server, kind)
+        except Expired:
+            continue
+    return _listed(server, kind)
+
+
+def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
+    mirror = Mirror(kind)
+    try:
+        for page in server.pages(kind.path):
+            for manifest in page.get("items") or ():
+                mirror.put(manifest)
+    except NotServed:
+        if not kind.custom:
+            raise
+    return mirror
+
+
+KARPENTERS_LEASE = "karpenter-leader-election"
+"""Karpenter's default name. Its chart disables leader election for a single replica."""
+_LEASES = "/apis/coordination.k8s.io/v1/leases"
+_PATIENCE = timedelta(minutes=1)
+"""How long an expired lease counts as held, because clocks differ and another replica may be about to take it."""
+
+
+def karpenter_runs(server: ApiServer, now: datetime) -> bool:
+    """Return whether a Karpenter controller holds its lease, in any namespace. Raises Transient, Rejected."""
+    pages = server.pages(_LEASES, f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}")
+    return any(is_held(lease, now) for page in pages for lease in page.get("items") or ())
+
+
+def is_held(lease: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether a lease has a holder that has renewed it in time."""
+    spec = lease.get("spec") or {}
+    renewed = spec.get("renewTime")
+    if not spec.get("holderIdentity") or not renewed:
+        return False
+    term = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 0))
+    return now - parse_time(renewed) < term + _PATIENCE

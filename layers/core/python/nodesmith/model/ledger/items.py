@@ -42,64 +42,6 @@ from nodesmith.model.nodeclasses.status import (
     Subnet,
 )
 
-_KEYS = {"nodepool_hash_version": "hash_version"}
-"""Field → its name in items if it differs. Releases with one version for both hashes read it under this name."""
-
-
-def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
-    """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
-    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
-    return {
-        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
-    }
-
-
-def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
-    """Read what `claim_to_item` wrote. Unknown names are ignored."""
-    item = {"nodepool": "", **item}  # a claim that a user created may have none
-    item |= {name: item[key] for name, key in _KEYS.items() if key in item}
-    known = {field.name for field in fields(NodeClaim)} & item.keys()
-    return NodeClaim(
-        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
-    )
-
-
-def _write(name: str, value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case Requirements():
-            return write_requirements(value)
-        case NodeClassRef():
-            return {"group": value.group, "kind": value.kind, "name": value.name}
-        case tuple() if name == "budgets":
-            return [write_budget(budget) for budget in value]
-        case tuple() if name == "history":
-            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
-        case tuple() if name in ("taints", "startup_taints"):
-            return write_taints(value)
-        case _:
-            return thaw(value)
-
-
-_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "inconsistency": lambda value: "" if value == "-" else value,  # older versions wrote "-" for none
-    "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
-    "phase": Phase,
-    "requirements": read_requirements,
-    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
-    **dict.fromkeys(("taints", "startup_taints"), read_taints),
-    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
-    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
-    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
-    "history": lambda steps: tuple(
-        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause, *_ in steps
-    ),
-    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
-}
-
-
 Item = dict[str, Any]
 
 
@@ -326,3 +268,61 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
             for kind, each in _keyed(item.get("move_backoffs", ()), 2)
         },
     )
+
+
+_KEYS = {"nodepool_hash_version": "hash_version"}
+"""Field → its name in items if it differs. Releases with one version for both hashes read it under this name."""
+
+
+def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
+    """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
+    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
+    return {
+        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+    }
+
+
+def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
+    """Read what `claim_to_item` wrote. Unknown names are ignored."""
+    item = {"nodepool": "", **item}  # a claim that a user created may have none
+    item |= {name: item[key] for name, key in _KEYS.items() if key in item}
+    known = {field.name for field in fields(NodeClaim)} & item.keys()
+    return NodeClaim(
+        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
+    )
+
+
+def _write(name: str, value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Requirements():
+            return write_requirements(value)
+        case NodeClassRef():
+            return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name == "budgets":
+            return [write_budget(budget) for budget in value]
+        case tuple() if name == "history":
+            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
+        case tuple() if name in ("taints", "startup_taints"):
+            return write_taints(value)
+        case _:
+            return thaw(value)
+
+
+_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "inconsistency": lambda value: "" if value == "-" else value,  # older versions wrote "-" for none
+    "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
+    "phase": Phase,
+    "requirements": read_requirements,
+    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
+    **dict.fromkeys(("taints", "startup_taints"), read_taints),
+    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
+    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
+    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
+    "history": lambda steps: tuple(
+        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause, *_ in steps
+    ),
+    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
+}
