@@ -48,7 +48,7 @@ def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     """Pause disruption, and return a message. A pause in effect keeps its start time. Raises Rejected, Transient."""
-    from nodesmith.model.ledger.pauses import Pause
+    from nodesmith.model.ledger.ledger import Pause
 
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:

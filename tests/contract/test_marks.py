@@ -16,7 +16,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.functions.health import Heartbeat, Marks
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.ports import Heartbeats
 from nodesmith_cli.local.deployment import TABLE_NAME, deploy

@@ -20,9 +20,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause
 from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )

@@ -27,9 +27,8 @@ from nodesmith.model.ledger.items import (
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 

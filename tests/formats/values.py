@@ -15,9 +15,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase,
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,

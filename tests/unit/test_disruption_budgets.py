@@ -22,9 +22,8 @@ from nodesmith.model.karpenter.disruption import Budget, read_budget, write_budg
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.ledger.items import ledger_item, read_ledger
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.builders import NOW

@@ -24,9 +24,8 @@ from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.pauses import Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from nodesmith.controllers.moves.look import Disruption, Look, Memory, close, note_search, open_again, timed
 from nodesmith.controllers.moves.moves import carry_on
-from nodesmith.controllers.nodeclaims.hashes import rewrite
+from nodesmith.controllers.nodeclaims.objects import rewrite
 from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions.disruption import notifications

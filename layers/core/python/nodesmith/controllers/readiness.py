@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from nodesmith.controllers.nodeclaims.hashes import keep_contents, renew_hashes, state_hashes
+from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes, state_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first

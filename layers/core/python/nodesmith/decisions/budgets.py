@@ -21,9 +21,8 @@ from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import RATE_WINDOW, Ledger
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
 
 _MOST_WINDOWS = 50

@@ -32,9 +32,8 @@ from nodesmith.model.ledger.items import (
     read_nodeclass,
     read_risk,
 )
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, read_departure, read_pause
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.pauses import Departure, Pause, read_departure, read_pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 Attributes = dict[str, Any]

@@ -20,7 +20,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
-from nodesmith.model.ledger.pauses import PAUSED, Pause
+from nodesmith.model.ledger.ledger import PAUSED, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot

@@ -30,8 +30,7 @@ from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.pauses import departure_item, pause_item, read_departure, read_pause
+from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
