@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith_cli.printing import counted, moment, some
 
 Record = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 STDIN = "-"
 MOST_CLUSTERS = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith_cli.local.decisions import Decisions
 from nodesmith_cli.local.quiet import FOR_GOOD
 from nodesmith_cli.local.timeline import Timeline

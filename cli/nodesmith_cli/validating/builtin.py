@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.local.apiserver.builtin import fields_of, type_of
 from nodesmith_cli.local.apiserver.kinds import BUILTIN
 from nodesmith_cli.local.manifests import Document
