@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-from nodesmith.decisions.packing.sharing import Sharing
+from nodesmith.decisions.packing.problem import Sharing
 from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.model.kubernetes.shapes import Shape

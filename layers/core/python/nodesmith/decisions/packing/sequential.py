@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from nodesmith.decisions.packing.bound import even_prices
-from nodesmith.decisions.packing.decomposition import admitted_by
-from nodesmith.decisions.packing.limits import RemainingLimits
-from nodesmith.decisions.packing.partialplan import Holds
-from nodesmith.decisions.packing.problem import Bin, Item, Vector
-from nodesmith.decisions.packing.sequential.fill import Floats, Indices, ItemPool
+from nodesmith.decisions.packing.itempool import Floats, Indices, ItemPool
+from nodesmith.decisions.packing.problem import Bin, Holds, Item, RemainingLimits, Vector
+from nodesmith.decisions.packing.reduction import admitted_by
 
 _WIDE, _NARROW = (
     (4, 1.5),

@@ -1,4 +1,4 @@
-"""Improve a plan: repack the items of a few nodes at a time, provably as cheaply as possible, if that saves money."""
+"""Improve a plan: cheaper bins for the contents of its nodes, and the items of a few nodes packed again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,37 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import fsum
+from operator import le
 
 from nodesmith.decisions.packing.exact import A_NODE, Cheapest, Choice, exact, transitions
-from nodesmith.decisions.packing.partialplan import PartialPlan
-from nodesmith.decisions.packing.problem import Bin, Vector
+from nodesmith.decisions.packing.problem import Bin, PartialPlan, Vector
 
 _LEAST_SAVING = 1e-9
 _MOST_NODES = 200
 _Part = tuple[tuple[Bin, Vector], ...]
+
+
+def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
+    """Move the items of each node into the cheapest bin that holds them."""
+    ordered = sorted(bins, key=lambda b: (b.price, b.key))
+    axes = range(len(bins[0].capacity))
+    for _ in range(len(partial.bought)):
+        bin_, counts, repeats = partial.give_back(0)
+        mask = sum(1 << i for i, n in enumerate(counts) if n)
+        size = [
+            sum(i.size[axis] * n for i, n in zip(partial.items, counts, strict=True) if n) for axis in axes
+        ]
+        for candidate in ordered:
+            if candidate.price >= bin_.price:
+                break
+            if (
+                candidate.admits & mask == mask
+                and all(map(le, size, candidate.capacity))
+                and partial.remaining.affords(candidate) >= repeats
+            ):
+                bin_ = candidate
+                break
+        partial.buy(bin_, counts, repeats)
 
 
 def repack(partial: PartialPlan, cheapest: Cheapest, most_transitions: int, most_steps: int) -> None:
