@@ -22,9 +22,9 @@ from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
+from nodesmith.decisions.scheduling.colocation import united
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.placement.units import united
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.ledger.moves import Reason
 

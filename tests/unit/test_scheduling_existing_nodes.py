@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import (
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.existing import (
     NOMINATION,
+    AvailableCapacity,
     ExistingNode,
     existing_node_of,
     existing_nodes,

@@ -18,7 +18,7 @@ from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.podevents import to_stamp
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.readiness.readiness import nodepool_update
-from nodesmith.decisions.scheduling.nodes.existing import existing_node_of, existing_nodes
+from nodesmith.decisions.scheduling.existing import existing_node_of, existing_nodes
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, REGISTERED
 from nodesmith.model.apimachinery.resources import NOTHING

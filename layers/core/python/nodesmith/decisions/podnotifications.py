@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.scheduling.nodes.existing import nominations
+from nodesmith.decisions.scheduling.existing import nominations
 from nodesmith.decisions.termination.protection import protected_for
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import format_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from nodesmith.decisions.provisioning.effectivezones import waiting_by_zone
+from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.metrics.metrics import Labels, Metrics, labelled
 

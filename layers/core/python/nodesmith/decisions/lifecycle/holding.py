@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from nodesmith.decisions.scheduling.nodes.existing import awaited_daemons
+from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot

@@ -24,9 +24,8 @@ from nodesmith.decisions.provisioning.search.moves import keep_for_sources, with
 from nodesmith.decisions.provisioning.search.runningpods import sparing
 from nodesmith.decisions.provisioning.search.unschedulable import unschedulable
 from nodesmith.decisions.scheduling.assign import Known, assign
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.nodes.existing import (
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
+from nodesmith.decisions.scheduling.existing import (
     ExistingNode,
     by_age,
     existing_node_of,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from nodesmith.decisions.budgets import remaining
-from nodesmith.decisions.scheduling.nodes.existing import is_going, nominations
+from nodesmith.decisions.scheduling.existing import is_going, nominations
 from nodesmith.decisions.termination.draining import must_go
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools

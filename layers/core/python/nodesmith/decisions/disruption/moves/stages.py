@@ -19,7 +19,7 @@ from nodesmith.decisions.disruption.moves.steps import (
     Taint,
     TidyUp,
 )
-from nodesmith.decisions.scheduling.nodes.existing import is_closed, is_going
+from nodesmith.decisions.scheduling.existing import is_closed, is_going
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON, shown_status
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -30,9 +30,8 @@ from nodesmith.decisions.provisioning.search.alternatives import Attempt, best
 from nodesmith.decisions.provisioning.search.moves import keep_for_sources
 from nodesmith.decisions.provisioning.search.runningpods import Try, sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Assignment
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode, existing_nodes, is_going, nominations
+from nodesmith.decisions.scheduling.demands import Assignment, Choices
+from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, is_going, nominations
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains

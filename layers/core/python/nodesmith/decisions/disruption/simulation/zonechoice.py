@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.disruption.worth.replacements import only
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.kubernetes.shapes import Shape, Spread

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.labelselectors import Selector
 from nodesmith.model.kubernetes.shapes import Shape

@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.packing import resource_prices
 from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import Resources
 

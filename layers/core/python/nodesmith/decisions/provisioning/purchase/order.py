@@ -11,8 +11,7 @@ from nodesmith.decisions.packing import GOOD_ENOUGH, Known
 from nodesmith.decisions.provisioning.purchase.bought import Bought
 from nodesmith.decisions.provisioning.purchase.minvalues import Cut
 from nodesmith.decisions.provisioning.reasons.refusals import Refusal
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

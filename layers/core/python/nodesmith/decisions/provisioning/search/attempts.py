@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nodesmith.decisions.attempts import AttemptHistory
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import by_age
+from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.kubernetes.pods import Pod

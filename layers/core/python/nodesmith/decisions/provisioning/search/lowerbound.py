@@ -16,9 +16,9 @@ from operator import le
 from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
 from nodesmith.decisions.provisioning.search.alternatives import Attempt
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.model.kubernetes.pods import Pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode, existing_node_of, is_closed, is_going
+from nodesmith.decisions.scheduling.existing import ExistingNode, existing_node_of, is_closed, is_going
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.ledger import Ledger

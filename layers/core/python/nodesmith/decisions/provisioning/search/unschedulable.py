@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import le
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.admission import Admission
 from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template

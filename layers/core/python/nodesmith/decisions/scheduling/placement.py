@@ -7,11 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from math import fsum
 
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Assignment, Demand
-from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand
+from nodesmith.decisions.scheduling.existing import AvailableCapacity, ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.spreadshares import Domain, share_out
