@@ -24,7 +24,7 @@ from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotic
 from nodesmith.adapters.dynamodb.routes import DynamoRoutes
 from nodesmith.controllers.routing import Routing
 from nodesmith.controllers.runs.report import Report
-from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger

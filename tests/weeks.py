@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledgercache import READ_AGAIN, SETTLED
-from nodesmith.decisions.dispatch.ticks import own_minute
+from nodesmith.decisions.dispatch import own_minute
 from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES

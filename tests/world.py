@@ -28,7 +28,7 @@ from nodesmith.controllers.runs.draintimes import Drains
 from nodesmith.controllers.runs.report import Report
 from nodesmith.controllers.runs.selfhints import SelfHints
 from nodesmith.controllers.termination import Termination, end_nodes
-from nodesmith.decisions.garbagecollection.facts import YOUNG
+from nodesmith.decisions.garbagecollection.awsresources import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.resources import Resources, format_resources

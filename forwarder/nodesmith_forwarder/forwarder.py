@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Protocol
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.decisions.dispatch.ticks import QUIET_AFTER
+from nodesmith.decisions.dispatch import QUIET_AFTER
 from nodesmith.errors import NodesmithError
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.decoding import Observed, encode

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.dispatch.health import REGION_MINUTES
+from nodesmith.decisions.dispatch import REGION_MINUTES
 from nodesmith.settings import TICK_MINUTES, dead_letters_url, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC

@@ -13,7 +13,7 @@ from nodesmith.decisions import expiration, repair
 from nodesmith.decisions.disruption import moments as disruption
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.garbagecollection import Facts
-from nodesmith.decisions.garbagecollection import moments as garbagecollection
+from nodesmith.decisions.garbagecollection import decide as garbagecollection
 from nodesmith.decisions.lifecycle import moments as lifecycle_moments
 from nodesmith.decisions.provisioning import moments as provisioning
 from nodesmith.decisions.readiness.leftfinalizers import next_hold

@@ -43,7 +43,7 @@ def dispatch() -> Handler:
     from nodesmith.adapters.functions.ticks import LambdaTicks
     from nodesmith.controllers.dispatch import Dispatch, send_ticks
     from nodesmith.controllers.health import HealthCheck, check_health, is_due
-    from nodesmith.decisions.dispatch.health import KINDS
+    from nodesmith.decisions.dispatch import KINDS
     from nodesmith.registration import settings_of
 
     parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events", "lambda")

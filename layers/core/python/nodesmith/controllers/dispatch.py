@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.dispatch.ticks import due_concerns, is_quiet
+from nodesmith.decisions.dispatch import due_concerns, is_quiet
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.health import Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.dispatch.health import KINDS, findings
-from nodesmith.decisions.dispatch.trials import judge
+from nodesmith.decisions.dispatch import KINDS, findings, judge_trial
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.ports.region import DeadLetters, HealthEvents, HealthRecords, Trials
 from nodesmith.registration import Registration
@@ -63,7 +62,7 @@ def check_health(
 def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
     """End the trial of a release that fails; return a finding if one was ended, until the next deployment."""
     trial = run.trials.current()
-    judged = judge(trial, (each for each in records if each.cluster in trial.clusters), now)
+    judged = judge_trial(trial, (each for each in records if each.cluster in trial.clusters), now)
     if judged != trial:
         run.trials.keep(judged)
     return [Finding("", "", "TrialEnded", judged.ended)] if judged.ended else []

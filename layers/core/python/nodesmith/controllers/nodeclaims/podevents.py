@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from nodesmith.decisions.podevents import to_stamp
+from nodesmith.decisions.consolidatable import to_stamp
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

@@ -14,7 +14,7 @@ from nodesmith.decisions.disruption.search.rebalancing import QUIET
 from nodesmith.decisions.disruption.worth.worth import worth_more_from
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.termination.protection import protected_until
+from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools

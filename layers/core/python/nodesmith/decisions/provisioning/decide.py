@@ -37,7 +37,7 @@ from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunchin
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
-from nodesmith.decisions.termination.protection import kept
+from nodesmith.decisions.termination.evictions import kept
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ec2.catalog import Catalog

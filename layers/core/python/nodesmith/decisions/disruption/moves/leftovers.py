@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.scheduling.existing import is_going, nominations
-from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod

@@ -12,8 +12,7 @@ from nodesmith.decisions.disruption.candidates import Candidate, by_node
 from nodesmith.decisions.disruption.costs import moving
 from nodesmith.decisions.disruption.proposals import BUDGET, Blocker
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.termination.draining import must_go
-from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.decisions.termination.evictions import Allowances, must_go
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.pods import Pod

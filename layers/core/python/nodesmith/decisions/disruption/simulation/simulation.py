@@ -38,7 +38,7 @@ from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDoma
 from nodesmith.decisions.scheduling.pending import provisionable, shape_refusal, unserved
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
-from nodesmith.decisions.termination.protection import kept
+from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.defaultspreads import with_default_spreads

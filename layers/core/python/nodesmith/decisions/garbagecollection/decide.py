@@ -1,16 +1,65 @@
-"""When time alone turns something into garbage."""
+"""What garbage collection removes in one run, and when time alone turns something into garbage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
-from nodesmith.decisions.garbagecollection.unneeded import UNUSED
+from nodesmith.decisions.garbagecollection.awsresources import (
+    SERVING,
+    UNCLAIMED,
+    UNUSED,
+    YOUNG,
+    Facts,
+    in_service,
+    superfluous,
+    taken_back,
+    unneeded,
+)
+from nodesmith.decisions.garbagecollection.beliefs import (
+    ended_claims,
+    left_nodeclaims,
+    left_nodes,
+    regrouped_claims,
+)
 from nodesmith.model.apimachinery.labels import NODECLASS
-from nodesmith.model.garbage import Kind
+from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.garbage import Garbage, Kind, Remove, TakeBack, Terminate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import is_marked
+
+MOST = 90
+"""The most deletions in one run, and claims in one commit. The next run finds the rest again."""
+
+
+def garbage(facts: Facts) -> tuple[list[Garbage], int]:
+    """Return what to remove, the most expensive first, and how many deletions are left for the next run."""
+    instances = superfluous(facts)
+    others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
+    others += [Remove(owned) for owned in unneeded(facts)]
+    others += regrouped_claims(facts)
+    taken = instances[:MOST]
+    left = len(instances) + len(others) - MOST
+    return [*_instances(facts, taken), *others[: MOST - len(taken)]], max(0, left)
+
+
+def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
+    """Terminate superfluous instances at once if they cannot have pods; drain the others like any other node.
+
+    Only the Node of the instance that a claim names is ever registered, so a second instance has no pods.
+    """
+    served: dict[str, NodeClaim] = {}
+    idle: dict[str, list[str]] = {}
+    for instance, why in found:
+        node = in_service(facts, instance) if why == UNCLAIMED else None
+        if node is None:
+            idle.setdefault(why, []).append(instance.id)
+        else:
+            served.setdefault(instance.claim, taken_back(instance, node, facts.now))
+    yield from (Terminate(tuple(ids), why) for why, ids in sorted(idle.items()))
+    if served:
+        yield TakeBack(facts.ledger.version, tuple(served.values()))
 
 
 def next_change(facts: Facts) -> datetime | None:
