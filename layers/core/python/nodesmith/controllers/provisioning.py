@@ -29,7 +29,7 @@ from nodesmith.decisions.provisioning import (
     record,
     unread,
 )
-from nodesmith.decisions.provisioning.moments import next_change
+from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Settled
 from nodesmith.model.functions.hints import Concern, Hint

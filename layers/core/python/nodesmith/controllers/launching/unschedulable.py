@@ -15,7 +15,7 @@ from typing import Any
 from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.nomination import pod_events
 from nodesmith.decisions.provisioning import Plan, canonical
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED

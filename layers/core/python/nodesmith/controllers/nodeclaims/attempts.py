@@ -7,8 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.attempts import stayed
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.provisioning.attempts import Workloads, stayed
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nodesmith.controllers.runs.outside import Outside
-from nodesmith.decisions.provisioning.nodeclaims.nodeclaims import unread_nodeclaims
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
 from nodesmith.errors import Failures
 from nodesmith.model.karpenter.nodeclaimobjects import nodeclaim_content
 from nodesmith.model.karpenter.nodepools import NodePool

@@ -7,22 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
-from nodesmith.decisions.attempts import histories
+from nodesmith.decisions.due import first_after
 from nodesmith.decisions.nomination import preempting_only
+from nodesmith.decisions.provisioning.alternatives import Attempt, best, sparing
+from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
+from nodesmith.decisions.provisioning.lowerbound import least_price, unschedulable
+from nodesmith.decisions.provisioning.moves import keep_for_sources, with_sources_closed
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
-from nodesmith.decisions.provisioning.purchase.bought import Origin, written_down
-from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Purchase
+from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
 from nodesmith.decisions.provisioning.purchase.purchase import buy
-from nodesmith.decisions.provisioning.reasons.reasons import reason
-from nodesmith.decisions.provisioning.reasons.remedies import by_rule, of_refusal
-from nodesmith.decisions.provisioning.search.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.search.attempts import Repeating
-from nodesmith.decisions.provisioning.search.lowerbound import least_price
-from nodesmith.decisions.provisioning.search.moves import keep_for_sources, with_sources_closed
-from nodesmith.decisions.provisioning.search.runningpods import sparing
-from nodesmith.decisions.provisioning.search.unschedulable import unschedulable
+from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
 from nodesmith.decisions.scheduling.existing import (
@@ -38,17 +34,34 @@ from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDoma
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.termination.evictions import kept
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape, Spread
 from nodesmith.model.kubernetes.unschedulable import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
+
+_BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
+_PODS = 3
+_LABELS = {"app": "rehearsal"}
+_PLAIN = Shape(
+    "default",
+    _LABELS,
+    "ReplicaSet/rehearsal",
+    parse_resources({"cpu": "1", "memory": "2Gi", "pods": "1"}),
+    tolerations=(Toleration(operator="Exists"),),
+)
+_SELECTOR = parse_selector({"matchLabels": _LABELS})
+_SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector=_SELECTOR),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +269,29 @@ def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
         Unplaced(tuple(pod.key for pod, _ in group), why)
         for why, group in groupby(ordered, key=lambda p: p[1])
     )
+
+
+def next_change(inputs: Inputs) -> datetime | None:
+    """Return the next such moment; None if there is none.
+
+    Return now while instances are being launched or pods are about to leave nodes. Otherwise the moment is when an
+    offering becomes available again, which metrics report.
+    """
+    claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
+    coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
+    if coming or any(claim.is_ending for claim in claims) or any(node.deleting for node in nodes):
+        return inputs.now
+    return first_after(inputs.now, (backoff.until for backoff in inputs.ledger.unavailable.values()))
+
+
+def rehearse(inputs: Inputs) -> None:
+    """Decide for some pods, with and without a spread over zones, as if there were no node.
+
+    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them.
+    """
+    for shape in _SHAPES:
+        pods = tuple(
+            Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
+        )
+        snapshot = replace(inputs.snapshot, pods=pods, nodes=())
+        decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))

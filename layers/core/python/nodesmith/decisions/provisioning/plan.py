@@ -12,7 +12,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
 
 BACK_OFF = "back-off"
-"""What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""
+"""What blocks pods for which nodes were bought in vain: see `attempts`."""
 
 
 @dataclass(frozen=True, slots=True)

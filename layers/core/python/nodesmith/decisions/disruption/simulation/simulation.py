@@ -20,15 +20,13 @@ from nodesmith.decisions.disruption.simulation.zones import Zones
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.packing import GOOD_ENOUGH
+from nodesmith.decisions.provisioning.alternatives import Attempt, Try, best, sparing
 from nodesmith.decisions.provisioning.decide import Inputs, reserve, without, without_ending
+from nodesmith.decisions.provisioning.moves import keep_for_sources
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.bought import Origin, written_down
-from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Purchase
+from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
 from nodesmith.decisions.provisioning.purchase.purchase import buy
-from nodesmith.decisions.provisioning.search.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.search.moves import keep_for_sources
-from nodesmith.decisions.provisioning.search.runningpods import Try, sparing
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, is_going, nominations

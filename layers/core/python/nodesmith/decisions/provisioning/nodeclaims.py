@@ -1,46 +1,49 @@
 """NodeClaims that users create: each is bought exactly as requested, at the lowest price.
 
-They may name a NodePool by its label but need none; limits and weights do not apply to them, as in Karpenter.
+They may name a NodePool by its label but need none; limits and weights do not apply to them, as in Karpenter. Nothing
+is launched from objects that the snapshot shows differently than readiness has read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODEPOOL, RESERVED, restriction
+from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
 from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import BY_HAND, NodeClaim
+from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.model.snapshot import Snapshot
-
-
-class NothingFits(Rejected):
-    """No available instance type meets the NodeClaim."""
-
 
 FRESH = timedelta(minutes=2)
 """How old a snapshot without a heartbeat may be: an older one may show objects whose claims are already gone."""
-
-
 _READ_WITHIN = timedelta(minutes=1)
 """How long readiness may take to read a new NodeClaim before its absence is reported."""
 _AWAITED = timedelta(seconds=10)
 """How long pods wait for readiness to read a new NodeClaim: its node may have capacity for them."""
+
+
+class NothingFits(Rejected):
+    """No available instance type meets the NodeClaim."""
 
 
 def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
@@ -181,3 +184,90 @@ def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offerin
 
 def _price(option: tuple[InstanceType, Offering]) -> tuple[float, str, str]:
     return option[1].price_hourly_usd, option[0].name, option[1].zone
+
+
+def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
+    """Return the NodeClaim objects that are not in the ledger, by name."""
+    names = {claim.name for claim in known}
+    found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
+    return sorted(found, key=lambda m: str(m["metadata"]["name"]))
+
+
+def unlaunchable(
+    asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
+) -> dict[str, tuple[str, str]]:
+    """Return the users' NodeClaims to delete, as Karpenter does: name → reason and message of the Event.
+
+    Their EC2NodeClass is missing, being deleted, or not Ready by its status. An EC2NodeClass without a Ready condition
+    may still become Ready, so its NodeClaims wait.
+    """
+    shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
+    claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
+    found = ((claim, _nodeclass_trouble(claim.nodeclass, shown)) for claim in claims if claim is not None)
+    return {claim.name: trouble for claim, trouble in found if trouble is not None}
+
+
+def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
+    """Return the users' NodeClaims that have waited too long since they first reported why they are not launched.
+
+    The value is the reason and message of the Event.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for manifest in asked:
+        claim = parse_nodeclaim(manifest, now).value
+        conditions = (manifest.get("status") or {}).get("conditions") or ()
+        launched = next((c for c in conditions if c.get("type") == "Launched"), None)
+        if claim is None or claim.nodeclass.label != NODECLASS or launched is None:
+            continue
+        if launched.get("status") == "Unknown" and now - _since(launched, now) >= DEFAULTS.launch_timeout:
+            minutes = DEFAULTS.launch_timeout.total_seconds() / 60
+            found[claim.name] = (
+                "LaunchTimeout",
+                f"no instance within {minutes:g} minutes: {launched.get('message')}",
+            )
+    return found
+
+
+def _since(condition: Mapping[str, Any], now: datetime) -> datetime:
+    return parse_time(str(condition["lastTransitionTime"])) if condition.get("lastTransitionTime") else now
+
+
+def _nodeclass_trouble(ref: NodeClassRef, shown: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    if ref.label != NODECLASS:
+        return None
+    manifest = shown.get(ref.name)
+    if manifest is None or manifest["metadata"].get("deletionTimestamp"):
+        state = "does not exist" if manifest is None else "is being deleted"
+        return "InsufficientCapacityError", f"EC2NodeClass {ref.name!r} {state}"
+    ready = shown_ready(manifest)
+    if ready is None or ready.get("status") != "False":
+        return None
+    why = ready.get("message") or ready.get("reason") or "Ready is False"
+    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {why}"
+
+
+def as_read(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """Return the ledger as if readiness had read everything that the snapshot shows.
+
+    This serves decisions from manifests alone, without a cluster. Unresolved EC2NodeClasses stay unresolved.
+    """
+    contents = {f"NodePool/{name}": p.content for name, p in parsed_nodepools(snapshot.nodepools).items()}
+    for manifest in unclaimed(snapshot, ledger.claims):
+        contents[f"NodeClaim/{manifest['metadata']['name']}"] = nodeclaim_content(manifest)
+    known = parsed_nodeclasses(snapshot)
+    statuses = {
+        name: replace(status, content=known[name].content) if name in known else status
+        for name, status in ledger.nodeclasses.items()
+    }
+    return replace(ledger, contents=contents, nodeclasses=statuses)
+
+
+def unread(snapshot: Snapshot, ledger: Ledger) -> list[str]:
+    """Return the `Kind/name` of the NodePools, EC2NodeClasses and users' NodeClaims that readiness has yet to read."""
+    pools = sorted(parsed_nodepools(snapshot.nodepools).items())
+    nodeclasses = sorted(parsed_nodeclasses(snapshot).items())
+    return [
+        *(f"NodePool/{name}" for name, pool in pools if not ledger.has_read(pool)),
+        *(f"EC2NodeClass/{name}" for name, nodeclass in nodeclasses if not ledger.has_read(nodeclass)),
+        *(f"NodeClaim/{name}" for name in unread_nodeclaims(snapshot, ledger)),
+    ]

@@ -1,4 +1,4 @@
-"""A price that no plan for the same pods can undercut, whatever domains and existing nodes it assigns.
+"""A price that no plan for the same pods can undercut, and the pods that no plan can serve.
 
 What an attempt settles before buying (domains, existing nodes, which NodePool first) is open again here, so the bound
 holds for all plans and not only for those that settle it alike. What remains are the pods, what they ask of a node on
@@ -8,17 +8,19 @@ dual prices of each resource (see `resource_prices`), is subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import fsum
 from operator import le
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
+from nodesmith.decisions.provisioning.alternatives import Attempt
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
-from nodesmith.decisions.provisioning.search.alternatives import Attempt
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.model.kubernetes.pods import Pod
@@ -104,3 +106,35 @@ def _beside(offered: PackingProblem, bins: Sequence[Bin], existing_nodes: Sequen
     ]
     worth = [price * amount for _, price, amount in named]
     return fsum(worth) - fsum(taken)
+
+
+def unschedulable(
+    pods: Iterable[Pod], existing_nodes: Sequence[ExistingNode], templates: Sequence[Template]
+) -> int:
+    """Return how many pods have no place whatever happens to all others."""
+    known: dict[Shape, bool] = {}
+    count = 0
+    for pod in pods:
+        if pod.shape not in known:
+            known[pod.shape] = not _is_servable(pod.shape, existing_nodes, templates)
+        count += known[pod.shape]
+    return count
+
+
+def _is_servable(shape: Shape, existing_nodes: Iterable[ExistingNode], templates: Iterable[Template]) -> bool:
+    if any(existing.fits(shape, 1) and existing.admits(shape) for existing in existing_nodes):
+        return True
+    return any(_holds(template, shape) for template in templates)
+
+
+def _holds(template: Template, shape: Shape) -> bool:
+    names = tuple(sorted(shape.requests.nonzero()))
+    size, limits = vector(shape.requests, names), tuple(sorted(template.remaining))
+    most = vector(template.remaining, limits)
+    admission = Admission(template, (Demand(shape, ()),))
+    return any(
+        all(map(le, size, offer.room)) and all(map(le, offer.cost, most))
+        for type_options in (template.type_options, template.reserved)
+        for _, types, purchase_options in admission.alike(type_options)
+        for offer in undominated_offers(type_options, types, purchase_options, names, limits)
+    )

@@ -17,6 +17,7 @@ from itertools import count, islice
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, Script
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.kubernetes.pods import Pod
 
 _TRIES = ((16, 128), (64, 12), (256, 4))
@@ -224,3 +225,25 @@ def _outcome(attempt: Attempt) -> frozenset[object]:
     placed = ((name, tuple(pods)) for name, pods in attempt.assignment.placed.items())
     bought = ((node.nodepool, node.price_hourly_usd, node.pods) for node in attempt.purchase.nodes)
     return frozenset((*bought, *placed))
+
+
+Try = Callable[[PreferenceMode], tuple[Attempt, float]]
+"""Decide once, with preferences of running pods counting as given; returns the best attempt and its bound."""
+
+
+def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, float]:
+    """Return the cheapest decision; between decisions of equal cost, the one that meets more preferences.
+
+    Which pods get free capacity may change what is bought for the rest; if the decision does both, also try without
+    preferences. With `heeds_zones`, spreads over zones may cost something nevertheless.
+    """
+    found, least = decided(PreferenceMode.ZONES if heeds_zones else PreferenceMode.CHOOSE)
+    if not (found.purchase.nodes or found.unplaced):
+        return found, least
+    tried = [(found, least)]
+    if found.assignment.placed and not heeds_zones:
+        tried.append(decided(PreferenceMode.NONE))
+    preferred = decided(PreferenceMode.RULE if heeds_zones else PreferenceMode.BUY)
+    best = min((preferred, *tried), key=lambda one: one[0].cost)
+    best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (preferred, *tried))
+    return best

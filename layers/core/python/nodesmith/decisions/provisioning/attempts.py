@@ -2,23 +2,33 @@
 
 A snapshot does not show what keeps such pods off their nodes: a scheduler plugin, a DaemonSet pod that is larger than
 expected, or a controller that preempts the pods or ends the node. Each claim therefore records the number of the
-attempt for each workload, and this module judges the purchases themselves. The first two attempts follow each other at
-once. After that comes a back-off, and then one node at a time is bought for one pod, until a pod of the workload has
-stayed for a minute.
+attempt for each workload (pods of one controller with equal scheduling constraints, since an evicted pod is replaced by
+another one), and this module judges the purchases themselves. The first two attempts follow each other at once. After
+that comes a back-off, and then one node at a time is bought for one pod, until a pod of the workload has stayed for a
+minute.
 
 Instances that EC2 takes back, and claims that never became nodes, do not count: they have back-offs of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Any
 
-from nodesmith.decisions.workloads import Workloads, controller
+from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
+from nodesmith.decisions.scheduling.existing import by_age
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodespec import write_requirements
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.unschedulable import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.pauses import counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
@@ -31,6 +41,11 @@ STAYED = timedelta(minutes=1)
 """How long after its node's initialization a pod must be there to count as running."""
 REMEMBERED = timedelta(hours=3)
 """Older purchases have no effect on the next one."""
+_FIX = (
+    "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or with another spec,"
+    " get nodes at once"
+)
+_DIGITS = 8
 
 
 def wait_after(attempt: int) -> timedelta:
@@ -212,4 +227,108 @@ def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) 
         name: tuple(sorted(served))
         for name, served in sorted(found.items())
         if len(served) > len(due[name].served)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """The history of workloads that nodes were bought for before, by workload name: see `Workloads`."""
+
+    histories: Mapping[str, AttemptHistory]
+    names: Workloads
+    now: datetime
+
+    def split(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, Reason]]]:
+        """Split pods into those that may be bought for and those that wait, each with the reason."""
+        chosen: list[Pod] = []
+        held: list[tuple[Pod, Reason]] = []
+        tried: set[str] = set()
+        pods = list(pods)
+        if not any(history.is_on_trial for history in self.histories.values()):
+            return pods, held
+        for pod in by_age(pods):
+            workload = self.names.of(pod)
+            history = self.histories.get(workload, AttemptHistory())
+            if pod.node or not history.is_on_trial:
+                chosen.append(pod)
+            elif history.waits(self.now) or workload in tried:
+                held.append((pod, _reason(pod, history, self.now)))
+            else:
+                tried.add(workload)
+                chosen.append(pod)
+        return chosen, held
+
+    def due(self, held: Iterable[tuple[Pod, Reason]]) -> datetime | None:
+        """Return when the first of the waiting pods may be tried again; None if no time is known."""
+        waiting = {self.names.of(pod) for pod, _ in held}
+        dues = (self.histories.get(workload, AttemptHistory()).due for workload in waiting)
+        return min((due for due in dues if due is not None and due > self.now), default=None)
+
+    def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
+        """Return the nodes to buy with the attempt number of each workload in their claims.
+
+        Pods that still have a node are not counted: they run.
+        """
+        workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
+        return tuple(self._noted(node, workloads) for node in nodes)
+
+    def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
+        mine = sorted({workloads[pod] for pod in node.claim.nominated if pod in workloads})
+        attempts = {name: self.histories.get(name, AttemptHistory()).failed + 1 for name in mine}
+        return replace(node, claim=replace(node.claim, attempts=FrozenMap(attempts)))
+
+
+def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:
+    whose = pod.shape.owner or "the pod"
+    text = f"nodes were bought {history.failed} times for {whose}, and none of its pods stayed on one for a minute"
+    if history.trial:
+        text += f"; it is tried with one node, NodeClaim {history.trial}"
+    elif history.waits(now):
+        text += f"; tried again after {history.until:%H:%M:%S} UTC"
+    else:
+        text += "; it is tried with one pod first"
+    return Reason(text, blocking=BACK_OFF, fix=_FIX)
+
+
+class Workloads:
+    """Names workloads: `controller-constraints`, both as digests. Each shape is processed once."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Shape, str] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+
+    def of(self, pod: Pod) -> str:
+        """Return the name of a pod's workload. A pod without a controller is a workload of its own."""
+        if pod.shape not in self._asked:
+            self._asked[pod.shape] = _digest(_asked(pod.shape))
+        return f"{self.controller_of(pod)}-{self._asked[pod.shape]}"
+
+    def controller_of(self, pod: Pod) -> str:
+        """Return the first part of the names of all workloads of a pod's controller (see `controller`)."""
+        owner = pod.shape.namespace, pod.shape.owner or pod.key
+        if owner not in self._owners:
+            self._owners[owner] = _digest(owner)
+        return self._owners[owner]
+
+
+def controller(workload: str) -> str:
+    """Return the part of a workload's name that identifies its controller."""
+    return workload.partition("-")[0]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+
+
+def _asked(shape: Shape) -> dict[str, Any]:
+    """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
+    requests = shape.requests.nonzero().items()
+    return {
+        "requests": {name: amount for name, amount in requests if not name.startswith(ATTACHABLE)},
+        "terms": [write_requirements(term) for term in shape.own_terms],
+        "tolerations": [[t.key, t.operator, t.value, t.effect] for t in shape.tolerations],
+        "ports": shape.host_ports,
+        "spreads": [[s.topology_key, s.max_skew, s.hard] for s in shape.spreads],
+        "affinities": [[a.topology_key, a.anti, a.weight] for a in shape.affinities],
+        "priority": shape.priority,
     }

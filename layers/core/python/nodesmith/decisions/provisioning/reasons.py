@@ -1,12 +1,16 @@
-"""Why one NodePool cannot serve a demand: the first filter that leaves nothing, and what failed there."""
+"""Why a demand found nothing to buy: the NodePool that came nearest, the one thing in the way there, and what helps.
+
+A NodePool's refusal is the first filter that leaves nothing, and what failed there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from nodesmith.decisions.provisioning.reasons.remedies import of_obstacle
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
@@ -16,9 +20,58 @@ from nodesmith.model.apimachinery.labels import ZONE, restriction
 from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
 
+_MOST_SHOWN = 3
+_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant
 _MANY_BYTES = 10 * 2**30
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
+_NAMED = re.compile(r"[\w.]+ '[^']*'")
+"""An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
+_ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|update|add|ask) .*)$")
+"""The part of a sentence that already says what would help."""
+_RULES = (
+    (
+        "required pod affinity",
+        "make room for the pods that they must be with, or make the affinity preferred",
+    ),
+    ("required pod anti-affinity", "allow nodes in more domains, or make the anti-affinity preferred"),
+    ("topology spread of other pods", "allow nodes in more domains, or raise maxSkew of those pods"),
+    (
+        "topology spread",
+        "allow nodes in more domains, raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
+    ),
+)
+_OBSTACLES = (
+    ("no instance type meets", "loosen the requirement that removes most instance types"),
+    (
+        "none of its",
+        "allow more instance types, zones or capacity types, or wait until EC2 has capacity again",
+    ),
+    ("its DaemonSets ask", "allow larger instance types"),
+    ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
+    ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
+    ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
+)
+_REFUSALS = (
+    (OPTED_OUT, "node affinity", "remove that affinity to have nodes bought for the pod"),
+    ("its node selector and affinity", "node selector and affinity", "remove one of the two"),
+    ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "remove one of the two"),
+    ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
+    ("required node affinity by matchFields", "node affinity by matchFields", "select nodes by their labels"),
+    (
+        "its volumes are out of reach",
+        "volumes",
+        "remove the selector, or use volumes where it lets the pod run",
+    ),
+    ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
+    ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
+    ("it claims devices", "resource claims", ""),
+    ("its request of", "requests", "request zero or more"),
+    ("a resource quantity", "requests", "write the amount as Kubernetes does"),
+    ("the pod's spec", "spec", "fix that field"),
+)
 
 
 class Filter(IntEnum):
@@ -46,6 +99,68 @@ class Refusal:
     why: str
     blocking: str
     fix: str = ""
+
+
+_COUNTED = {
+    Filter.TAINT: "with a taint that the pods do not tolerate",
+    Filter.REQUIREMENT: "without the labels that the pods require",
+    Filter.NODEPOOL: "not able to launch anything now",
+    Filter.OFFERING: "without an offering left that would do",
+    Filter.HOST_PORT: "with the pods' host port in use on every node",
+    Filter.RESOURCE: "too small",
+    Filter.MIN_VALUES: "with too few instance types left for its minValues",
+    Filter.LIMIT: "at their limit",
+    Filter.UNFINISHED: "with more work than one run does",
+}
+
+
+def reason(
+    demand: Demand,
+    templates: Sequence[Template],
+    obstacles: Mapping[str, str],
+    tried: Mapping[tuple[Shape, str | None, str], Refusal],
+) -> Reason:
+    """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
+
+    `tried` is what refused a purchase, by shape, zone and NodePool. The nearest NodePool is the one that passed most
+    filters, the heaviest of equals. As kube-scheduler does for nodes, the text counts the NodePools stopped by each
+    filter.
+    """
+    refusals = [
+        (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
+    ]
+    refusals += [
+        (name, Refusal(Filter.NODEPOOL, why, f"NodePool {name}", of_obstacle(why)))
+        for name, why in obstacles.items()
+    ]
+    if not refusals:
+        return Reason("there is no NodePool", blocking="no NodePool", fix="create a NodePool")
+    name, nearest = max(refusals, key=lambda r: r[1].filter)
+    text = f"NodePool {name}: {nearest.why}"
+    if len(refusals) > 1:
+        text = f"{_counts(found.filter for _, found in refusals)}; nearest is {text}"
+    text += _by_volumes(demand.shape) + _typo(demand.shape.requests)
+    return Reason(text, name, nearest.blocking, nearest.fix)
+
+
+def _counts(filters: Iterable[Filter]) -> str:
+    """Count the NodePools by the filter that stopped them, nearest first: `0 of 3 NodePools fit: 1 too small, …`."""
+    found = Counter(filters)
+    parts = ", ".join(f"{found[each]} {_COUNTED[each]}" for each in sorted(found, reverse=True))
+    return f"0 of {found.total()} NodePools fit: {parts}"
+
+
+def _by_volumes(shape: Shape) -> str:
+    """Return the requirements that come from volumes, which a user would not find in the pod's own spec."""
+    own = {str(one) for term in shape.own_terms for one in term.values()}
+    added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
+    return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""
+
+
+def _typo(requests: Resources) -> str:
+    if requests.cpu_milli >= _TYPO_CPU_MILLI:
+        return f" (a cpu request of {requests.cpu_milli // 1000} looks like a unit mistake)"
+    return ""
 
 
 def refusal(demand: Demand, template: Template) -> Refusal:
@@ -221,3 +336,29 @@ def _shown(resources: Resources) -> str:
 def _amount(name: str, amount: int) -> str:
     """Format an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
     return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
+
+
+def by_rule(why: str) -> Reason:
+    """Return the reason for pods that a rule about other pods keeps from every node.
+
+    `why` reads `rule: what is wrong`.
+    """
+    rule, colon, _ = why.partition(": ")
+    return Reason(why, blocking=rule if colon else "", fix=_first(_RULES, rule))
+
+
+def of_obstacle(why: str) -> str:
+    """Return what would let a NodePool buy again; empty if unknown."""
+    return _first(_OBSTACLES, why)
+
+
+def of_refusal(why: str) -> Reason:
+    """Return the reason for pods that no node can serve, whatever is for sale."""
+    named, advice = _NAMED.match(why), _ADVICE.search(why)
+    beginning = next((row for row in _REFUSALS if why.startswith(row[0])), None)
+    blocking, fix = beginning[1:] if beginning else (named[0] if named else "", "")
+    return Reason(why, blocking=blocking, fix=fix or (advice[1] if advice else ""))
+
+
+def _first(rows: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((fix for beginning, fix in rows if text.startswith(beginning)), "")
