@@ -17,8 +17,7 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.judgement import proposal
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Fleet
-from nodesmith.decisions.disruption.worth.replacements import cut, for_spot
-from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
+from nodesmith.decisions.disruption.worth import LEAST_SAVING, cut, for_spot
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase

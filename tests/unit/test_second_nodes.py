@@ -11,9 +11,7 @@ import pytest
 from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.consolidatable import to_stamp
 from nodesmith.decisions.disruption.moments import next_change
-from nodesmith.decisions.disruption.moves.leftovers import empty
-from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, Scene, next_step, strays
-from nodesmith.decisions.disruption.moves.steps import LookAgain
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, LookAgain, Scene, empty, next_step, strays
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.provisioning import Inputs, decide

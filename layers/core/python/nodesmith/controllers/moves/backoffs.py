@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesmith.controllers.moves.look import Look
-from nodesmith.decisions.disruption.moves.steps import Abandon
+from nodesmith.decisions.disruption.moves import Abandon
 from nodesmith.model.ledger.backoffs import next_backoff
 from nodesmith.model.ledger.moves import Move, MoveKind
 

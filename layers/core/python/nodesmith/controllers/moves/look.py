@@ -14,7 +14,7 @@ from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
 from nodesmith.controllers.runs.outside import Outside
 from nodesmith.controllers.runs.selfhints import SelfHints
-from nodesmith.decisions.disruption.moves.stages import Scene
+from nodesmith.decisions.disruption.moves import Scene
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
 from nodesmith.model.ec2.catalog import Catalog

@@ -14,8 +14,7 @@ from nodesmith.controllers.moves.look import Look
 from nodesmith.controllers.moves.metrics import note_decision, note_failed_validation
 from nodesmith.controllers.moves.tainting import abandon
 from nodesmith.decisions.disruption import notifications
-from nodesmith.decisions.disruption.moves.stages import next_step
-from nodesmith.decisions.disruption.moves.steps import LookAgain
+from nodesmith.decisions.disruption.moves import LookAgain, next_step
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search.search import look_again

@@ -15,8 +15,7 @@ from itertools import count
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
-from nodesmith.decisions.disruption.simulation.zonechoice import evenly
-from nodesmith.decisions.disruption.simulation.zones import Zones
+from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.packing import GOOD_ENOUGH

@@ -1,18 +1,18 @@
-"""Replacement of drifted nodes, one per move, by as many nodes as their pods need now.
+"""The methods of disruption that look at single nodes: emptiness, replacement of drifted nodes, and rebalancing.
 
-Nodes without pods come first, then those whose drift is oldest. If a node cannot be replaced, because a pod would have
-no node or the NodePool may not buy, the other nodes are not affected. Nodes of a static NodePool are replaced one by
-one, whatever runs on them: it keeps as many as its replicas.
+Each node gets a move of its own. If a drifted node cannot be replaced, because a pod would have no node or the NodePool
+may not buy, the other nodes are not affected. Rebalancing moves nodes whose pods are in excess in their zone, if their
+NodePool enables it: a pod changes its zone only with its node, since nodesmith does not move single pods.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import fsum
 
-from nodesmith.decisions.disruption.candidates import Candidate
+from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.judgement import proposal
 from nodesmith.decisions.disruption.search.searchpass import Pass
@@ -25,10 +25,24 @@ from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.ledger.moves import Reason
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+QUIET_BEFORE_REBALANCING = timedelta(hours=1)
+"""How long a node must have had no pod events before it is disrupted for the sake of zones."""
+
+
+def remove_empty(empty: Iterable[Candidate], under_way: Pass) -> None:
+    """Propose to remove as many empty nodes as budgets allow, the most expensive first."""
+    order = sorted(empty, key=lambda one: (-one.price_hourly_usd, one.name))
+    for one in under_way.allowed.within(order, Reason.EMPTY):
+        under_way.accept([one], under_way.emptied([one]), None)
+    under_way.note_budget(order, Reason.EMPTY)
 
 
 def renew(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
-    """Propose to replace drifted nodes as far as budgets allow, leaving half of the steps for consolidation."""
+    """Propose to replace drifted nodes as far as budgets allow, leaving half of the steps for consolidation.
+
+    Nodes without pods come first, then those whose drift is oldest. Nodes of a static NodePool are replaced one by one,
+    whatever runs on them: it keeps as many as its replicas.
+    """
     reserve = under_way.left // 2
     order = sorted(
         (one for one in candidates if one.name in under_way.drift and under_way.is_free(one)),
@@ -121,3 +135,44 @@ def _drifted(one: Candidate, trial: Trial | None, nodes: Sequence[PlannedNode], 
 
 def _unplaced(one: Candidate, why: str) -> Blocker:
     return Blocker("Unreplaceable", f"NodeClaim/{one.name}", why)
+
+
+def rebalance(candidates: Iterable[Candidate], looked_at: Mapping[str, datetime], under_way: Pass) -> None:
+    """Propose to move unbalanced nodes as far as budgets allow, leaving half of the steps for consolidation.
+
+    The nodes with the most excess pods come first. Of a workload, one node moves at a time, since the arrival of its
+    pods determines what is left to do. Such moves may cost money, so the pods must have been quiet for an hour:
+    workloads that come and go balance themselves.
+    """
+    zones = under_way.zones
+    if zones is None:
+        return
+    reserve = under_way.left // 2
+    surplus = {one: zones.surplus(one) for one in candidates if is_asked(one, under_way)}
+    order = sorted(
+        (one for one in surplus if surplus[one]),
+        key=lambda one: (looked_at.get(one.name, _NEVER), -surplus[one], one.name),
+    )
+    for one in order:
+        if under_way.left <= reserve:
+            break
+        if not zones.surplus(one) or not under_way.allowed.within([one], Reason.UNBALANCED):
+            continue
+        found, trial = rebalanced(one, under_way)
+        if isinstance(found, Proposal):
+            under_way.accept([one], found, trial)
+    under_way.note_budget(order, Reason.UNBALANCED)
+
+
+def rebalanced(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
+    """Return the move that spreads a node's pods over zones, or the reason why there is none, and the trial."""
+    trial = under_way.try_without([one])
+    return under_way.judge.rebalancing([one], trial), trial
+
+
+def is_asked(one: Candidate, under_way: Pass) -> bool:
+    """Return whether a node may be disrupted for the sake of zones now."""
+    if not one.pool.disruption.rebalances_zones or not under_way.is_free(one):
+        return False
+    is_quiet = under_way.inputs.now - quiet_since(one.claim, one.node) >= QUIET_BEFORE_REBALANCING
+    return is_quiet and under_way.backing_off(one, Reason.UNBALANCED) is None

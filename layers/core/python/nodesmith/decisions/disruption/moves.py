@@ -1,28 +1,23 @@
-"""The next step of a move in progress, given the ledger and the cluster. Every step can be repeated."""
+"""The next step of a move in progress, given the ledger and the cluster. Every step can be repeated.
+
+The steps are a closed union, so that the type checker reports a step without an implementation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
-from nodesmith.decisions.disruption.moves.leftovers import empty, unneeded, within_budgets
-from nodesmith.decisions.disruption.moves.steps import (
-    Abandon,
-    Await,
-    Conclude,
-    EndSources,
-    ForgetMove,
-    LookAgain,
-    Step,
-    Taint,
-    TidyUp,
-)
-from nodesmith.decisions.scheduling.existing import is_closed, is_going
+from nodesmith.decisions.budgets import remaining
+from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
 from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON, shown_status
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
@@ -35,6 +30,75 @@ READY_WITHIN = timedelta(minutes=10)
 """How long replacements may take to become ready (Karpenter's minimum)."""
 REMEMBERED = timedelta(minutes=5)
 """How long the sources of an abandoned move stay out of new moves."""
+ABANDONED = "MoveAbandoned"
+"""The cause of such a termination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Taint the Nodes of these claims against new pods; look again after `wait`."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Nothing to do yet. `wait` is None if an event ends the wait; `for_claims` are replacements not yet ready."""
+
+    move: Move
+    wait: timedelta | None = None
+    for_claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The validation is due."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """All replacements are ready."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class EndSources:
+    """Terminate these claims, which have the state to be written."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Abandon the move. `failed` is True if its replacements are not available."""
+
+    move: Move
+    why: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TidyUp:
+    """Terminate these unused replacements, which have the state to be written."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMove:
+    """Delete the move: nothing is left to be done or remembered."""
+
+    move: Move
+
+
+Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | TidyUp | ForgetMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +253,65 @@ def _abandoned(move: Move, scene: Scene) -> Step:
 
 def _minutes(span: timedelta) -> str:
     return f"{span.total_seconds() / 60:g} minutes"
+
+
+def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
+    """Return those of these claims that no pod runs on or is nominated for."""
+    used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
+
+    def name(claim: NodeClaim) -> str:
+        node = snapshot.node_of(claim)
+        return node.name if node is not None else claim.node_name
+
+    return [claim for claim in claims if name(claim) not in used]
+
+
+def unneeded(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
+) -> list[NodeClaim]:
+    """Return those of these claims that no pod without a node is waiting for, marked as terminating.
+
+    If `patient` is True, none is returned while any pod waits for a node.
+    """
+    displaced = _displaced(snapshot, ledger)
+    if displaced and patient:
+        return []
+    bought = nominations(ledger.claims, now)
+    awaited = {bought[pod.key] for pod in displaced if pod.key in bought}
+    why = "the move that it was bought for was abandoned"
+    return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
+
+
+def within_budgets(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime
+) -> list[NodeClaim]:
+    """Return those of these claims that may end now.
+
+    These are all claims that are not ready, and as many of the ready ones as budgets allow.
+    """
+    pools = parsed_nodepools(snapshot.nodepools)
+    found: list[NodeClaim] = []
+    for claim in claims:
+        node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
+        serves = claim.initialized_at is not None and node is not None and node.is_ready
+        if serves and pool is not None:
+            left = remaining(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
+            if left == 0:
+                continue
+        found.append(claim)
+    return found
+
+
+def _displaced(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
+    """Return the pods that have no node, or whose node is terminating."""
+    ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
+    going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
+    return [
+        pod
+        for pod in snapshot.pods
+        if _counts(pod) and not pod.deleting and (pod.unschedulable or pod.node in going) and not pod.refusal
+    ]
+
+
+def _counts(pod: Pod) -> bool:
+    return not pod.shape.is_daemon and must_go(pod.shape)
