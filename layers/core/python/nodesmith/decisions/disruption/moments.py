@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.search.methods import QUIET_BEFORE_REBALANCING
 from nodesmith.decisions.disruption.worth import worth_more_from
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -63,7 +63,7 @@ def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[
 
 
 def next_change(facts: Facts) -> datetime | None:
-    """Return the first such moment, once the garbage found now is removed; None for never.
+    """Return when time alone first turns something into garbage, once the garbage found now is removed; None for never.
 
     It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
     instance of which only the Node or the object is left, a detached volume or network interface.

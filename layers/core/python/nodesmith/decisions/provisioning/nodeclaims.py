@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
-from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pools, template_of
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     allows_offering,

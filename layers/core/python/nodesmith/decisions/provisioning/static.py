@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import (
     health_of,
     parsed_nodeclasses,
     pool_obstacle,
     template_of,
 )
-from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer

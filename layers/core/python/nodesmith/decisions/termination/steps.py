@@ -278,7 +278,7 @@ def next_change(
     now: datetime,
     drain_times: Mapping[str, DrainTime] = FrozenMap(),
 ) -> datetime | None:
-    """Return the first such moment after `now`, None if only events can change anything.
+    """Return when time alone first lets a termination go on after `now`; None if only events can change anything.
 
     Such moments are the end of a wait for a replacement, the end of a pod's `karpenter.sh/do-not-disrupt` duration, a
     deadline, and the last moments before it that leave pods their grace.

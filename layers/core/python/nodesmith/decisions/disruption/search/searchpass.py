@@ -19,7 +19,7 @@ from nodesmith.decisions.disruption.simulation.simulation import Fleet, Trial
 from nodesmith.decisions.disruption.simulation.zones import Zones
 from nodesmith.decisions.disruption.worth import LEAST_SAVING, totals, worth_usd
 from nodesmith.decisions.packing import GOOD_ENOUGH
-from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.termination.evictions import Allowances, must_go
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
