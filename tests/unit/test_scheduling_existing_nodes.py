@@ -11,12 +11,12 @@ import pytest
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.existing import (
     NOMINATION,
-    AvailableCapacity,
     ExistingNode,
     existing_node_of,
     existing_nodes,
     nominations,
 )
+from nodesmith.decisions.scheduling.placement import AvailableCapacity
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
