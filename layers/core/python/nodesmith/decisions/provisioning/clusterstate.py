@@ -93,7 +93,7 @@ def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Reserved:
     """The existing nodes with their `free` capacity, and which pods still need a place.
 
     `fresh` are the pods to place now. `waiting` are those that wait for the claims that were bought for them, by which
@@ -106,17 +106,17 @@ class Room:
     nominated: Mapping[str, str] = field(default_factory=dict)
 
 
-def room(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Room:
+def reserved(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Reserved:
     """Reserve capacity for moves in progress and for pods that claims were bought for, and return what is left."""
     claims = living_claims(inputs.ledger)
     free = existing_nodes(snapshot, claims)
     _keep_for_sources(free, snapshot, inputs.ledger)
     if not wanted:
-        return Room(free)
+        return Reserved(free)
     nominated = nominations(claims, inputs.now)
     fresh, waiting = unserved(wanted, nominated)
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
-    return Room(free, [*fresh, *outdone], waiting, nominated)
+    return Reserved(free, [*fresh, *outdone], waiting, nominated)
 
 
 def _keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger) -> None:

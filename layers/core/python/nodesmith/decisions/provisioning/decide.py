@@ -10,7 +10,13 @@ from itertools import groupby
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
-from nodesmith.decisions.provisioning.clusterstate import Room, foreseen, needs, room, with_sources_closed
+from nodesmith.decisions.provisioning.clusterstate import (
+    Reserved,
+    foreseen,
+    needs,
+    reserved,
+    with_sources_closed,
+)
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced
@@ -36,7 +42,7 @@ def decide(inputs: Inputs) -> Plan:
     idle = Plan(ignored=_unplaced(_told(found.ignored)), problems=snapshot.problems)
     if not found.wanted:
         return idle
-    there = room(snapshot, found.wanted, inputs)
+    there = reserved(snapshot, found.wanted, inputs)
     idle = replace(idle, waiting={pod.key: there.nominated[pod.key] for pod in there.waiting})
     repeating = _repeating(there, snapshot, inputs)
     fresh, held = repeating.split(there.fresh)
@@ -68,7 +74,7 @@ def decide(inputs: Inputs) -> Plan:
     )
 
 
-def _repeating(there: Room, snapshot: Snapshot, inputs: Inputs) -> Repeating:
+def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
     """Return what is known about nodes that were bought before for pods without a node."""
     names = Workloads()
     expecting = [(there.nominated[pod.key], pod) for pod in there.waiting]

@@ -18,7 +18,7 @@ from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
 from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
-from nodesmith.decisions.provisioning.clusterstate import foreseen, living_claims, needs, room, without
+from nodesmith.decisions.provisioning.clusterstate import foreseen, living_claims, needs, reserved, without
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
@@ -100,7 +100,7 @@ class Fleet:
         self._on_their_way = frozenset(
             p.key for p in context.pods if p.node in found.going and not p.deleting
         )
-        there = room(context, found.wanted, self._inputs)
+        there = reserved(context, found.wanted, self._inputs)
         if there.fresh:
             others = PreferenceMode.RULE if self._heeds_zones else PreferenceMode.BUY
             placed = self._planner.assign(there.fresh, there.free, others).placed
