@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
-from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.model.functions.health import AT_ONCE, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 from nodesmith.model.nodeclasses.status import NodeClassStatus

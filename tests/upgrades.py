@@ -26,7 +26,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing
 from nodesmith.controllers.runs import Report
-from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger

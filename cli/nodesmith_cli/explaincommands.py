@@ -124,7 +124,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
     records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
-    from nodesmith.decisions.provisioning.considered import considered
+    from nodesmith.decisions.provisioning.onsale import considered
     from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
     from nodesmith.observation.decoding import decode
     from nodesmith_cli.foreign import foreign_nodepool, said_of

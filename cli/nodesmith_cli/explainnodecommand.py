@@ -62,7 +62,8 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.kubernetes.cluster import Observer
-    from nodesmith.observation.decoding import decode, encode
+    from nodesmith.observation.decoding import decode
+    from nodesmith.observation.encoding import encode
     from nodesmith_cli.local.reaching import one_of_several
     from nodesmith_cli.planning.cluster import server_of
 

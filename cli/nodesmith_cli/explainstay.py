@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
-from nodesmith.decisions.disruption.search.rebalancing import is_asked, rebalanced
+from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.ec2.catalog import Catalog

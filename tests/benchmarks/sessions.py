@@ -27,7 +27,8 @@ import botocore
 from moto.sts import sts_backends
 
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.registration import Registration
 from nodesmith.settings import role_name, snapshot_key
 from nodesmith_cli.local.cloud import LocalAws

@@ -28,7 +28,8 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.items import claim_to_item
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import partition_key, snapshot_key, unplaced_key

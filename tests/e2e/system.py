@@ -23,7 +23,7 @@ from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith_cli.local.apiserver.store import Write
+from nodesmith_cli.local.apiserver.drafts import Write
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws
 from nodesmith_cli.local.cloud.machines import MotoMachines

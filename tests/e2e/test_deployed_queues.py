@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
+from nodesmith.model.functions.hints import REGION_TICK_MINUTES, SCHEDULED
 from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, once
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud.lambdas import Lambdas, bury

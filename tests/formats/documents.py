@@ -19,8 +19,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.provisioning import Plan
-from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.plan import Unplaced
+from nodesmith.decisions.provisioning.plan import Inputs, Unplaced
 from nodesmith.decisions.provisioning.record import inputs_of, record
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.launches import LaunchRequest

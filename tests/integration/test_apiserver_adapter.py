@@ -21,7 +21,8 @@ from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.parts import system_time
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled

@@ -26,7 +26,9 @@ from nodesmith.model.functions.hints import INFORMED, Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.moves.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
+from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.model.apimachinery.taints import DISRUPTED

@@ -10,9 +10,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.attempts import AttemptHistory, histories
-from nodesmith.decisions.provisioning.search.attempts import Repeating
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.provisioning.attempts import AttemptHistory, Repeating, Workloads, histories
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod, Reason

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.disruption.worth.replacements import cut, downsized, for_spot, only
+from nodesmith.decisions.disruption.worth import cut, downsized, for_spot, only
 from nodesmith.decisions.provisioning import PlannedNode, decide
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.purchase.claims import another

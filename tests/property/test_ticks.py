@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.dispatch.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
+from nodesmith.decisions.dispatch import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
 from nodesmith.model.functions.health import Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 from tests.samples import sampled

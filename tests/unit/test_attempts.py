@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.attempts import LONGEST_WAIT, AttemptHistory, histories, stayed, wait_after
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.provisioning.attempts import (
+    LONGEST_WAIT,
+    AttemptHistory,
+    Workloads,
+    histories,
+    stayed,
+    wait_after,
+)
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -10,11 +10,11 @@ from nodesmith.adapters.aws.functions import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
 from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern, hints_of
+from nodesmith.model.functions.hints import TALKING, TICK_MINUTES, Concern, hints_of
 from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
-from nodesmith.settings import TALKING, function_name
+from nodesmith.settings import function_name
 
 if TYPE_CHECKING:
     from nodesmith.adapters.aws.functions import LambdaInvocations

@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.decisions.disruption.worth.worth import totals, worth_usd
+from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES

@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.controllers.drains import Drains
-from nodesmith.decisions.termination.draining import PRESSING, drain
-from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.decisions.termination.evictions import PRESSING, Allowances, drain
 from nodesmith.model.commands import Advance, Evict
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode

@@ -20,7 +20,8 @@ from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays

@@ -16,7 +16,8 @@ from typer.testing import CliRunner, Result
 from nodesmith.decisions.provisioning import Plan, canonical, decide, record
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell

@@ -18,8 +18,7 @@ from nodesmith.adapters.dynamodb.healthrecords import (
     SqsDeadLetters,
 )
 from nodesmith.controllers.dispatch import HealthCheck, check_health, is_due
-from nodesmith.decisions.dispatch.health import KINDS, findings
-from nodesmith.decisions.dispatch.trials import PATIENCE
+from nodesmith.decisions.dispatch import KINDS, PATIENCE, findings
 from nodesmith.errors import Transient
 from nodesmith.model.functions.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern

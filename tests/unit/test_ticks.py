@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith.decisions.dispatch.ticks import LOOK_MINUTES, QUIET_TICK_MINUTES, due_concerns, is_quiet
+from nodesmith.decisions.dispatch import LOOK_MINUTES, QUIET_TICK_MINUTES, due_concerns, is_quiet
 from nodesmith.model.functions.health import Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.resources import format_resources, parse_resources
-from nodesmith.observation.decoding import UNREADABLE
+from nodesmith.observation.observed import UNREADABLE
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, with_default_requests
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.existing import is_active

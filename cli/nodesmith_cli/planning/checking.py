@@ -12,7 +12,7 @@ from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.observation.decoding import UNREADABLE
+from nodesmith.observation.observed import UNREADABLE
 from nodesmith_cli.local.apiserver.builtin import fields_of, schema_of_kind, type_of
 from nodesmith_cli.local.apiserver.defaults import with_defaults
 from nodesmith_cli.local.apiserver.errors import FieldProblem

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.considered import Considered, considered
 from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources

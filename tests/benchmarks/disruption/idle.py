@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs
-from nodesmith.controllers.disruption import Disruption, disrupt
+from nodesmith.controllers.disruption import disrupt
+from nodesmith.controllers.moves.look import Disruption
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.model.functions.hints import WOKEN
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith.settings import snapshot_key
 from nodesmith_cli.local.asynchronous import AsyncInvocations
 from nodesmith_cli.local.clock import LocalClock
 from nodesmith_cli.local.cloud import LocalAws

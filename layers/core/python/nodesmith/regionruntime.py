@@ -47,7 +47,7 @@ def dispatch() -> Handler:
         SqsDeadLetters,
     )
     from nodesmith.controllers.dispatch import Dispatch, HealthCheck, check_health, is_due, send_ticks
-    from nodesmith.decisions.dispatch.health import KINDS
+    from nodesmith.decisions.dispatch import KINDS
     from nodesmith.registration import settings_of
 
     parts = Parts(Concern.DISPATCH, "ssm", "dynamodb", "events", "lambda")

@@ -132,7 +132,8 @@ def interruption() -> Handler:
 def disruption() -> Handler:
     """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.disruption import Disruption, Memory, disrupt
+    from nodesmith.controllers.disruption import disrupt
+    from nodesmith.controllers.moves.look import Disruption, Memory
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         buying, memory = _provisioning(own), Memory()

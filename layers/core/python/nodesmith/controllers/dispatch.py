@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.dispatch.health import KINDS, findings
-from nodesmith.decisions.dispatch.ticks import due_concerns, is_quiet
-from nodesmith.decisions.dispatch.trials import judge
+from nodesmith.decisions.dispatch import KINDS, due_concerns, findings, is_quiet, judge_trial
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.health import Finding, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
@@ -160,7 +158,7 @@ def check_health(
 def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
     """End the trial of a release that fails; return a finding if one was ended, until the next deployment."""
     trial = run.trials.current()
-    judged = judge(trial, (each for each in records if each.cluster in trial.clusters), now)
+    judged = judge_trial(trial, (each for each in records if each.cluster in trial.clusters), now)
     if judged != trial:
         run.trials.keep(judged)
     return [Finding("", "", "TrialEnded", judged.ended)] if judged.ended else []

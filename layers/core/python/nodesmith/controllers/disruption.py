@@ -14,10 +14,9 @@ from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions.disruption import notifications
 from nodesmith.decisions.disruption.drift import drifting, judged, noted
 from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
-from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, strays
-from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
+from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search.emptybatches import in_batches
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs

@@ -32,9 +32,9 @@ from nodesmith.controllers.runs import (
 from nodesmith.decisions.expiration import expired, next_deadline
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.moments import next_change
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
-from nodesmith.decisions.scheduling.nodes.existing import NOMINATION
-from nodesmith.decisions.surplus import surplus
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
+from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED

@@ -11,7 +11,9 @@ from nodesmith.errors import Rejected
 from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Hint
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import Observed, Reader, encode
+from nodesmith.observation.decoding import Reader
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 

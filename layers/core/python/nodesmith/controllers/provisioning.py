@@ -27,8 +27,8 @@ from nodesmith.decisions.provisioning import (
     record,
     unread,
 )
-from nodesmith.decisions.provisioning.effectivezones import waiting_by_zone
-from nodesmith.decisions.provisioning.moments import next_change
+from nodesmith.decisions.provisioning.decide import next_change
+from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat

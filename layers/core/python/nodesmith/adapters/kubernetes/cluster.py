@@ -30,7 +30,6 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics
-from nodesmith.observation.decoding import Observed
 from nodesmith.observation.mirror import (
     NODE_TEMPLATES,
     NODECLASSES,
@@ -41,6 +40,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 

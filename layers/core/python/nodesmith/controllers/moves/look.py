@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
 from nodesmith.decisions.disruption import notifications
-from nodesmith.decisions.disruption.moves.stages import Scene
+from nodesmith.decisions.disruption.moves import Scene
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures

@@ -19,10 +19,8 @@ from nodesmith.controllers.moves.look import (
     note_decision,
     note_failed_validation,
 )
-from nodesmith.decisions.disruption import notifications
-from nodesmith.decisions.disruption.moves import steps
-from nodesmith.decisions.disruption.moves.stages import next_step
-from nodesmith.decisions.disruption.moves.steps import Abandon, LookAgain, Step
+from nodesmith.decisions.disruption import moves, notifications
+from nodesmith.decisions.disruption.moves import Abandon, LookAgain, Step, next_step
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search.search import look_again, may_end
@@ -75,31 +73,31 @@ def _goes_on(look: Look, move: Move) -> bool:
 def _take(look: Look, step: Step) -> bool:
     run = look.run
     match step:
-        case steps.Taint():
+        case moves.Taint():
             close(look, step.claims, step.move.reason)
             run.wake_me(step.wait)
             return False
-        case steps.Await():
+        case moves.Await():
             if step.wait is not None:
                 run.wake_me(step.wait)
             run.publish_new(notifications.of_waiting(step.move, step.for_claims))
             return False
-        case steps.LookAgain():
+        case moves.LookAgain():
             look.run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
             return False
-        case steps.Conclude():
+        case moves.Conclude():
             return _conclude(look, step.move)
-        case steps.EndSources():
+        case moves.EndSources():
             return _end(look, step)
-        case steps.Abandon():
+        case moves.Abandon():
             back_off(look, step)
             abandon(look, step.move, step.why)
             note_abandoned(look, step.move)
             return True
-        case steps.TidyUp():
+        case moves.TidyUp():
             _end_all(look, step.claims)
             return True
-        case steps.ForgetMove():
+        case moves.ForgetMove():
             run.store.forget_move(step.move)
             return True
         case _:
@@ -117,7 +115,7 @@ def _conclude(look: Look, move: Move) -> bool:
     return True
 
 
-def _end(look: Look, step: steps.EndSources) -> bool:
+def _end(look: Look, step: moves.EndSources) -> bool:
     """Begin to end the sources of a move. Termination drains them; provisioning buys for pods whose room was taken."""
     run = look.run
     _end_all(look, step.claims)

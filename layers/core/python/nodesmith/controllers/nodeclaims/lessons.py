@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.attempts import stayed
+from nodesmith.decisions.provisioning.attempts import Workloads, stayed
 from nodesmith.decisions.readiness.readiness import registration_condition
-from nodesmith.decisions.workloads import Workloads
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.functions.hints import Concern, Hint

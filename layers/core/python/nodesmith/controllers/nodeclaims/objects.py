@@ -10,10 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers.runs import Outside, Spread
-from nodesmith.decisions.consolidatable import MOST_AT_ONCE, consolidatable
-from nodesmith.decisions.podevents import to_stamp
-from nodesmith.decisions.provisioning.nodeclaims.nodeclaims import unread_nodeclaims
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.consolidatable import MOST_AT_ONCE, consolidatable, to_stamp
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.decisions.readiness.hashes import rehashed, unstated
 from nodesmith.effects import show

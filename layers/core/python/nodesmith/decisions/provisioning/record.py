@@ -13,8 +13,8 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.provisioning.decide import Inputs, decide
-from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ledger.items import claim_to_item, ledger_item, read_ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.resources import parse_resources

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import is_given
+from nodesmith.decisions.scheduling.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
 from nodesmith.model.apimachinery.requirements import Requirement

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING

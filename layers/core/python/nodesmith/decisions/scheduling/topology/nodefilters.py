@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.labelsets import LabelSets
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.model.apimachinery.labels import (
     ARCH,
