@@ -16,7 +16,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.ports import Blobs, Hints
 from nodesmith.ports.blobs import NONE_THERE, Version
 from nodesmith.settings import QUEUE_NAME
-from nodesmith_cli.local.cloud.lambdas import Lambdas
+from nodesmith_local.functions.lambdas import Lambdas
 from tests.accepted import accepting
 from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs
