@@ -105,6 +105,6 @@ def require_simulator() -> None:
     missing = [name for name in SIMULATOR_LIBRARIES if find_spec(name) is None]
     if missing:
         raise Rejected(
-            f"the simulator needs {', '.join(missing)}, which not every installation has: "
-            "install them with `pipx install --force 'nodesmith[local]'`"
+            f"the local simulator is not installed ({', '.join(missing)} missing): "
+            "install it with `pipx install --force 'nodesmith[local]'`"
         )
