@@ -1,4 +1,4 @@
-"""Make nodesmith_local/apiserver/builtin_types.json from the Go modules that define Kubernetes' API.
+"""Make nodesmith_formats/kubernetes/builtin_types.json from the Go modules that define Kubernetes' API.
 
     for module in api apimachinery apiextensions-apiserver; do go mod download k8s.io/$module@VERSION; done
     python formats/build_builtin_types.py "$(go env GOMODCACHE)/k8s.io" VERSION
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-OUTPUT = Path(__file__).parent / "nodesmith_local/apiserver/builtin_types.json"
+OUTPUT = Path(__file__).parent / "nodesmith_formats/kubernetes/builtin_types.json"
 PACKAGES = {
     "core": "api@{}/core/v1/types.go",
     "apps": "api@{}/apps/v1/types.go",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_local.controlplane import PROGRAMS, find_binaries
+from nodesmith_local.controlplane import PROGRAMS, binaries, find_binaries
 from tests.patience import eventually
 
 GO_MOD = "module test\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
@@ -103,6 +103,10 @@ def test_an_installed_package_asks_for_a_checkout_or_a_folder(
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     with pytest.raises(Rejected, match="from a checkout, or set KUBEBUILDER_ASSETS to a folder with etcd, "):
         find_binaries(checkout=tmp_path)
+
+
+def test_this_checkout_has_the_module_that_the_programs_are_built_from() -> None:
+    assert (binaries._CHECKOUT / "tests" / "e2e" / "controlplane" / "go.mod").is_file()
 
 
 def test_missing_programs_are_built_once(checkout: Checkout) -> None:

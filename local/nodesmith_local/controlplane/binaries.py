@@ -11,7 +11,7 @@ from nodesmith_local.controlplane.building import Build
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 ASSETS = "KUBEBUILDER_ASSETS"
-_CHECKOUT = Path(__file__).parents[4]
+_CHECKOUT = Path(__file__).parents[3]
 
 
 def find_binaries(tell: Callable[[str], None] = print, checkout: Path = _CHECKOUT) -> Path:
