@@ -17,7 +17,7 @@ from infra.launching import (
     volume_key_grants,
 )
 from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
-from infra.tablegrants import heartbeat_grant, learned_grant, ledger_grant, notices_grant
+from infra.tablegrants import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
     MEASURED,
@@ -141,6 +141,7 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, beside=forwarder_partition_key(CLUSTER)),
+        budget_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), *kept),
         write_grant(
             scope.region,

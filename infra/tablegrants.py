@@ -6,6 +6,7 @@ from infra import names
 from infra.grants import Grant
 from infra.sessions import CLUSTER
 from nodesmith.settings import (
+    budget_partition_key,
     forwarder_partition_key,
     health_partition_key,
     learned_partition_key,
@@ -28,6 +29,11 @@ def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
     """
     partitions = (learned_partition_key(region), *([beside] if beside else []))
     return _grant("Learned", region, ("Query", *actions), *partitions)
+
+
+def budget_grant(region: str) -> Grant:
+    """Take EC2 calls from the budget that the clusters of the region share."""
+    return _grant("Budget", region, ("PutItem", "Query"), budget_partition_key(region))
 
 
 def notices_grant(region: str) -> Grant:

@@ -1,11 +1,11 @@
-"""How much longer do pods of 49 clusters wait for CreateFleet while a 50th cluster of the same region has a storm?
+"""How much longer do pods of 49 clusters wait for CreateFleet while other clusters of the region have a storm?
 
-The storm: 200 Spot notices at once, 5,000 pending pods of 20 Deployments, and for two minutes the maximum that the
-forwarder of such a cluster sends (`forwarder/nodesmith_forwarder/windows.py`). Each node needs its own CreateFleet
-call, as if no two were alike. (Equal nodes share a call, and then EC2 hardly notices the storm.) Meanwhile each other
-cluster gets 20 pods, one cluster after another, at moments drawn from a seed. The measured time is from that moment to
-the answer of the last CreateFleet call that one of these pods needs. The simulation is repeated without the storm at
-the same moments, and the figure is the ratio.
+The storm, of one cluster or of three at once: 200 Spot notices, 5,000 pending pods of 20 Deployments, and for two
+minutes the maximum that the forwarder of such a cluster sends (`forwarder/nodesmith_forwarder/windows.py`). Each node
+needs its own CreateFleet call, as if no two were alike. (Equal nodes share a call, and then EC2 hardly notices the
+storm.) Meanwhile each other cluster gets 20 pods, one cluster after another, at moments drawn from a seed. The measured
+time is from that moment to the answer of the last CreateFleet call that one of these pods needs. The simulation is
+repeated without the storm at the same moments, and the figure is the ratio.
 
 Provisioning, interruption and routing are nodesmith's own, down to EC2's client. The rest is modelled. Clusters share:
 
@@ -39,6 +39,7 @@ from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, Repeats, provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.errors import Conflict, PutOff, Transient
+from nodesmith.model.ec2.callbudget import CallBudget
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions.hints import Concern, Hint, retry_seconds
 from nodesmith.settings import Settings
@@ -64,6 +65,8 @@ from tests.world import World
 NEIGHBOURS, SEEDS = 49, 2
 NOTICES, NODES, PODS, DEPLOYMENTS = 200, 250, 5000, 20
 CONCURRENCY = (50, 1000)
+STORMS = (1, 3)
+"""How many clusters storm at once."""
 BEGIN_SECONDS, STORM_SECONDS, PATIENCE_SECONDS = 5.0, 120.0, 300.0
 GATHER_SECONDS = 1.0
 """From pending pods to the forwarder's hint."""
@@ -267,12 +270,12 @@ class Minutes:
     region: Lambda
     calls: int
     throttled: int
-    stormed: int
-    """The number of instances that the stormy cluster launched."""
+    stormed: list[int]
+    """The number of instances that each stormy cluster launched."""
 
 
-def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
-    """Simulate two minutes with or without the storm."""
+def simulated(seed: int, concurrency: int, storms: int) -> Minutes:
+    """Simulate two minutes in which `storms` clusters have a storm."""
     kernel, dice = Kernel(), Random(seed)  # noqa: S311
     lambda_ = Lambda(kernel, concurrency, Random(seed))  # noqa: S311
     buckets = Ec2Buckets(kernel.now)
@@ -280,7 +283,10 @@ def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
     clusters = [Cluster(kernel, lambda_, buckets, World(plain_pods())) for _ in begun]
     for cluster, at in zip(clusters, begun, strict=True):
         kernel.after(at, partial(_ask, kernel, cluster))
-    stormy = [_stormy(kernel, lambda_, buckets)] if storms else []
+    stormy = [_stormy(kernel, lambda_, buckets) for _ in range(storms)]
+    budget = [CallBudget()]
+    for number, cluster in enumerate((*clusters, *stormy)):
+        cluster.world.store.name, cluster.world.store.budget = str(number), budget
     gc.collect()
     gc.disable()
     try:
@@ -291,7 +297,7 @@ def told(seed: int, concurrency: int, *, storms: bool) -> Minutes:
     pods = plain_pods()
     waits = [cluster.answered_seconds(pods) - at for cluster, at in zip(clusters, begun, strict=True)]
     all_ec2 = [cluster.ec2 for cluster in (*clusters, *stormy)]
-    launched = sum(len(cluster.ec2.asked_at) for cluster in stormy)
+    launched = [len(cluster.ec2.asked_at) for cluster in stormy]
     return Minutes(waits, lambda_, sum(e.calls for e in all_ec2), sum(e.throttled for e in all_ec2), launched)
 
 
@@ -336,25 +342,26 @@ def _repeat(kernel: Kernel, cluster: Cluster, concern: Concern, seconds: float) 
 
 
 def figures(seeds: int = SEEDS) -> list[Figure]:
-    """Simulate each concurrency of an account, and return the worse ratio."""
-    told(0, max(CONCURRENCY), storms=False)  # warm up: the catalogue is read and resolved
-    found = [_ratio(concurrency, seeds) for concurrency in CONCURRENCY]
+    """Simulate each concurrency of an account with each number of storms, and return the worst ratio."""
+    simulated(0, max(CONCURRENCY), 0)  # warm up: the catalogue is read and resolved
+    found = [_ratio(concurrency, storms, seeds) for concurrency in CONCURRENCY for storms in STORMS]
     note = "; ".join(note for _, note in found)
     return [Figure("noisy-neighbour-p99-ratio", max(ratio for ratio, _ in found), "", 1.5, note)]
 
 
-def _ratio(concurrency: int, seeds: int) -> tuple[float, str]:
-    calm = [told(seed, concurrency, storms=False) for seed in range(seeds)]
-    stormy = [told(seed, concurrency, storms=True) for seed in range(seeds)]
+def _ratio(concurrency: int, storms: int, seeds: int) -> tuple[float, str]:
+    calm = [simulated(seed, concurrency, 0) for seed in range(seeds)]
+    stormy = [simulated(seed, concurrency, storms) for seed in range(seeds)]
     quiet, noisy = (_p99([wait for each in all_ for wait in each.waits]) for all_ in (calm, stormy))
     most = max(each.region.most for each in stormy)
     throttled = sum(
         n for each in stormy for what, n in each.region.seen.items() if what.endswith("throttled")
     )
     note = (
-        f"concurrency {concurrency}: {noisy:.1f} s with the storm, {quiet:.1f} s without, at most {most} runs at once, "
-        f"{throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} of "
-        f"{sum(each.calls for each in stormy)} calls by EC2, {sum(each.stormed for each in stormy)} nodes for the storm"
+        f"concurrency {concurrency}, {storms} storming: {noisy:.1f} s with the storm, {quiet:.1f} s without, at most "
+        f"{most} runs at once, {throttled} events throttled by Lambda, {sum(each.throttled for each in stormy)} of "
+        f"{sum(each.calls for each in stormy)} calls by EC2, nodes of the storming clusters "
+        f"{', '.join(str(each.stormed) for each in stormy)}"
     )
     return noisy / quiet, note
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.callbudget import CAPACITY
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodespec import NodeClassRef
@@ -642,3 +644,20 @@ def test_an_unreleased_lock_expires_and_cannot_release_the_next_one(store: Store
     assert not store.release_lock(DRAINS, first)
     assert not store.take_lock(DRAINS, first, second), "the lock still holds"
     assert store.release_lock(DRAINS, second)
+
+
+def test_clusters_take_calls_from_one_budget(made: Callable[[str], Store]) -> None:
+    first, second = made("first"), made("second")
+    assert first.take_calls(32, NOW) == CAPACITY
+    assert second.take_calls(32, NOW) == 0
+    assert first.take_calls(32, NOW + timedelta(seconds=6)) == 12
+    assert second.take_calls(5, NOW + timedelta(seconds=6)) == 5
+
+
+def test_fifty_clusters_that_ask_at_once_never_take_more_than_the_budget_holds(
+    made: Callable[[str], Store],
+) -> None:
+    stores = [made(f"cluster-{number}") for number in range(50)]
+    with ThreadPoolExecutor(16) as pool:
+        granted = list(pool.map(lambda store: store.take_calls(32, NOW), stores))
+    assert 0 < sum(granted) <= CAPACITY

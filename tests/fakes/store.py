@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.errors import Conflict
+from nodesmith.model.ec2.callbudget import CallBudget
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -62,6 +63,9 @@ class FakeStore:
     contents: dict[str, str] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """What nodes have shown about instance types; other clusters may share it."""
+    name: str = "test"
+    budget: list[CallBudget] = field(default_factory=lambda: [CallBudget()])
+    """The region's budget of CreateFleet calls, in a list that the stores of other clusters may share."""
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -137,6 +141,12 @@ class FakeStore:
             del self.locks[concern]
         self.raise_after("release_lock")
         return came and ends == until
+
+    def take_calls(self, wanted: int, now: datetime) -> int:
+        self.raise_before("take_calls")
+        granted, self.budget[0] = self.budget[0].take(self.name, wanted, now)
+        self.raise_after("take_calls")
+        return granted
 
     def pause(self, pause: Pause | None) -> None:
         self.raise_before("pause")

@@ -14,6 +14,7 @@ from nodesmith.settings import (
     MEASURED,
     TALKING,
     WOKEN,
+    budget_partition_key,
     catalog_key,
     decision_key,
     decision_snapshot_key,
@@ -125,6 +126,20 @@ def test_a_function_reaches_only_its_clusters_partition_of_the_table(region: Tem
             "a call without keys must be denied"
         )
     assert not may_for_alpha(region, concern, "dynamodb:Scan", TABLE)
+
+
+def test_only_buying_concerns_take_calls_from_the_budget_of_their_region(region: Template) -> None:
+    def may_on(concern: str, action: str, key: str) -> bool:
+        return may_for_alpha(region, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
+
+    own = budget_partition_key(REGION)
+    for concern in ("provisioning", "interruption", "disruption"):
+        assert may_on(concern, "Query", own)
+        assert may_on(concern, "PutItem", own)
+        assert not may_on(concern, "DeleteItem", own)
+        assert not may_on(concern, "PutItem", budget_partition_key("us-east-1"))
+    for concern in ("lifecycle", "termination", "readiness", "observation", "garbagecollection"):
+        assert not may_on(concern, "Query", own)
 
 
 def test_buying_concerns_read_lessons_and_only_lifecycle_writes_them(region: Template) -> None:

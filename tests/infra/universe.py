@@ -19,6 +19,7 @@ from nodesmith.settings import (
     QUEUE_NAME,
     TALKING,
     TICK_MINUTES,
+    budget_partition_key,
     catalog_key,
     decision_key,
     decision_snapshot_key,
@@ -233,8 +234,10 @@ def shared_calls(role: str) -> Iterator[Call]:
             yield Call(action, f"arn:aws:ec2:{REGION}::{kind}/1", f"any {kind}")
         yield Call(action, f"{EC2}:capacity-reservation/cr-1", "any capacity reservation")
     learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
+    budget: Context = {"dynamodb:LeadingKeys": [budget_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "lessons from nodes", context=learned)
+        yield Call(f"dynamodb:{each}", TABLE, "the budget of EC2 calls", context=budget)
         own: Context = {"dynamodb:LeadingKeys": [health_partition_key("")]}
         yield Call(f"dynamodb:{each}", TABLE, "the region's health", context=own)
     for index in ("instance", "reservation"):

@@ -11,6 +11,7 @@ import pytest
 from nodesmith.controllers.launching.allowance import FEW, LOCKED_FOR, MANY, Allowance
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
+from nodesmith.model.ec2.callbudget import CallBudget
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
 from tests import builders
@@ -59,6 +60,36 @@ def test_many_calls_take_the_lock_and_are_limited() -> None:
 
     assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY - 3, 0]
     assert own.until == builders.NOW + LOCKED_FOR
+
+
+def test_clusters_of_a_region_with_many_calls_share_its_budget() -> None:
+    budget = [CallBudget()]
+    stores = [FakeStore(name=name, budget=budget) for name in ("first", "second")]
+    own = [allowance(store) for store in stores]
+
+    assert [each.of(1000) for each in own] == [MANY, 0]
+    assert [each.until for each in own] == [builders.NOW + LOCKED_FOR] * 2, "each will be woken"
+
+    later = [allowance(store, seconds=12) for store in stores]
+    assert [each.of(1000) for each in later] == [16, 16]
+
+
+def test_calls_made_without_the_lock_count_towards_the_limit_of_the_run() -> None:
+    store = FakeStore(budget=[CallBudget(calls=10, at=builders.NOW)])
+    own = allowance(store)
+
+    assert [own.of(12), own.of(20)] == [12, 10]
+
+
+def test_a_cluster_that_gets_no_calls_buys_nothing_and_is_woken_when_its_lock_expires() -> None:
+    world = with_pools(FEW + 1)
+    world.store.budget[0] = CallBudget(calls=0, at=world.now)
+
+    outcome = run(world)
+
+    assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [LOCKED_FOR])
+    world.now += LOCKED_FOR
+    assert len(run(world).launched) == FEW + 1
 
 
 def test_a_run_with_many_calls_makes_none_while_another_holds_the_lock() -> None:

@@ -265,6 +265,11 @@ def learned_partition_key(region: str) -> str:
     return f"LEARNED#{region}"
 
 
+def budget_partition_key(region: str) -> str:
+    """Return the key of the table's partition with the EC2 calls that the clusters of the region may make."""
+    return f"BUDGET#{region}"
+
+
 def partition_key(cluster: str) -> str:
     """Return the key of the table's partition with a cluster's ledger. IAM restricts the functions to it."""
     return f"{_PARTITION}{cluster}"

@@ -65,6 +65,12 @@ class Store(Protocol):
     def release_lock(self, concern: Concern, until: datetime) -> bool:
         """Release the lock that expires at `until`, if it is still held. Return True if other runs were refused it."""
 
+    def take_calls(self, wanted: int, now: datetime) -> int:
+        """Return how many of `wanted` CreateFleet calls the cluster may make now, and count them as made.
+
+        All clusters of the region share the budget.
+        """
+
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption; None resumes it."""
 

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.aws.errors import transient_errors
+from nodesmith.adapters.dynamodb.callbudget import take_calls
 from nodesmith.adapters.dynamodb.learned import read_learned, write_learned
 from nodesmith.adapters.dynamodb.ledgercache import KeptLedger
 from nodesmith.adapters.dynamodb.ledgermarks import LedgerMark, read_mark
@@ -62,7 +63,7 @@ class DynamoStore:
     """
 
     def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
-        self._client, self._table, self._clock = client, table, clock
+        self._client, self._table, self._cluster, self._clock = client, table, cluster, clock
         self._unmarked = Partition(client, table, partition_key(cluster))
         self._mark = LedgerMark(self._unmarked, clock)
         self._partition = Partition(client, table, partition_key(cluster), self._mark.before_write)
@@ -164,6 +165,10 @@ class DynamoStore:
     def release_lock(self, concern: Concern, until: datetime) -> bool:
         """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
         return self._locks.end(concern, until)
+
+    def take_calls(self, wanted: int, now: datetime) -> int:
+        """Take calls from the region's budget of CreateFleet calls, and return how many were granted."""
+        return take_calls(self._client, self._table, self._cluster, wanted, now)
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""

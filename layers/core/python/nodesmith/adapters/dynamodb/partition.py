@@ -92,6 +92,11 @@ class Partition:
         document = json.loads(found["S"]) if found else {}
         return document if isinstance(document, dict) else {}
 
+    def revised(self, sk: str) -> tuple[dict[str, Any], int]:
+        """Return an item's document and revision, strongly consistent; an empty one and 0 if there is none."""
+        found = self.attributes(sk, "doc", "revision")
+        return (json.loads(found["doc"]["S"]), int(found["revision"]["N"])) if found else ({}, 0)
+
     def attributes(self, sk: str, *names: str, consistent: bool = True) -> Attributes:
         """Return those of these attributes that an item has."""
         called = {f"#{number}": name for number, name in enumerate(names)}

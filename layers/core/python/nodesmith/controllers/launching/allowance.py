@@ -1,8 +1,7 @@
 """The number of CreateFleet calls a run may make: a few at any time, and many only while it holds the cluster's lock.
 
-EC2 counts these calls for the whole account: its token bucket holds 50 and gains 5 a second. A cluster that needs more
-than a few calls makes at most `MANY` within `LOCKED_FOR`, however many of its runs need them at the same time. This
-leaves half of the bucket to all other clusters.
+A cluster that needs more than a few calls makes at most `MANY` within `LOCKED_FOR`, however many of its runs need them
+at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.callbudget`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from nodesmith.ports import Store
 FEW = 16
 """Calls that a run may make without the lock, so that a few pods do not wait for a write to the ledger."""
 MANY = 32
-"""Calls that a run may make while it holds the lock."""
+"""The most calls that a run may make while it holds the lock."""
 LOCKED_FOR = timedelta(seconds=12)
 """How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
 
@@ -45,6 +44,7 @@ class Allowance:
         self._has_asked, now = True, self.clock()
         until = now + LOCKED_FOR
         if self.store.take_lock(Concern.PROVISIONING, now, until):
-            self.until, self.left = until, self.left + MANY - FEW
+            made = FEW - self.left
+            self.until, self.left = until, self.store.take_calls(MANY - made, now)
         else:
             self.left = 0
