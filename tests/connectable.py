@@ -16,7 +16,7 @@ from moto.iam import iam_backends
 from moto.iam.models import AWSManagedPolicy
 
 from nodesmith import __version__
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.functions.hints import TALKING
 from nodesmith.settings import role_name, snapshot_key

@@ -10,9 +10,8 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
 from nodesmith.decisions.dispatch.ticks import due_concerns
-from nodesmith.model.functions.health import AT_ONCE, Record
+from nodesmith.model.functions.health import AT_ONCE, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests import builders
 from tests.world import Boundaries, World

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
@@ -189,8 +189,7 @@ def _beside(file: Path | None) -> bytes | None:
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
-    from nodesmith.adapters.catalog.catalogs import embedded_catalog
-    from nodesmith.adapters.catalog.encoding import decode
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
     kept = blobs.get(catalog_key(region)) if blobs else None
     if kept is not None:

@@ -62,7 +62,7 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode, encode
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_formats.localsystem.reaching import one_of_several
@@ -86,8 +86,7 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
 
 def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
     """Return a region's catalogue from the bucket, else the embedded one, or None for an unknown region."""
-    from nodesmith.adapters.catalog.catalogs import embedded_catalog
-    from nodesmith.adapters.catalog.encoding import decode
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
     data = blobs.get(catalog_key(region)) if blobs else None
     try:

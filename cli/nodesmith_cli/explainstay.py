@@ -13,9 +13,8 @@ from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Ledger, shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import shown_pause
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.snapshot import Snapshot

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 STDIN = "-"
 SIMULATOR_LIBRARIES = ("moto", "flask", "flask_cors", "cel", "cryptography", "aws_lambda_powertools")

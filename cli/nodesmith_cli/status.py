@@ -11,8 +11,8 @@ from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_no
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects

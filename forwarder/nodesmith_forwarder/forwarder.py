@@ -15,9 +15,7 @@ from nodesmith.errors import NodesmithError
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.decoding import Observed, encode
 from nodesmith.observation.mirror import WATCHED
-from nodesmith.ports import Blobs, Hints
-from nodesmith.ports.blobs import VersionedBlobs
-from nodesmith.ports.heartbeats import Heartbeats
+from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock

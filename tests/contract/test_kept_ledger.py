@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.ports import Store
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy

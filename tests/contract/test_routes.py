@@ -11,8 +11,7 @@ import boto3
 import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.dynamodb.routes import DynamoRoutes
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.functions.hints import Concern

@@ -20,8 +20,8 @@ from typing import Any
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
-from nodesmith.model.karpenter.instancetags import CLUSTER_TAG
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_formats.decisions.records import Bucket, Records
 from nodesmith_formats.localsystem.clock import LocalClock

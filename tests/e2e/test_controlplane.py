@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
+from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate
 from nodesmith.errors import Rejected
 from nodesmith_local.controlplane import ControlPlane, User, find_binaries
 from nodesmith_local.controlplane.process import Died

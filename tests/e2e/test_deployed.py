@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from botocore.credentials import Credentials as BotoCredentials
 
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
-from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
+from nodesmith.adapters.aws.eks import eks_token
+from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.settings import role_name
 from nodesmith_formats.localsystem.clock import LocalClock

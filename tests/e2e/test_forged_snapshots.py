@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.decoding import encode
 from nodesmith.settings import snapshot_key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
+from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, pod

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.credentials import Credentials
 
+from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
 from nodesmith.errors import NodesmithError
 from nodesmith.settings import role_name
 from nodesmith_formats.localsystem.clock import LocalClock

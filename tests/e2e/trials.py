@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Unfit, connect
-from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
-from nodesmith.adapters.kubernetes.paths import pod_path
+from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate, pod_path
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim

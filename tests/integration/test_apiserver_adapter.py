@@ -17,8 +17,7 @@ from nodesmith.adapters.kubernetes.apiserver import (
     failure,
     read_status,
 )
-from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch

@@ -14,7 +14,7 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
-from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.model.apimachinery.taints import Taint

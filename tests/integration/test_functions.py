@@ -19,7 +19,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
 from nodesmith.adapters.kubernetes.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.kubernetes.apiserver import connect
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions

@@ -13,7 +13,7 @@ from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
 from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
 from nodesmith.decisions.scheduling.spreadshares import Tally, share_out
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import ZONES, pods, shape
 from tests.property.clusters import clusters, shapes

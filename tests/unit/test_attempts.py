@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.pauses import departure_of
+from nodesmith.model.ledger.ledger import departure_of
 from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
 
 MINUTE = timedelta(minutes=1)

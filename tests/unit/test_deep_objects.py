@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.kubernetes.deepjson import DEEPEST_LEVEL, read_json
+from nodesmith.adapters.kubernetes.apiserver import DEEPEST_LEVEL, read_json
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.observation.decoding import decode, encode
 from nodesmith.observation.mirror import NODECLASSES, Mirror, observed

@@ -16,7 +16,7 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.disruption.worth.worth import totals, worth_usd
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.karpenter.nodepoolannotations import SPOT_TYPES
+from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.model.ledger.moves import Reason
 from tests import builders
 from tests.builders import NOW, ZONES, expression, pods, shape, spread

@@ -26,10 +26,9 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import Risk
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.builders import NOW, ZONES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.metrics.metrics import Histogram, labelled
+from nodesmith.model.metrics import Histogram, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.metrics import gauges, written

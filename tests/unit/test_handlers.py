@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith import handlers, parts
 from nodesmith.adapters.aws.registrations import READ_AGAIN
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
@@ -25,8 +25,7 @@ from tests import builders
 from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
 
 VPC = "vpc-01234567"
 

@@ -17,7 +17,7 @@ from nodesmith.adapters.dynamodb.healthrecords import (
     HealthWriter,
     SqsDeadLetters,
 )
-from nodesmith.controllers.health import HealthCheck, check_health, is_due
+from nodesmith.controllers.dispatch import HealthCheck, check_health, is_due
 from nodesmith.decisions.dispatch.health import KINDS, findings
 from nodesmith.decisions.dispatch.trials import PATIENCE
 from nodesmith.errors import Transient

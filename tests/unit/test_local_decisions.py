@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_local.runs.decisions import Decisions
 from nodesmith_local.runs.quiet import FOR_GOOD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.credentials import Credentials
 
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
+from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.errors import Rejected
 from nodesmith_cli.localcommands.commands import place_of
 from nodesmith_formats.manifests.manifests import Manifests

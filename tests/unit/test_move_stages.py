@@ -34,8 +34,8 @@ from nodesmith.decisions.disruption.search.emptybatches import LARGEST_BATCH, in
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.model.ledger.pauses import Pause
 from tests import builders
 from tests.builders import NOW
 

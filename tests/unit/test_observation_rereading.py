@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.observation.decoding import Observed, decode, encode
-from nodesmith.observation.reader import Reader
+from nodesmith.observation.decoding import Observed, Reader, decode, encode
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from tests import builders
 from tests.clusters import node, rolled

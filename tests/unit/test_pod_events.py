@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.nodeclaims.podevents import stamp
+from nodesmith.controllers.nodeclaims.objects import stamp
 from nodesmith.decisions.podevents import MOST_AT_ONCE, to_stamp
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.times import format_time

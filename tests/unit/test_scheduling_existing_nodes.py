@@ -22,8 +22,7 @@ from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, pods, shape, snapshot, spread
 
 HOSTNAME = "kubernetes.io/hostname"

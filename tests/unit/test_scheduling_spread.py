@@ -17,8 +17,7 @@ from nodesmith.decisions.scheduling.spreadshares import Domain, Tally, share_out
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.taints import Taint, Toleration
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
 from tests.builders import (
     ZONES,

@@ -14,7 +14,7 @@ from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_TIME
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.interruptions import DrainTime
 from tests import builders
 from tests.builders import NOW
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.apimachinery.durations import duration_seconds
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.times import duration_seconds
 from nodesmith.model.ec2.notices import WARNING
 from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, reach
 
@@ -96,7 +96,7 @@ def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
 
 
 def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode, encode
     from nodesmith_cli.planning.cluster import server_of
 

@@ -10,7 +10,7 @@ from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodespec import read_requirements
+from nodesmith.model.karpenter.nodeclaims import read_requirements
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,

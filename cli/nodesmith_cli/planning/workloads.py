@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.planning.existing import Existing, Key, Manifest, is_active, key_of
 from nodesmith_cli.planning.podmaking import claim_from, number, pod_from, pods_from, template_hash

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_cli.validating.findings import OURS, Finding

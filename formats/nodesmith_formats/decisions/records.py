@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 
 LATEST = "latest"
@@ -67,13 +67,13 @@ class Bucket:
     name: str
 
     def get(self, key: str) -> bytes | None:
-        from nodesmith.adapters.s3.blobs import S3Blobs
+        from nodesmith.adapters.s3 import S3Blobs
 
         return S3Blobs(self.client, self.name).get(key)
 
     def keys(self, prefix: str) -> Iterator[str]:
         """Yield the keys under a prefix. Raises Rejected or Transient with the error from S3."""
-        from nodesmith.adapters.aws.errors import all_errors
+        from nodesmith.adapters.aws.calls import all_errors
 
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
         with all_errors(f"list of bucket {self.name!r}"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from nodesmith.model.metrics.metrics import Histogram, Labels
+from nodesmith.model.metrics import Histogram, Labels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "karpenter_"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nodesmith.model.metrics.onsale import OnSale, from_bytes
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.model.metricsobjects import OnSale, read_on_sale
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.exposition import PREFIX
 
@@ -34,7 +34,7 @@ class OfferingMetrics:
         found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
         if found.data is not None:
             self._tag = found.tag
-            self.text = _written(from_bytes(found.data))
+            self.text = _written(read_on_sale(found.data))
 
 
 def _written(types: OnSale) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, failure
-from nodesmith.adapters.kubernetes.deepjson import read_json
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, failure, read_json
 from nodesmith.errors import NodesmithError
 from nodesmith_formats.kubernetes.objects import Object, View, name_of, namespace_of
 from nodesmith_local.apiserver.storage.history import Change, Key, Revision, Verb, Watcher

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from urllib3.exceptions import HTTPError
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.retryafter import passes, send_patiently
+from nodesmith.adapters.kubernetes.connection import passes, send_patiently
 from nodesmith.errors import Transient
 from nodesmith_formats.kubernetes.errors import ApiError
 from nodesmith_formats.kubernetes.kinds import Resource

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from nodesmith.model.apimachinery.problems import Parsed
-from nodesmith.model.apimachinery.spelling import meant
+from nodesmith.model.apimachinery.problems import Parsed, meant
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_formats.kubernetes.errors import ApiError

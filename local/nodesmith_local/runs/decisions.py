@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_formats.decisions.records import Blobs, Folder, Records
 from nodesmith_formats.decisions.summaries import in_a_sentence, summary

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON
 from nodesmith_local.runs.timeline import View, condition, pod_key, reference
 
 CALM = timedelta(seconds=20)

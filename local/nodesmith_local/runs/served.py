@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_formats.decisions.records import Bucket, Folder
 from nodesmith_formats.localsystem.clock import LocalClock

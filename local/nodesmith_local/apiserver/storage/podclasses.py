@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodesmith.observation.reduction.limitranges import (
+from nodesmith.observation.reduction.podspecs import (
     reduce_limit_range,
     reduce_runtime_class,
     with_default_requests,

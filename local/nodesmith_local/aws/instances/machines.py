@@ -11,7 +11,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 from moto.ec2.models.instances import InstanceState
 
-from nodesmith.model.karpenter.instancetags import CLUSTER_TAG
+from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.nodeclasses.devices import GIB
 from nodesmith_local.aws.instances.nodes import Machine
 

@@ -19,8 +19,7 @@ from enum import Enum, auto
 from nodesmith.decisions.workloads import Workloads, controller
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.pauses import counts_as_attempt
+from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
 
 FREE_ATTEMPTS = 2

@@ -14,7 +14,7 @@ from heapq import nsmallest
 
 from nodesmith.decisions.disruption.candidates import quiet_since
 from nodesmith.decisions.due import first_after
-from nodesmith.model.karpenter.nodeclaimconditions import CONSOLIDATABLE, ObjectCondition, shown_status
+from nodesmith.model.karpenter.nodeclaimobjects import CONSOLIDATABLE, ObjectCondition, shown_status
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot

@@ -7,9 +7,8 @@ import json
 from typing import Any
 
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
-from nodesmith.model.karpenter.nodespec import write_requirements
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.karpenter.nodeclaims import write_requirements
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _DIGITS = 8
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.karpenter.instancetags import FLEET_TAG, claim_tags, tag_list
+from nodesmith.model.karpenter.ownership import FLEET_TAG, claim_tags, tag_list
 
 _MARKETS = {
     "default": ON_DEMAND,

@@ -13,15 +13,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.errors import DENIED, error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleets import fleet_request
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch.templates import Build, launch_template
 from nodesmith.model.apimachinery.labels import ARCH, ON_DEMAND
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
-from nodesmith.model.karpenter.instancetags import instance_tags, tag_list
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.ownership import instance_tags, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.settings import DRY_RUN_NODEPOOL

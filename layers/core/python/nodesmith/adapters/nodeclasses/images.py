@@ -9,8 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters, arch_requirement
 from nodesmith.adapters.nodeclasses.networks import tag_filters, term_text

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
@@ -17,7 +17,7 @@ from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.model.kubernetes.messages import shortened
+from nodesmith.model.kubernetes.events import shortened
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,

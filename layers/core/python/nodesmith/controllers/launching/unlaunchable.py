@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.controllers.launching.unschedulable import read_unschedulable
-from nodesmith.controllers.runs.outside import Outside
+from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import overdue, unlaunchable
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.times import parse_time

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new, unpublished
+from nodesmith.controllers.runs import EventDeduplication, publish_new, unpublished
 from nodesmith.decisions.podnotifications import of_pods
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
 from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED
+from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.messages import shortened
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.events import ObjectEvent, shortened
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from nodesmith.model.functions.health import Record
+from nodesmith.model.functions.health import Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 
 QUIET_AFTER = timedelta(minutes=10)
 """How long nothing must have changed until only due concerns are woken.

@@ -8,8 +8,7 @@ from datetime import datetime
 from nodesmith.decisions.garbagecollection.facts import YOUNG, Facts
 from nodesmith.model.apimachinery.labels import INSTANCE_TYPE, NODECLASS, NODEPOOL, REGISTERED, ZONE
 from nodesmith.model.ec2.launches import Instance, fleet_of
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import is_foreign_node
 from nodesmith.model.kubernetes.nodes import Node
 

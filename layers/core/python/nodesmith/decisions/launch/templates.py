@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata import user_data
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, SPOT
 from nodesmith.model.ec2.launches import LaunchTemplate
-from nodesmith.model.karpenter.instancetags import shared_tags, tag_list
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import shared_tags, tag_list
 from nodesmith.model.nodeclasses.devices import GIB, BlockDeviceMapping, ConnectionTracking
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus

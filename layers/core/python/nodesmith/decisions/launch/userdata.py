@@ -20,8 +20,7 @@ from nodesmith.model.apimachinery.labels import (
     kubelet_may_set,
 )
 from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.karpenter.nodespec import write_taints
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_taints
 from nodesmith.model.nodeclasses.devices import CUSTOM
 from nodesmith.model.nodeclasses.kubelet import write_kubelet
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

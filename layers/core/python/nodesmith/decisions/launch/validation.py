@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
-from nodesmith.model.karpenter.instancetags import (
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
     KEEP_VOLUMES_TAG,
     MANAGED_BY_TAG,
     NODECLAIM_TAG,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
 from nodesmith.model.nodeclasses.devices import AL2023, CUSTOM
 from nodesmith.model.nodeclasses.imagealiases import version_fault
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.taints import is_ephemeral
 from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import Options
+from nodesmith.model.karpenter.nodepools import Options
 from nodesmith.model.kubernetes.nodes import Node
 
 MISNAMED = "NodeNameMismatch"

@@ -24,11 +24,9 @@ from nodesmith.model.commands import (
     Show,
 )
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.karpenter.nodeclaimconditions import CONSISTENT, DELETED, conditions_of
-from nodesmith.model.karpenter.nodeclaimobjects import marks_of
+from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, Options
-from nodesmith.model.karpenter.nodepools import owner_uid, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import DEFAULTS, Options, owner_uid, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.snapshot import Snapshot

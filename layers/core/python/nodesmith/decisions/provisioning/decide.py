@@ -40,16 +40,14 @@ from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.termination.protection import kept
 from nodesmith.decisions.workloads import Workloads
-from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Pod, Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from nodesmith.decisions.scheduling.pending import provisionable
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.unschedulable import CONTRADICT, NOT_ALL_VOLUMES
+from nodesmith.model.kubernetes.pods import CONTRADICT, NOT_ALL_VOLUMES, Pod, Shape
 
 FLEXIBLE, NONE = "flexible", "none"
 """The values Karpenter reports for pods that allow several zones and for pods that allow none."""

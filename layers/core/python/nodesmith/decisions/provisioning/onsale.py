@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.metrics.onsale import OfferingOnSale, OnSale, TypeOnSale
+from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
 
 _MILLI, _MIB = 1000, 2**20
 

@@ -9,7 +9,7 @@ from math import fsum
 
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason
 
 BACK_OFF = "back-off"
 """What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from nodesmith.decisions.provisioning.decide import Inputs, decide
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
 
 _PODS = 3
 _LABELS = {"app": "rehearsal"}

@@ -9,8 +9,8 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool
+from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth, basis_of, current
 
 _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
@@ -18,7 +18,7 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
     """Return the registration health of a NodePool in its current form; None if unknown."""
     status = ledger.nodeclasses.get(pool.nodeclass.name)
-    return current(ledger.health.get(pool.name), basis_of(pool, status))
+    return current_health(ledger.health.get(pool.name), basis_of(pool, status))
 
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:

@@ -28,8 +28,7 @@ from nodesmith.decisions.scheduling.topology.affinity import (
 from nodesmith.decisions.scheduling.topology.dependencies import FOLLOWS, TopologyDependencies
 from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
 from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64

@@ -9,8 +9,7 @@ from nodesmith.decisions.scheduling.nodes.conflicts import UNLIMITED, Cap
 from nodesmith.decisions.scheduling.nodes.existing import by_age
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 
 @dataclass(frozen=True, slots=True)

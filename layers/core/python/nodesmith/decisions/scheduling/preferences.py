@@ -19,7 +19,7 @@ from enum import Enum, auto
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
 from nodesmith.model.policies import PreferencePolicy
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.kubernetes.shapes import Spread
+from nodesmith.model.kubernetes.pods import Spread
 
 Domain = tuple[str, ...]
 """One value for each topology key that matters; empty where a node lacks the label."""

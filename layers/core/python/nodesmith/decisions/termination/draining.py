@@ -14,8 +14,7 @@ from math import ceil
 
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 
 STUCK_AFTER = timedelta(minutes=1)

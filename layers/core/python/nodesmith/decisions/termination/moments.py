@@ -13,7 +13,7 @@ from nodesmith.decisions.termination.replacing import head_start, patient_until
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.interruptions import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 

@@ -31,7 +31,7 @@ from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NodeClaim, Pha
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import Node, NodePatch
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.interruptions import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 SHORTEST_DRAIN = timedelta(seconds=5)

@@ -10,10 +10,10 @@ from datetime import datetime
 from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
 from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.karpenter.nodeclaimconditions import DRAINING
+from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 

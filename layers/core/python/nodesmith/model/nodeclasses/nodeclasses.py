@@ -9,15 +9,14 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
-from nodesmith.model.hashes.contenthash import content_hash
-from nodesmith.model.hashes.statichashes import (
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report
+from nodesmith.model.hashes import (
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
+    content_hash,
     hash_in_cluster,
     nodeclass_hash,
 )
-from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodeclasses.devices import (
     AL2023,
     CUSTOM,
@@ -38,9 +37,8 @@ from nodesmith.model.nodeclasses.selectorterms import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-from nodesmith.model.schema.kubelet import KUBELET
-from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
-from nodesmith.model.schema.reports import Report
+from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE, KUBELET
+from nodesmith.model.schema.reading import read_manifest
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"

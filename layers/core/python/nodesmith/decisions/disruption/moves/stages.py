@@ -21,7 +21,7 @@ from nodesmith.decisions.disruption.moves.steps import (
 )
 from nodesmith.decisions.scheduling.nodes.existing import is_closed, is_going
 from nodesmith.decisions.termination.beginning import deadline_of
-from nodesmith.model.karpenter.nodeclaimconditions import DISRUPTION_REASON, shown_status
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, shown_status
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage

@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.apimachinery.taints import Taint, Toleration
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 MOST_EXISTING_NODES = 160
 """The number of existing nodes that a trial may fill: those with the most free capacity that take any of its pods."""

@@ -42,13 +42,11 @@ from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.decisions.termination.protection import kept
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING
-from nodesmith.model.defaultspreads import with_default_spreads
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
-from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
 _MANY = 1_000_000
 """as if there were so many pods that only one way of buying for them is tried"""

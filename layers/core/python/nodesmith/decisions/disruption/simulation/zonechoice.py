@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Shape, Spread
 
 _SAME_USD = 1e-9
 _Hosted = Counter[tuple[str, Shape]]

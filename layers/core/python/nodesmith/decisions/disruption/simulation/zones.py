@@ -16,8 +16,8 @@ from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.apimachinery.labelselectors import Selector
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.apimachinery.requirements import Selector
+from nodesmith.model.kubernetes.pods import Shape
 
 Sold = Callable[[Shape], Iterable[str]]
 """returns the zones in which nodes for pods of a shape can be bought"""

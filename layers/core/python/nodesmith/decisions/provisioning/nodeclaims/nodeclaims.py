@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODEPOOL, RESE
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import BY_HAND, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools

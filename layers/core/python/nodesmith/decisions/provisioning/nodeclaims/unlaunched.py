@@ -9,9 +9,8 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef
+from nodesmith.model.karpenter.nodepools import DEFAULTS
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.model.snapshot import Snapshot

@@ -18,7 +18,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import has_choice
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, PackingProblem
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 _Kind = tuple[Shape, FrozenMap[str]]
 

@@ -22,8 +22,7 @@ from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _FEW_PODS = 64
 """Up to so many pods everything is packed again after a node is refused."""

@@ -10,8 +10,7 @@ from nodesmith.decisions.provisioning.reasons.remedies import of_obstacle
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason, Shape
 
 _MOST_SHOWN = 3
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant

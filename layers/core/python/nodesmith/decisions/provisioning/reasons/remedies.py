@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason
 
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""

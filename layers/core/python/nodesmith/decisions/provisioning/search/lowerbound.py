@@ -21,8 +21,7 @@ from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _FEW = 64
 """Up to so many pods it is worth packing what must be bought to get the bound."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from nodesmith.decisions.packing.sharing import Sharing
 from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 class AvailableCapacity:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets, Namespaces, bits
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.apimachinery.labelselectors import Selector
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.apimachinery.requirements import Selector
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
 
 UNLIMITED = 2**31
 EVERYBODY = 0

@@ -14,8 +14,7 @@ from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
 from nodesmith.model.apimachinery.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 
 NOMINATION = timedelta(seconds=20)

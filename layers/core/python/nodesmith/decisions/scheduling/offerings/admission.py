@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
 """What some demands ask of a node, and the DaemonSets that they cannot share it with."""

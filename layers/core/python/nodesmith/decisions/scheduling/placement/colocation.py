@@ -18,8 +18,7 @@ from nodesmith.decisions.scheduling.placement.units import Units
 from nodesmith.decisions.scheduling.topology.affinity import followed, shares_node
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _Queue = Sequence[tuple[Shape, Pod]]
 

@@ -21,8 +21,7 @@ from nodesmith.decisions.scheduling.topology.nodefilters import kept_out, keyed_
 from nodesmith.decisions.scheduling.topology.topology import Topology
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 
 @dataclass(frozen=True, slots=True)

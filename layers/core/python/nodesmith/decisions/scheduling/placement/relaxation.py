@@ -8,8 +8,7 @@ from nodesmith.decisions.scheduling.placement.placement import Placement, Placem
 from nodesmith.decisions.scheduling.preferences import RULES, PreferenceMode
 from nodesmith.decisions.scheduling.topology.affinity import shares_node
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
 
 Variants = Mapping[Shape, tuple[Shape, ...]]

@@ -12,7 +12,7 @@ from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.apimachinery.taints import common
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 class Units:

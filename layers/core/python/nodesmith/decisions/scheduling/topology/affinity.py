@@ -11,7 +11,7 @@ from itertools import islice
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 _MOST_LINKS = 100
 

@@ -10,7 +10,7 @@ from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.nodefilters import Rule, keyed_spreads, spread_rules
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms, anti_affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 FOLLOWS = 2
 """The turn of shapes with required pod affinity."""

@@ -12,7 +12,7 @@ from nodesmith.decisions.scheduling.topology.dependencies import TopologyDepende
 from nodesmith.decisions.scheduling.topology.nodefilters import Rule, seeing
 from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 class Domains:

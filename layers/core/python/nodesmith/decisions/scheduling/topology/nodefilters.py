@@ -23,7 +23,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.apimachinery.taints import Toleration, common, first_untolerated
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Shape, Spread
 
 _EVERY_NEW_NODE_HAS = frozenset(
     {ZONE, REGION, CAPACITY_TYPE, EKS_CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME}

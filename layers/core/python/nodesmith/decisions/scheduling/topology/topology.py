@@ -11,7 +11,7 @@ from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.nodefilters import ALL_NODES, Rule, View, spread_rules
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
 
 
 @dataclass(frozen=True, slots=True)
