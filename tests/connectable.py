@@ -28,11 +28,11 @@ from nodesmith_cli.connecting.doctorcommand import doctor
 from nodesmith_cli.connecting.leftovers import Keeping
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
-from nodesmith_cli.local.apiserver import ApiServer as InMemory
-from nodesmith_cli.local.cloud.account import Network, make_network, make_role
-from nodesmith_cli.local.cloud.eksaccess import eks_access
-from nodesmith_cli.local.cloud.eksstate import ClusterAccess, access_of
 from nodesmith_cli.pause import TABLE
+from nodesmith_local.apiserver import ApiServer as InMemory
+from nodesmith_local.aws.account import Network, make_network, make_role
+from nodesmith_local.aws.eksaccess import eks_access
+from nodesmith_local.aws.eksstate import ClusterAccess, access_of
 from tests.account import REGION, client, strict_aws
 
 CLUSTER = "web"

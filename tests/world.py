@@ -49,8 +49,8 @@ from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
-from nodesmith_cli.local import deployment
-from nodesmith_cli.local.lineage import LONGEST_CHAIN, RecursiveLoop
+from nodesmith_local.functions import deployment
+from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
 from tests.binding import bind, places
 from tests.fakes.blobs import FakeBlobs

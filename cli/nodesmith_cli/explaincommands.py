@@ -15,13 +15,24 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.awsclients import aws_client
-from nodesmith_cli.explain import catalog_of, explain, replayed, summary
+from nodesmith_cli.explain import catalog_of, explain, replayed
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
 from nodesmith_cli.poolview import pool_item, pool_lines
 from nodesmith_cli.preconditions import require_kubeconfig
-from nodesmith_cli.printing import print_told, printable
-from nodesmith_cli.records import LATEST, Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.decisions.records import (
+    LATEST,
+    Blobs,
+    Bucket,
+    Folder,
+    Records,
+    clusters,
+    parse_record,
+    state_folder,
+)
+from nodesmith_formats.decisions.summaries import summary
+from nodesmith_formats.wording import printable
 
 SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 

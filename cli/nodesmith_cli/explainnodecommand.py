@@ -15,8 +15,9 @@ from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
 from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
 from nodesmith_cli.explainstay import Stay, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
-from nodesmith_cli.printing import print_told, printable
-from nodesmith_cli.records import Blobs
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.wording import printable
 
 
 def show_nodes(
@@ -64,8 +65,8 @@ def _live(kubeconfig: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode
     from nodesmith.observation.encoding import encode
-    from nodesmith_cli.local.reaching import one_of_several
     from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_formats.localsystem.reaching import one_of_several
 
     cluster = one_of_several(kubeconfig)
     if cluster:
@@ -97,8 +98,8 @@ def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
 
 def _prices(blobs: Blobs | None) -> PriceOf:
     """Return a price lookup that uses the bucket's catalogue of a region, else the embedded one."""
-    from nodesmith_cli.local.prices import prices
-    from nodesmith_cli.local.report import PriceOf as InRegion
+    from nodesmith_formats.prices import PriceOf as InRegion
+    from nodesmith_formats.prices import prices
 
     @cache
     def of_region(region: str) -> InRegion | None:

@@ -15,9 +15,9 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.foreign import said_of
-from nodesmith_cli.local.manifests import Document, Fault, read_documents
 from nodesmith_cli.options import Output
 from nodesmith_cli.validating.objects import version_findings
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 
 OK, NOT_HASHED, BAD_INPUT = 0, 1, 2
 _OF_NO_CLUSTER = (

@@ -18,7 +18,8 @@ from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects
 from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.foreign import name_of
-from nodesmith_cli.printing import counted, print_told, span
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.wording import counted, span
 
 Told = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)

@@ -13,7 +13,7 @@ from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.ports import NONE_THERE, Blobs, Hints, Version
 from nodesmith.settings import QUEUE_NAME
-from nodesmith_cli.local.cloud.lambdas import Lambdas
+from nodesmith_local.functions.lambdas import Lambdas
 from tests.accepted import accepting
 from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs

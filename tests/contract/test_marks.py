@@ -19,7 +19,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.ports import Heartbeats
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws
 from tests.fakes.heartbeats import FakeHeartbeats

@@ -35,8 +35,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith_cli.local.cloud.nodes import conditions
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_local.aws.instances.nodes import conditions
+from nodesmith_local.controlplane import ControlPlane
 from tests.patience import eventually, patient
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of

@@ -24,7 +24,7 @@ from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.parts import system_time
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled
 from tests.served import CRDS, created, now
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from nodesmith_formats.shipped import shipped
 from tests.localrun import local_run
 
 EXAMPLES = shipped("_examples", "examples")

@@ -19,7 +19,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
 from tests.served import CRDS, created, now

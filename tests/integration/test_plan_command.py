@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from nodesmith_cli.audit import Kind, Violation
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
 from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now

@@ -22,7 +22,7 @@ from nodesmith.model.nodeclasses.selectorterms import (
 )
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from nodesmith.parts import system_time
-from nodesmith_cli.local.cloud.account import make_role
+from nodesmith_local.aws.account import make_role
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
 from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER

@@ -83,7 +83,7 @@ def test_a_broken_file_is_reported_without_importing_the_solver(text: str, tmp_p
         "except SystemExit as ended: assert ended.code == 1\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    path = os.pathsep.join(("layers/core/python", "cli"))
+    path = os.pathsep.join(("layers/core/python", "cli", "formats"))
     ran = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

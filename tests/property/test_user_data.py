@@ -12,7 +12,7 @@ from nodesmith.decisions.launch.userdata import node_labels, registered_taints, 
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith_cli.local.cloud.userdata import parse_user_data
+from nodesmith_local.aws.instances.userdata import parse_user_data
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, status
 

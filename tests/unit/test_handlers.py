@@ -20,7 +20,7 @@ from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
 from nodesmith.telemetry import Telemetry
-from nodesmith_cli.local.deployment import register
+from nodesmith_local.functions.deployment import register
 from tests import builders
 from tests.account import REGION, client, deployed
 

@@ -23,7 +23,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.functions.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.registration import NO_TRIAL, Registration, Trial
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws
 from tests.builders import NOW
 

@@ -29,7 +29,15 @@ def lines(path: Path) -> int:
 
 
 PRODUCT = files(
-    "app.py", "cli/*.py", "forwarder/*.py", "functions/*.py", "infra/*.py", "layers/*.py", "requirements/*.py"
+    "app.py",
+    "cli/*.py",
+    "formats/*.py",
+    "forwarder/*.py",
+    "functions/*.py",
+    "infra/*.py",
+    "layers/*.py",
+    "local/*.py",
+    "requirements/*.py",
 )
 TESTS = files("tests/*.py")
 

@@ -15,15 +15,15 @@ from nodesmith.model.apimachinery.resources import Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.devices import GIB
-from nodesmith_cli.local.apiserver import ApiServer, Store
-from nodesmith_cli.local.apiserver.kinds import Resource
-from nodesmith_cli.local.apiserver.objects import View, condition_of
-from nodesmith_cli.local.cloud.kubelet import Kubelets
-from nodesmith_cli.local.cloud.nodes import Machine
-from nodesmith_cli.local.cloud.stages import Delays, Stage
-from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
-from nodesmith_cli.local.objects import Objects
-from nodesmith_cli.local.serverobjects import ServerObjects
+from nodesmith_formats.kubernetes.kinds import Resource
+from nodesmith_formats.kubernetes.objects import View, condition_of
+from nodesmith_local.apiserver import ApiServer, Store
+from nodesmith_local.aws.instances.kubelet import Kubelets
+from nodesmith_local.aws.instances.nodes import Machine
+from nodesmith_local.aws.instances.stages import Delays, Stage
+from nodesmith_local.aws.instances.userdata import Unusable, parse_user_data
+from nodesmith_local.backends.objects import Objects
+from nodesmith_local.backends.serverobjects import ServerObjects
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options
 

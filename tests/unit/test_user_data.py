@@ -17,7 +17,7 @@ from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith_cli.local.cloud.userdata import parse_user_data
+from nodesmith_local.aws.instances.userdata import parse_user_data
 from tests.launching import CLAIM, NODECLASS, plan
 
 GOLDEN = Path(__file__).parent / "golden/userdata"

@@ -36,7 +36,7 @@ from nodesmith_cli.connecting.wanted import (
     readable,
     registration,
 )
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
 EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
 

@@ -9,8 +9,8 @@ from typing import Any
 from nodesmith.decisions.launch.validation import launch_obstacle
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
-from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16", KUBERNETES)
 """An arbitrary cluster, since the obstacles depend on the EC2NodeClass only."""

@@ -12,8 +12,8 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
-from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.validating.findings import Finding, warning
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _SHOWN = 3
 _OF_TYPES = ("cpu", "memory")
