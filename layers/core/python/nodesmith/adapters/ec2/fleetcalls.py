@@ -19,7 +19,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.adapters.ec2.launchtemplates import Templates
 from nodesmith.decisions.launch.sharing import dealt
 from nodesmith.errors import Transient

@@ -15,9 +15,9 @@ from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.placement import Placement, PlacementContext
-from nodesmith.decisions.scheduling.spreadshares import Domain, share_out
 from nodesmith.decisions.scheduling.topology.dependencies import followed, shares_node
 from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
+from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.apimachinery.resources import total

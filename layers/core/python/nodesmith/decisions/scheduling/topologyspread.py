@@ -1,4 +1,4 @@
-"""Shares: how many pods of a shape each domain gets, by the arithmetic of kube-scheduler's PodTopologySpread filter.
+"""Topology spread: how many pods of a shape each domain gets, as kube-scheduler's PodTopologySpread filter admits them.
 
 A spread admits a pod to a domain while (matching pods there) + (1 if the pod matches its own selector) - (the fewest in
 any domain) <= maxSkew. Pods go one after the other to the admitted domain with the fewest. A domain in which nothing
