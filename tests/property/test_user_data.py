@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.decisions.launch.userdata import node_labels, registered_taints, user_data
+from nodesmith.decisions.launch.userdata.starting import Start, node_labels, registered_taints
+from nodesmith.decisions.launch.userdata.writing import user_data
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith_cli.local.cloud.userdata import parse_user_data
+from nodesmith_cli.local.cloud.userdata.reading import parse_user_data
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options, status
 
@@ -36,14 +37,16 @@ def test_labels_and_taints_are_read_back_as_intended(
     labels: dict[str, str], taints: list[Taint], startup: list[Taint]
 ) -> None:
     claim = replace(CLAIM, labels=labels, taints=tuple(taints), startup_taints=tuple(startup))
-    started = parse_user_data(user_data(claim, "spot", 29, NODECLASS, CLUSTER))
+    started = parse_user_data(user_data(Start(claim, "spot", 29, NODECLASS, CLUSTER)))
     assert started.labels == node_labels(claim, "spot")
     assert started.taints == tuple(registered_taints(claim))
 
 
 @given(script=SCRIPTS)
 def test_a_users_script_never_hides_the_nodes_settings(script: str) -> None:
-    started = parse_user_data(user_data(CLAIM, "spot", 29, replace(NODECLASS, user_data=script), CLUSTER))
+    started = parse_user_data(
+        user_data(Start(CLAIM, "spot", 29, replace(NODECLASS, user_data=script), CLUSTER))
+    )
     assert (started.cluster, started.kubelet["maxPods"]) == ("express", 29)
 
 

@@ -18,7 +18,7 @@ from nodesmith_cli.local.cloud.joining import Joining
 from nodesmith_cli.local.cloud.nodes import Machine
 from nodesmith_cli.local.cloud.reclaiming import Reclaims
 from nodesmith_cli.local.cloud.stages import USUAL, Delays, Stage
-from nodesmith_cli.local.cloud.userdata import Unusable
+from nodesmith_cli.local.cloud.userdata.bootstrap import Unusable
 from nodesmith_cli.local.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)
