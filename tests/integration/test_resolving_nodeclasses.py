@@ -153,7 +153,12 @@ def test_a_missing_release_is_named() -> None:
     told = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
     assert told.reason == "AMINotFound"
     assert "alias al2023@v20990101" in told.message
-    assert "@latest" in told.message
+    assert told.message.endswith("for Kubernetes 1.33: use v20261112, the newest, or @latest")
+
+
+def test_a_missing_release_of_bottlerocket_is_named_with_the_newest() -> None:
+    missing = with_images(AMISelectorTerm(alias="bottlerocket@v1.99.9"), family="Bottlerocket")
+    assert "use v1.50.0, the newest" in condition(resolved(missing), "AMIsReady").message
 
 
 def test_an_alias_that_is_too_old_for_the_cluster_is_unsupported() -> None:
@@ -222,6 +227,11 @@ def test_the_newest_of_equal_images_is_kept_and_a_deprecated_one_only_without_al
         (image_kept,) = resolved(with_images(AMISelectorTerm(id="ami-any"))).images
         assert image_kept.id == kept
         assert image_kept.deprecated == (kept == "ami-stale")
+        told = condition(resolved(with_images(AMISelectorTerm(id="ami-any"))), "AMIsReady")
+        assert told.status == "True"
+        assert told.message == (
+            "deprecated, and nothing newer is selected: stale" if image_kept.deprecated else ""
+        )
 
 
 def test_a_tagged_profile_is_created_for_a_role() -> None:
