@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from nodesmith.decisions.provisioning.reasons.remedies import of_obstacle
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.admission import Admission, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
@@ -48,6 +48,14 @@ class Refusal:
     fix: str = ""
 
 
+_WINDOWS = Refusal(
+    Filter.REQUIREMENT,
+    "its nodes run Windows, and nothing about the pods says that they do",
+    "operating system",
+    "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
+)
+
+
 def refusal(demand: Demand, template: Template) -> Refusal:
     """Return why a NodePool that may buy now cannot buy for a demand."""
     shape = demand.shape
@@ -63,6 +71,8 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     conflicts = [conflict for conflict in found if conflict is not None]
     if len(conflicts) == len(found):
         return _conflict(conflicts[0], template)
+    if keeps_off(template, shape):
+        return _WINDOWS
     admission = Admission(template, (demand,))
     admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
     if not admitted:

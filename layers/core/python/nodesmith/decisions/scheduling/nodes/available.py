@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from nodesmith.decisions.packing.sharing import Sharing
 from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
+from nodesmith.model.apimachinery.labels import OS
 from nodesmith.model.kubernetes.shapes import Shape
 
 
@@ -52,10 +54,10 @@ class AvailableCapacity:
 
     def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
         """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
-        if not existing.taints and not any(shape.terms):
+        if not existing.taints and not any(shape.terms) and existing.labels.get(OS) != WINDOWS:
             return bool(shape.terms)
         known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
-        keys = {key for term in shape.terms for key in term}
+        keys = {OS, *(key for term in shape.terms for key in term)}
         looks = existing.taints, *(existing.labels.get(key) for key in sorted(keys))
         if looks not in known:
             known[looks] = existing.admits(shape)
