@@ -415,7 +415,9 @@ HOSTILE = {
         multipart(
             "text/x-shelscript", "x"
         ): f"line 5: {UNREAD} text/x-shelscript, did you mean 'text/x-shellscript'?",
-        multipart(NODE_CONFIG, "x"): f"line 5: {UNREAD} {NODE_CONFIG}; use one of",
+        multipart(
+            NODE_CONFIG, "x"
+        ): f"line 5: {UNREAD} {NODE_CONFIG}: use text/x-shellscript, text/cloud-config",
     },
     "AL2023": {
         multipart("text/plain", "x", "OTHER"): "the MIME document has no parts",

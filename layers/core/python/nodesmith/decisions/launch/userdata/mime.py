@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from email.message import Message
 from email.parser import Parser
 
@@ -33,6 +33,7 @@ CLOUD_INIT_TYPES = frozenset(
     }
 )
 """The types of parts that cloud-init handles itself."""
+_USUAL = "text/x-shellscript, text/cloud-config"
 _ENVELOPES = frozenset(
     "application/gzip application/gzip-compressed application/gzipped application/x-compress application/x-compressed "
     "application/x-gunzip application/x-gzip application/x-gzip-compressed application/zlib application/x-zlib "
@@ -54,7 +55,7 @@ def part(kind: str, payload: str) -> Message:
     return made
 
 
-def mime_parts(text: str, known: Collection[str] = CLOUD_INIT_TYPES) -> list[Message]:
+def mime_parts(text: str, known: frozenset[str] = CLOUD_INIT_TYPES) -> list[Message]:
     """Return the parts of a MIME document. Raises MalformedUserData for one that nothing on the node would read.
 
     `known` are the types that something reads. A document that has its own handlers may have any type.
@@ -66,7 +67,9 @@ def mime_parts(text: str, known: Collection[str] = CLOUD_INIT_TYPES) -> list[Mes
         raise MalformedUserData(_DEEP) from None
     for kind in kinds if _HANDLERS not in kinds else ():
         if kind not in known and kind not in _ENVELOPES and not kind.startswith("multipart/"):
-            hint = did_you_mean(kind, known) or f"; use one of {', '.join(sorted(known))}"
+            hint = (
+                did_you_mean(kind, known) or f": use {', '.join((_USUAL, *sorted(known - CLOUD_INIT_TYPES)))}"
+            )
             raise MalformedUserData(
                 f"nothing on the node reads a MIME part of type {kind}{hint}", _line(text, kind)
             )
