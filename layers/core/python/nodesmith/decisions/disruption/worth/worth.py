@@ -24,6 +24,8 @@ from math import fsum, inf
 
 from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
 from nodesmith.decisions.expiration import expires_at
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
+from nodesmith.model.apimachinery.labels import OS
 from nodesmith.model.karpenter.disruption import BALANCED, WHEN_EMPTY
 
 EVICTION_USD = 0.008
@@ -31,6 +33,8 @@ LEAST_SAVING = 0.02
 """share of the sources' cost; a smaller saving is ignored, which makes cycles impossible"""
 OVERLAP_HOURS = 5 / 60
 """How long sources and replacements run side by side: boot, drain, and EC2's shutdown."""
+WINDOWS_OVERLAP_HOURS = 15 / 60
+"""The same for Windows, which boots for several minutes and then pulls and unpacks images of several GB."""
 _SHORTEST, _LONGEST = timedelta(hours=1), timedelta(hours=24)
 _BALANCED_FACTOR = 2.0
 
@@ -71,7 +75,7 @@ def worth_usd(
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
     harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
     lost = fsum(source.lost_usd for source in sources)
-    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * OVERLAP_HOURS
+    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * _overlap_hours(sources)
     balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
         mine = [
@@ -80,6 +84,11 @@ def worth_usd(
         share = fsum(own for own, _ in mine) / price
         worth = min(worth, saving * share * life - fsum(harm for _, harm in mine))
     return worth
+
+
+def _overlap_hours(sources: Collection[Candidate]) -> float:
+    is_windows = any(source.node.labels.get(OS) == WINDOWS for source in sources)
+    return WINDOWS_OVERLAP_HOURS if is_windows else OVERLAP_HOURS
 
 
 def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
