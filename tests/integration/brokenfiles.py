@@ -207,6 +207,12 @@ BROKEN = {
         "cannot launch nodes: Bottlerocket has no such setting: use maxPods",
         10,
     ),
+    "Windows NodePool without a taint": Broken(
+        POOL + "---\n" + CLASS.replace("al2023@latest", "windows2022@latest"),
+        "lets kube-scheduler place Linux pods on Windows nodes",
+        7,
+        False,
+    ),
     "TOML with a table twice": Broken(
         CLASS.replace("al2023@latest", "bottlerocket@latest")
         + "  userData: |\n    [settings.motd]\n\n    [settings.motd]\n",
