@@ -45,7 +45,7 @@ SCRIPTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_siz
 
 FAMILIES = st.sampled_from(("AL2", "AL2023", "Bottlerocket", "Windows2022"))
 RESERVED = st.dictionaries(
-    st.sampled_from(("cpu", "memory", "pid")), st.sampled_from(("1", "2", "3")), max_size=3
+    st.sampled_from(("cpu", "memory", "ephemeral-storage")), st.sampled_from(("1", "2", "3")), max_size=3
 )
 SIGNALS = st.dictionaries(
     st.sampled_from(("memory.available", "nodefs.available", "pid.available")),

@@ -127,6 +127,8 @@ def test_a_kubelet_field_reaches_the_kubelet(family: str, field: str) -> None:
     written = {field: KUBELET_SPEC[field]}
     if field.startswith("evictionSoft"):
         written = {name: KUBELET_SPEC[name] for name in ("evictionSoft", "evictionSoftGracePeriod")}
+    if (family, field) == ("Bottlerocket", "systemReserved"):
+        written[field] = {name: amount for name, amount in written[field].items() if name != "pid"}
     nodeclass = of(family, kubelet=read_kubelet(written))
     assert told(nodeclass) == ""
     wanted = 29 if field == "maxPods" else write_kubelet(nodeclass.kubelet)[field]
@@ -146,6 +148,21 @@ def test_a_kubelet_field_that_is_not_set_is_not_written() -> None:
             "Bottlerocket",
             {"podsPerCore": 10},
             "spec.kubelet.podsPerCore: Bottlerocket has no such setting: use maxPods",
+        ),
+        (
+            "Bottlerocket",
+            {"kubeReserved": {"pid": "100"}},
+            "spec.kubelet.kubeReserved.pid: Bottlerocket reserves",
+        ),
+        (
+            "Bottlerocket",
+            {"evictionHard": {"memory.available": "100%"}},
+            "spec.kubelet.evictionHard[memory.available]: Bottlerocket allows less than 100%: write 0%",
+        ),
+        (
+            "Bottlerocket",
+            {"evictionSoft": {"pid.available": "5%"}, "evictionSoftGracePeriod": {"pid.available": "30s1m"}},
+            "spec.kubelet.evictionSoftGracePeriod[pid.available]: is 30s1m, and Bottlerocket reads h, m",
         ),
         (
             "AL2",

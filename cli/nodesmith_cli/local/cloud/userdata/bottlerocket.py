@@ -24,6 +24,7 @@ _PERCENTAGES = {
     "image-gc-high-threshold-percent": "imageGCHighThresholdPercent",
     "image-gc-low-threshold-percent": "imageGCLowThresholdPercent",
 }
+_RESERVABLE = {"cpu", "memory", "ephemeral-storage"}
 _STORAGE = ["apiclient", "ephemeral-storage", "init"]
 
 
@@ -35,6 +36,10 @@ def bottlerocket_bootstrap(text: str) -> Bootstrap:
         raise Unusable(f"the user data is not TOML: {error}") from error
     kubernetes = settings.get("kubernetes", {})
     required(kubernetes, ("cluster-name", "api-server", "cluster-certificate"), "settings.kubernetes")
+    for name in ("system-reserved", "kube-reserved"):
+        unknown = sorted(kubernetes.get(name, {}).keys() - _RESERVABLE)
+        if unknown:
+            raise Unusable(f"settings.kubernetes.{name} has unknown keys: {', '.join(unknown)}")
     config = {field: kubernetes[name] for name, field in _KUBELET.items() if name in kubernetes}
     config |= {field: int(kubernetes[name]) for name, field in _PERCENTAGES.items() if name in kubernetes}
     dns = kubernetes.get("cluster-dns-ip")
