@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 import tomllib
 from dataclasses import replace
 from email.parser import Parser
@@ -439,11 +440,12 @@ HOSTILE = {
     "AL2023": {
         multipart("text/plain", "x", "OTHER"): "the MIME document has no parts",
         config("spec: {a: [1, 2}\n"): "line 3: the NodeConfig is not YAML",
-        config("", "NodeConf"): "line 1: kind of the NodeConfig is 'NodeConf': write NodeConfig",
+        config("", "NodeConf"): "line 2: kind of the NodeConfig is 'NodeConf': write NodeConfig",
+        "apiVersion: node.eks.aws/v1alpha1\nspec: {}\n": "line 1: kind of the NodeConfig is missing: write NodeConfig",
         config(
             "", version="v2"
         ): "apiVersion of the NodeConfig is 'node.eks.aws/v2': write node.eks.aws/v1alpha1",
-        config("spec: none\n"): "spec of the NodeConfig must be a map",
+        config("spec: none\n"): "line 3: spec of the NodeConfig must be a map",
         config(f"spec: {'[' * 3000}\n"): "NodeConfig",
         multipart(NODE_CONFIG, "---\na: {"): "line 8: the NodeConfig is not YAML",
     },
@@ -462,6 +464,11 @@ def test_user_data_that_cannot_be_merged_is_refused_with_line_and_reason(
     assert said in found
 
 
+def test_a_nodeconfig_without_settings_is_fine() -> None:
+    for rest in ("", "spec:\n", "spec: {}\n"):
+        assert told(of("AL2023", user_data=config(rest))) == ""
+
+
 def test_a_document_with_its_own_handler_may_have_parts_of_any_type() -> None:
     parts = "".join(f"\n--B\nContent-Type: {kind}\n\nx\n" for kind in ("text/part-handler", "text/x-mine"))
     text = f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n{parts}\n--B--\n'
@@ -473,6 +480,30 @@ def test_user_data_is_measured_after_merging(family: str) -> None:
     own = f"[settings.motd]\ntext = '{'#' * 16_300}'" if family == "Bottlerocket" else "#" * 16_300
     found = told(of(family, user_data=own))
     assert found.partition(":")[0] == ("" if family == "Custom" else "UserDataSizeLimitExceeded")
+
+
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)
+)
+"""YAML that has 9 ** 11 keys once its merge keys are expanded."""
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("Bottlerocket", " " * 16_000 + "\nsettings = 3\n"),
+        ("Bottlerocket", "settings = 3\n" + "a" * 16_000 + " = 1\n"),
+        ("Windows2022", "<powershell></powershell>" + " " * 16_000 + "dir"),
+        ("Windows2022", "<powershell></powershell>" + "<persist>" * 1_700),
+        ("AL2023", config(f"{MERGES}spec: []\n")),
+        ("AL2", "x:\n" * 5_000 + "Content-Type: text/none\n\n"),
+        ("AL2023", "MIME-Version: 1.0\n" + "x: y\n" * 3_000 + "Content-Type: text/none\n\n"),
+    ],
+)
+def test_refusing_hostile_user_data_takes_no_time(family: str, text: str) -> None:
+    began = time.process_time()
+    assert told(of(family, user_data=text)).startswith("UserDataInvalid")
+    assert time.process_time() - began < 0.5
 
 
 def test_a_line_of_its_own_is_no_part_of_a_launch() -> None:

@@ -15,6 +15,7 @@ _BINDS_ALL = (1, 46, 0)
 """The first version that binds all directories itself; earlier ones need their names."""
 _VERSION = re.compile(r"v([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 _PLACE = re.compile(r" ?\(at (?:line ([0-9]+), column [0-9]+|end of document)\)$")
+_NAME = re.compile(r"[\w-]+")
 _DEEP = "its tables are nested too deeply"
 
 
@@ -104,10 +105,16 @@ def _table(within: dict[str, Any], name: str, text: str, path: str = "") -> dict
     """Return a table of the document, created if it is missing. Raises MalformedUserData if it is something else."""
     table = within.setdefault(name, {})
     if not isinstance(table, dict):
-        found = re.search(rf"^[ \t]*\[*(?:[^=\n#]*[.\"' \t])?{re.escape(name)}\b", text, re.MULTILINE)
-        line = line_at(text, found.start()) if found else 0
-        raise MalformedUserData(f"{path}{name} must be a table, but is {_kind(table)}", line)
+        raise MalformedUserData(f"{path}{name} must be a table, but is {_kind(table)}", _line_of(name, text))
     return table
+
+
+def _line_of(name: str, text: str) -> int:
+    """Return the first line whose key or table header has this name, 0 if there is none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if name in _NAME.findall(line.partition("=")[0].partition("#")[0]):
+            return number
+    return 0
 
 
 def _kind(value: object) -> str:

@@ -14,7 +14,7 @@ _TAG = re.compile(
     r"</?(?:powershell|script|persist|powershellArguments|runAsLocalSystem|detach)>", re.IGNORECASE
 )
 _WHOLE = re.compile(r"\s*<powershell>(.*?)</powershell>(.*)", re.IGNORECASE | re.DOTALL)
-_OPTION = re.compile(r"\s*<(persist|powershellArguments|runAsLocalSystem|detach)>[^<>]*</\1>", re.IGNORECASE)
+_OPTION = re.compile(r"<(persist|powershellArguments|runAsLocalSystem|detach)>[^<>]*</\1>", re.IGNORECASE)
 
 
 def windows_user_data(start: Start) -> str:
