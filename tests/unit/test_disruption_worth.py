@@ -143,6 +143,15 @@ def test_savings_of_another_nodepool_do_not_pay_for_evictions_in_a_balanced_one(
     assert worths[0] > 0 > worths[1]
 
 
+def test_a_replacement_of_a_windows_node_runs_beside_it_for_longer() -> None:
+    def worth(system: str) -> float:
+        one = worker("a", labels={"kubernetes.io/os": system})
+        survey = Survey(fleet([one], running(shape("1", "2Gi"), {"a": 1})))
+        return worth_usd(survey.candidates, 0.06, totals(survey), NOW)
+
+    assert worth("linux") - worth("windows") == pytest.approx(0.06 * 10 / 60)
+
+
 def spot(
     families: tuple[str, ...], annotations: Mapping[str, str] | None = None, of: Worker | None = None
 ) -> Proposals:

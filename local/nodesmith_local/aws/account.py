@@ -18,6 +18,7 @@ from moto.ssm import ssm_backends
 from moto.ssm.models import Parameter
 
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.labels import ARCH
 from nodesmith.model.nodeclasses.imagealiases import LATEST
 
@@ -104,8 +105,11 @@ def make_cluster(
 def publish_images(region: str, kubernetes: str) -> None:
     """Publish images for one Kubernetes version in SSM and EC2, as EKS and Bottlerocket do."""
     pins = (f"al2023@v{release}" for release in RELEASES)
-    for alias in (*pins, "al2023@latest", f"bottlerocket@{BOTTLEROCKET}", "bottlerocket@latest"):
-        publish_alias(region, kubernetes, alias)
+    windows = (f"windows{year}@latest" for year in (2019, 2022, 2025))
+    others = ("al2@latest", "al2023@latest", f"bottlerocket@{BOTTLEROCKET}", "bottlerocket@latest", *windows)
+    for alias in (*pins, *others):
+        with suppress(Unresolved):  # this Kubernetes version has no image of the family
+            publish_alias(region, kubernetes, alias)
 
 
 def publish_alias(region: str, kubernetes: str, alias: str) -> None:
@@ -117,16 +121,25 @@ def publish_alias(region: str, kubernetes: str, alias: str) -> None:
     dated = release.removeprefix("v")
     made = datetime.strptime(dated if dated.isdecimal() else RELEASES[-1], "%Y%m%d").replace(tzinfo=UTC)
     for parameter in parameters:
-        *_, first, second, _, _ = parameter.path.split("/")
-        names = {
-            "al2": f"amazon-eks-node-{second}-{kubernetes}",
-            "al2023": f"amazon-eks-node-al2023-{first}-{second}-{kubernetes}",
-            "bottlerocket": f"bottlerocket-{first}-{second}",
-        }
+        name = _image_name(family, parameter.path, kubernetes, release)
         arch = next(iter(parameter.serves[0][ARCH].values))
-        name = f"{names.get(family, second)}-{release}"
         image_id = register_image(region, name, arch, made, _EKS_IMAGES_ACCOUNT, "amazon")
         put_parameter(region, parameter.path, image_id)
+
+
+def _image_name(family: str, path: str, kubernetes: str, release: str) -> str:
+    """Return the name of the image behind a parameter, as its publisher forms it."""
+    *_, first, second, third, _ = path.split("/")
+    match family:
+        case "al2":
+            variant = second.removeprefix("amazon-linux-2").lstrip("-")
+            return f"amazon-eks-{variant}{'-' * bool(variant)}node-{kubernetes}-{release}"
+        case "al2023":
+            return f"amazon-eks-node-al2023-{first}-{second}-{kubernetes}-{release}"
+        case "bottlerocket":
+            return f"bottlerocket-{first}-{second}-{release}"
+        case _:
+            return f"{third}-{release[1:5]}.{release[5:7]}.{release[7:]}"
 
 
 def register_image(
@@ -153,7 +166,7 @@ def register_image(
             owner_alias=owner_alias or None,
             public=True,
             virtualization_type="hvm",
-            root_device_name="/dev/xvda",
+            root_device_name="/dev/sda1" if name.startswith("Windows") else "/dev/xvda",
             root_device_type="ebs",
             creation_date=made.replace(tzinfo=None),
             region_name=f"{region}a",

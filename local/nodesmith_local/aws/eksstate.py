@@ -17,6 +17,7 @@ from moto.iam import iam_backends
 from moto.moto_api._internal import mock_random
 
 _TYPES = frozenset({"STANDARD", "EC2_LINUX", "EC2_WINDOWS", "FARGATE_LINUX", "EC2", "HYBRID_LINUX"})
+_GROUPS = {"EC2_LINUX": ("system:nodes",), "EC2_WINDOWS": ("system:nodes", "eks:kube-proxy-windows")}
 _MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
 _RESERVED = ("system:", "eks:", "aws:", "amazon:", "iam:")
 _ROLE = re.compile(r"arn:aws[\w-]*:iam::(\d{12}):role/(?:.*/)?([\w+=,.@-]{1,64})", re.ASCII)
@@ -68,7 +69,7 @@ class ClusterAccess:
             "accessEntryArn": self._arn("access-entry", f"role/{self._account}/{principal[-40:]}"),
             "type": kind,
             "username": _checked(username) or _own_name(principal, kind),
-            "kubernetesGroups": list(groups) or (["system:nodes"] if kind == "EC2_LINUX" else []),
+            "kubernetesGroups": list(groups) or list(_GROUPS.get(kind, ())),
             "tags": dict(tags),
             "createdAt": _now(),
             "modifiedAt": _now(),

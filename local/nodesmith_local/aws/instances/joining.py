@@ -21,7 +21,8 @@ from nodesmith_local.aws.instances.nodes import (
     registered_node,
     without_taint,
 )
-from nodesmith_local.aws.instances.userdata import Unusable, parse_user_data
+from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
+from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from nodesmith_local.backends.objects import Objects
 
 _LEASES = "kube-node-lease"
@@ -47,7 +48,7 @@ class Joining:
 
     def register(self, machine: Machine, now: datetime) -> str:
         """Create the machine's Node and return its name. Raises Unusable for a machine that can never join."""
-        bootstrap = parse_user_data(machine.user_data)
+        bootstrap = parse_user_data(machine.user_data, machine.image_name)
         if bootstrap.endpoint != self._endpoint:
             raise Unusable(f"no API server answers at {bootstrap.endpoint}")
         if machine.instance_type not in self._catalog.facts:

@@ -18,7 +18,7 @@ from nodesmith_local.aws.instances.joining import Joining
 from nodesmith_local.aws.instances.nodes import Machine
 from nodesmith_local.aws.instances.reclaiming import Reclaims
 from nodesmith_local.aws.instances.stages import USUAL, Delays, Stage
-from nodesmith_local.aws.instances.userdata import Unusable
+from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
 from nodesmith_local.backends.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)

@@ -13,7 +13,7 @@ from moto.ec2.models.instances import InstanceState
 
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.nodeclasses.devices import GIB
-from nodesmith_local.aws.instances.nodes import Machine
+from nodesmith_local.aws.instances.nodes import DATA_DEVICE, Machine
 
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
@@ -61,7 +61,9 @@ class MotoMachines:
             private_ip=instance.private_ip,
             launched_at=_aware(instance.launch_time),
             root_volume_bytes=_root_volume_bytes(instance),
+            data_volume_bytes=_data_volume_bytes(instance),
             image_id=instance.image_id,
+            image_name=getattr(self._backend.amis.get(instance.image_id), "name", "") or "",
             cluster=self._backend.tags.get(instance.id, {}).get(CLUSTER_TAG, ""),
         )
 
@@ -74,6 +76,11 @@ def _root_volume_bytes(instance: Any) -> int:
     volumes = dict(instance.get_block_device_mapping)
     root = volumes.get(instance.root_device_name) or next(iter(volumes.values()), None)
     return int(root.size) * GIB if root is not None and root.size else 20 * GIB
+
+
+def _data_volume_bytes(instance: Any) -> int:
+    volume = dict(instance.get_block_device_mapping).get(DATA_DEVICE)
+    return int(volume.size) * GIB if volume is not None and volume.size else 0
 
 
 def _aware(moment: datetime) -> datetime:

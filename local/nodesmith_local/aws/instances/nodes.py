@@ -8,21 +8,28 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from nodesmith.model.apimachinery.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, WINDOWS_BUILD, ZONE
 from nodesmith.model.apimachinery.resources import format_resources, parse_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancelabels import WINDOWS_BUILDS
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.devices import AL2, AL2023, BOTTLEROCKET, DEFAULT_BLOCK_DEVICES
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith_local.aws.instances.userdata import Bootstrap
+from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
+from nodesmith_local.aws.instances.userdata.reading import family_of_image
 
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
 _HYPERVISOR_SHARE = 0.045
 """Share of memory, measured on Nitro instances; less than the 7.5% assumed before a node reports its own."""
 _KUBELETS = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
+DATA_DEVICE = DEFAULT_BLOCK_DEVICES[BOTTLEROCKET][-1].device_name
+"""The device of Bottlerocket's second volume, which holds images and pods."""
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_SYSTEMS = {AL2023: "Amazon Linux 2023", AL2: "Amazon Linux 2", BOTTLEROCKET: "Bottlerocket OS"}
+_KERNELS = {AL2: "5.10.0-amzn2", BOTTLEROCKET: "6.12.0"}
 _CLOUD_LABELS = {
     ZONE: "failure-domain.beta.kubernetes.io/zone",
     REGION: "failure-domain.beta.kubernetes.io/region",
@@ -33,7 +40,8 @@ _CLOUD_LABELS = {
 class Machine:
     """The properties of an EC2 instance that show in a node. Times are aware; `user_data` is plain text.
 
-    `cluster` is the value of the tag `eks:eks-cluster-name`, or empty without that tag.
+    `cluster` is the value of the tag `eks:eks-cluster-name`, or empty without that tag. `data_volume_bytes` is the size
+    of Bottlerocket's second volume, 0 without one.
     """
 
     id: str
@@ -48,6 +56,8 @@ class Machine:
     root_volume_bytes: int
     image_id: str = ""
     cluster: str = ""
+    image_name: str = ""
+    data_volume_bytes: int = 0
 
     @property
     def provider_id(self) -> str:
@@ -60,7 +70,10 @@ def registered_node(
     """Return the Node as the kubelet registers it: own labels and taints, capacity and allocatable, not ready."""
     resolved = _resolved(machine, bootstrap, catalog)
     arch, name = resolved.labels[ARCH], machine.private_dns_name
-    own = {HOSTNAME: name, ARCH: arch, OS: "linux", f"beta.{ARCH}": arch, f"beta.{OS}": "linux"}
+    system = resolved.labels[OS]
+    own = {HOSTNAME: name, ARCH: arch, OS: system, f"beta.{ARCH}": arch, f"beta.{OS}": system}
+    if WINDOWS_BUILD in resolved.labels:
+        own[WINDOWS_BUILD] = resolved.labels[WINDOWS_BUILD]
     taints = [*bootstrap.taints, UNINITIALIZED]
     return {
         "apiVersion": "v1",
@@ -76,7 +89,7 @@ def registered_node(
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": _node_info(machine, arch, version),
+            "nodeInfo": _node_info(machine, _family(machine, bootstrap), arch, version),
         },
     }
 
@@ -121,12 +134,20 @@ def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> Insta
     """Return the machine's real resources: its type's, less the shares of the hypervisor and the kubelet."""
     name = machine.instance_type
     alone = replace(catalog, ref=f"{catalog.ref}/{name}", facts={name: catalog.facts[name]}, offerings={})
+    family = _family(machine, bootstrap)
+    data = machine.data_volume_bytes if family == BOTTLEROCKET else 0
     configuration = NodeConfiguration(
-        root_volume_bytes=machine.root_volume_bytes,
+        ami_family=family,
+        root_volume_bytes=data or machine.root_volume_bytes,
         instance_store_policy=bootstrap.local_storage,
         kubelet=_kubelet(bootstrap.kubelet),
     )
     return instance_types(alone, configuration, NodeSettings(vm_memory_overhead_percent=_HYPERVISOR_SHARE))[0]
+
+
+def _family(machine: Machine, bootstrap: Bootstrap) -> str:
+    """Return the image family; user data alone does not tell which Windows it is."""
+    return family_of_image(machine.image_name) or bootstrap.family
 
 
 def _kubelet(config: Mapping[str, Any]) -> KubeletConfiguration:
@@ -140,12 +161,12 @@ def _kubelet(config: Mapping[str, Any]) -> KubeletConfiguration:
     )
 
 
-def _node_info(machine: Machine, arch: str, version: str) -> dict[str, str]:
+def _node_info(machine: Machine, family: str, arch: str, version: str) -> dict[str, str]:
     return {
         "architecture": arch,
-        "operatingSystem": "linux",
-        "osImage": "Amazon Linux 2023 (simulated)",
-        "kernelVersion": "6.12.0-amzn2023",
+        "operatingSystem": "windows" if family in WINDOWS_BUILDS else "linux",
+        "osImage": f"{_SYSTEMS.get(family, family)} (simulated)",
+        "kernelVersion": WINDOWS_BUILDS.get(family) or _KERNELS.get(family, "6.12.0-amzn2023"),
         "kubeletVersion": f"v{version}.0-eks-local",
         "kubeProxyVersion": f"v{version}.0-eks-local",
         "containerRuntimeVersion": "containerd://2.1.0",

@@ -34,12 +34,14 @@ from nodesmith.decisions.expiration import expires_at
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import least_resources
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     INSTANCE_CPU,
     INSTANCE_FAMILY,
     INSTANCE_TYPE,
     MIN_VALUES_RELAXED,
+    OS,
     SPOT,
     ZONE,
 )
@@ -52,6 +54,8 @@ LEAST_SAVING = 0.02
 """share of the sources' cost; a smaller saving is ignored, which makes cycles impossible"""
 OVERLAP_HOURS = 5 / 60
 """How long sources and replacements run side by side: boot, drain, and EC2's shutdown."""
+WINDOWS_OVERLAP_HOURS = 15 / 60
+"""The same for Windows, which boots for several minutes and then pulls and unpacks images of several GB."""
 _SHORTEST, _LONGEST = timedelta(hours=1), timedelta(hours=24)
 _BALANCED_FACTOR = 2.0
 
@@ -92,7 +96,7 @@ def worth_usd(
     saving, life = price - bought_hourly_usd, expected_hours(sources, now)
     harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
     lost = fsum(source.lost_usd for source in sources)
-    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * OVERLAP_HOURS
+    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * _overlap_hours(sources)
     balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
     for pool in sorted(balanced) if price else ():
         mine = [
@@ -101,6 +105,11 @@ def worth_usd(
         share = fsum(own for own, _ in mine) / price
         worth = min(worth, saving * share * life - fsum(harm for _, harm in mine))
     return worth
+
+
+def _overlap_hours(sources: Collection[Candidate]) -> float:
+    is_windows = any(source.node.labels.get(OS) == WINDOWS for source in sources)
+    return WINDOWS_OVERLAP_HOURS if is_windows else OVERLAP_HOURS
 
 
 def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:

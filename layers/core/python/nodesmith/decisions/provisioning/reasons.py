@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.admission import Admission, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
@@ -91,13 +91,21 @@ class Filter(IntEnum):
 class Refusal:
     """The filter, the reason in a sentence, the one thing in the way, and what would help.
 
-    See `model.kubernetes.unschedulable.Reason`.
+    See `model.kubernetes.pods.Reason`.
     """
 
     filter: Filter
     why: str
     blocking: str
     fix: str = ""
+
+
+_WINDOWS = Refusal(
+    Filter.REQUIREMENT,
+    "its nodes run Windows, and nothing about the pods says that they do",
+    "operating system",
+    "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
+)
 
 
 _COUNTED = {
@@ -177,6 +185,8 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     conflicts = [conflict for conflict in found if conflict is not None]
     if len(conflicts) == len(found):
         return _conflict(conflicts[0], template)
+    if keeps_off(template, shape):
+        return _WINDOWS
     admission = Admission(template, (demand,))
     admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
     if not admitted:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS, is_for_linux
+from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
 from nodesmith.model.apimachinery.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
@@ -62,10 +63,10 @@ class ExistingNode:
         self.free = self.free - shape.requests
 
     def admits(self, shape: Shape) -> bool:
-        """Return whether taints and labels admit pods of this shape."""
-        return first_untolerated(self.taints, shape.tolerations) is None and not label_refusal(
-            self.labels, shape.terms
-        )
+        """Return whether taints, labels and the operating system admit pods of this shape."""
+        if first_untolerated(self.taints, shape.tolerations) or label_refusal(self.labels, shape.terms):
+            return False
+        return self.labels.get(OS) != WINDOWS or not is_for_linux(shape, self.labels, self.taints)
 
 
 def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:

@@ -14,13 +14,14 @@ from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
 from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
 from nodesmith.decisions.scheduling.topology.domains import Domains
 from nodesmith.decisions.scheduling.topology.nodefilters import kept_out, keyed_spreads, narrowed, undecided
 from nodesmith.decisions.scheduling.topology.topology import Topology
 from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labels import OS, ZONE
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
 
@@ -312,10 +313,10 @@ class AvailableCapacity:
 
     def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
         """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
-        if not existing.taints and not any(shape.terms):
+        if not existing.taints and not any(shape.terms) and existing.labels.get(OS) != WINDOWS:
             return bool(shape.terms)
         known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
-        keys = {key for term in shape.terms for key in term}
+        keys = {OS, *(key for term in shape.terms for key in term)}
         looks = existing.taints, *(existing.labels.get(key) for key in sorted(keys))
         if looks not in known:
             known[looks] = existing.admits(shape)

@@ -70,9 +70,7 @@ KUBELET = Object(
     {
         "clusterDNS": Array(Text(), "IP addresses of the cluster's DNS. Defaults to the kube-dns service."),
         "maxPods": Integer("Maximum number of pods on a node.", 0, INT32),
-        "podsPerCore": Integer(
-            "Maximum number of pods per CPU on a node. Bottlerocket ignores it.", 0, INT32
-        ),
+        "podsPerCore": Integer("Maximum number of pods per CPU on a node. Not for Bottlerocket.", 0, INT32),
         "systemReserved": _reserved("the operating system"),
         "kubeReserved": _reserved("the processes of Kubernetes"),
         "evictionHard": _signals(_THRESHOLD, "Thresholds of signals at which pods are evicted immediately."),

@@ -1,37 +1,20 @@
-"""Parser of user data as AL2023's nodeadm and kubelet read it: how the node joins, with which labels and taints."""
+"""User data as nodeadm reads it on Amazon Linux 2023: NodeConfigs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from email.parser import Parser
 from typing import Any
 
 import yaml
 
-from nodesmith.model.apimachinery.labels import kubelet_may_set
 from nodesmith.model.apimachinery.taints import Taint
+from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, pairs, permitted, required
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 
 
-class Unusable(ValueError):
-    """User data with which an instance never joins a cluster; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """The kubelet's start-up settings. `kubelet` is its configuration by KubeletConfiguration's field names."""
-
-    cluster: str
-    endpoint: str
-    kubelet: Mapping[str, Any]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    local_storage: str = ""
-
-
-def parse_user_data(text: str) -> Bootstrap:
+def nodeadm_bootstrap(text: str) -> Bootstrap:
     """Parse user data: NodeConfigs in a MIME document, or a bare one. Raises Unusable.
 
     Later NodeConfigs override earlier ones.
@@ -43,13 +26,11 @@ def parse_user_data(text: str) -> Bootstrap:
         raise Unusable("no NodeConfig (node.eks.aws) in the user data")
     spec = merged.get("spec") or {}
     cluster, kubelet = spec.get("cluster") or {}, spec.get("kubelet") or {}
-    missing = [
-        name
-        for name in ("name", "apiServerEndpoint", "certificateAuthority", "cidr")
-        if not cluster.get(name)
-    ]
-    if missing:
-        raise Unusable(f"the NodeConfig lacks spec.cluster.{', spec.cluster.'.join(missing)}")
+    required(
+        cluster,
+        ("name", "apiServerEndpoint", "certificateAuthority", "cidr"),
+        "spec.cluster of the NodeConfig",
+    )
     config = kubelet.get("config") or {}
     storage = (spec.get("instance") or {}).get("localStorage") or {}
     return Bootstrap(
@@ -95,18 +76,14 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _labels(flags: Any) -> dict[str, str]:
+def _labels(flags: Any) -> Mapping[str, str]:
     """Return the labels of all --node-labels flags. Raises Unusable for a label that the kubelet refuses."""
     labels: dict[str, str] = {}
     for flag in flags:
         name, _, value = str(flag).partition("=")
         if name == "--node-labels":
-            pairs = (pair.partition("=") for pair in value.strip("\"'").split(",") if pair)
-            labels |= {key: text for key, _, text in pairs}
-    forbidden = sorted(key for key in labels if not kubelet_may_set(key))
-    if forbidden:
-        raise Unusable(f"the kubelet may not label its own node with {', '.join(forbidden)}")
-    return labels
+            labels |= pairs(value.strip("\"'"))
+    return permitted(labels)
 
 
 def _taint(raw: Mapping[str, Any]) -> Taint:
