@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 OPERATIONS = {
+    "arc-zonal-shift": frozenset({"GetManagedResource", "ListManagedResources"}),
     "dynamodb": frozenset(
         {
             "BatchGetItem",

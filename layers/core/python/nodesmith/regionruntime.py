@@ -12,16 +12,20 @@ from nodesmith.parts import Parts, now
 from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
 
 if TYPE_CHECKING:
+    from nodesmith.controllers.runs.report import Report
     from nodesmith.registration import Registration
 
 
 def routing() -> Handler:
     """Compose routing, which passes notices about an instance to the cluster that launched it."""
+    from nodesmith.adapters.aws.zonalshifts import RegionShifts
     from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
     from nodesmith.adapters.dynamodb.routes import DynamoRoutes
     from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
     from nodesmith.adapters.functions.hints import LambdaHints
+    from nodesmith.adapters.functions.ticks import LambdaTicks
     from nodesmith.controllers.routing import Routing, route, wake_warned
+    from nodesmith.controllers.zonalshifts import Shifts, is_of_shifts, wake_shifted
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
     table, dynamodb = parts.settings.table_name, parts.client("dynamodb")
@@ -32,7 +36,21 @@ def routing() -> Handler:
         hints=LambdaHints(parts.invocations, parts.delayed),
         clock=now,
     )
-    return routing_events(parts, lambda event, account: route(run, event, account), lambda: wake_warned(run))
+    shifts = Shifts(
+        RegionShifts(lambda: parts.client("arc-zonal-shift")),
+        parts.registrations,
+        LambdaTicks(parts.invocations),
+    )
+
+    def routed(event: str, account: str) -> Report:
+        return wake_shifted(shifts, event) if is_of_shifts(event) else route(run, event, account)
+
+    def tick() -> Report:
+        report = wake_warned(run)  # first, since a spot warning leaves two minutes
+        report.counts.update(wake_shifted(shifts).counts)
+        return report
+
+    return routing_events(parts, routed, tick)
 
 
 def dispatch() -> Handler:

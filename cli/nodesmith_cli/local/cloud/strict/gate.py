@@ -30,6 +30,7 @@ from nodesmith_cli.local.cloud.strict.protection import end_what_is_not_protecte
 from nodesmith_cli.local.cloud.strict.refusals import AwsRequest
 from nodesmith_cli.local.cloud.strict.sqslimits import check_sqs
 from nodesmith_cli.local.cloud.strict.visibility import Visibility
+from nodesmith_cli.local.cloud.zonalshifts import ZonalShifts
 
 _PARSED = frozenset({"ec2", "dynamodb", "sqs", "iam"})
 """Services whose requests moto itself parses by the model."""
@@ -47,6 +48,7 @@ class StrictAws:
         self.visibility = Visibility(now)
         self.answers = Answers()
         self.buckets = Ec2Buckets(now)
+        self.shifts = ZonalShifts(now)
         self.reservations: list[reservations.Reservation] = []
         """The account's capacity reservations, as DescribeCapacityReservations returns them."""
         self._limits_rates = True
@@ -76,6 +78,7 @@ class StrictAws:
             EC2Response, "describe_capacity_reservations", describe_reservations, create=True
         )
         self._patches.enter_context(added)
+        self._patches.enter_context(self.shifts.answering())
         self._patches.enter_context(patch.object(BaseResponse, "call_action", checked_call))
         self._patches.enter_context(patch.object(LimitedSizeDict, "__setitem__", put_whole))
         self._patches.enter_context(patch.object(S3Response, "_key_response", checked_key))

@@ -7,7 +7,8 @@ These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `
 instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
-disruption is paused. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes it.
+disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
+or two after a node's termination began; the TTL removes it.
 `TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 """
 
@@ -29,6 +30,7 @@ from nodesmith.adapters.dynamodb.reading import Attributes, Found
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
@@ -171,6 +173,13 @@ class DynamoStore:
             self._partition.delete("PAUSE")
         else:
             self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
+
+    def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
+        """Write the cluster's zonal shifts, which replace the previous ones."""
+        if shifts:
+            self._partition.put(self._partition.item("SHIFTS", [*map(shift_item, shifts)]))
+        else:
+            self._partition.delete("SHIFTS")
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write the resolved status of an EC2NodeClass. If it says the same as before, the ledger is not marked."""

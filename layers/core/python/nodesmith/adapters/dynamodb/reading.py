@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.backoffs import Backoff
@@ -74,6 +75,7 @@ class Found:
         self._move_backoffs: dict[MoveKind, Backoff] = {}
         self._subnets: dict[str, Backoff] = {}
         self._contents: dict[str, str] = {}
+        self._shifts: tuple[ZonalShift, ...] = ()
 
     def take_all(self, items: Iterable[Attributes]) -> None:
         """Read several items."""
@@ -106,6 +108,8 @@ class Found:
                 self._move_backoffs[MoveKind(*name.split("#"))] = read_backoff(document)
             case "SUBNET":
                 self._subnets[name] = read_backoff(document)
+            case "SHIFTS":
+                self._shifts = tuple(map(read_shift, document))
             case "PAUSE":
                 self._paused = read_pause(document)
             case "DEPARTURE":
@@ -143,6 +147,7 @@ class Found:
             move_backoffs=self._move_backoffs,
             subnet_backoffs=self._subnets,
             contents=self._contents,
+            zonal_shifts=self._shifts,
         )
 
 

@@ -84,7 +84,8 @@ def _removed(
     status = inputs.ledger.nodeclasses.get(nodeclass)
     if status is None:
         return removed
-    zones = frozenset(subnet.zone for subnet in status.subnets)
+    away = inputs.ledger.shifted(inputs.now)
+    zones = frozenset(subnet.zone for subnet in status.subnets if subnet.zone not in away)
     images = [image.requirements for image in status.images]
     closed = {
         (key.capacity_type, key.instance_type, key.zone)
@@ -94,7 +95,8 @@ def _removed(
     removed["its EC2NodeClass has no image that boots it"] = frozenset(
         t.name for t in types if all(type_refusal(image, t) is not None for image in images)
     )
-    removed["not sold in a zone of its EC2NodeClass's subnets"] = frozenset(
+    shifted = f", except {', '.join(sorted(away))}, which the cluster is shifted away from" if away else ""
+    removed[f"not sold in a zone of its EC2NodeClass's subnets{shifted}"] = frozenset(
         t.name for t in types if not any(o.zone in zones for o in t.offerings)
     )
     removed["EC2 lately had no capacity"] = frozenset(

@@ -34,6 +34,7 @@ from nodesmith.decisions.scheduling.nodes.existing import (
     is_going,
     nominations,
 )
+from nodesmith.decisions.scheduling.nodes.shiftedzones import outside, with_zones_cordoned
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
@@ -71,8 +72,10 @@ class Inputs:
 
 def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises, whatever a cluster contains."""
-    claims = [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
-    seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
+    away = inputs.ledger.shifted(inputs.now)
+    claims = outside((c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP), away)
+    observed = with_zones_cordoned(inputs.snapshot, away)
+    seen = with_default_spreads(observed, inputs.settings.default_spreads)
     snapshot = with_sources_closed(without_ending(preempting_only(seen, claims), claims), inputs.ledger)
     going = frozenset(n.name for n in snapshot.nodes if is_going(n))
     wanted, ignored = provisionable(snapshot.pods, going, kept(snapshot, claims, inputs.now))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
@@ -23,6 +23,7 @@ from nodesmith.model.ledger.learnedtypes import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
@@ -161,7 +162,15 @@ def template_of(
         reservations,
         [(key, percent) for key, percent in dearer.items() if percent],
     )
+    away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
+    if away:
+        obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
+        made = replace(made, obstacle=obstacle, shifted=tuple(away))
     return limited_to_trial(made, ledger)
+
+
+def _has_subnet(status: NodeClassStatus, zone: str) -> bool:
+    return any(subnet.zone == zone for subnet in status.subnets)
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:

@@ -13,6 +13,7 @@ from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.metrics.onsale import OfferingOnSale, OnSale, TypeOnSale
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 _MILLI, _MIB = 1000, 2**20
 
@@ -23,9 +24,10 @@ def on_sale(inputs: Inputs) -> OnSale:
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
     found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
     for template in _templates(inputs):
-        for name, offering in _allowed(template):
+        for name, offering in _allowed(template, ledger.nodeclasses[template.status.name]):
             key = offering.capacity_type, offering.zone
-            is_available = OfferingKey(offering.capacity_type, name, offering.zone) not in closed
+            is_open = offering.zone in {subnet.zone for subnet in template.status.subnets}
+            is_available = is_open and OfferingKey(offering.capacity_type, name, offering.zone) not in closed
             one = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
     return {
@@ -46,8 +48,8 @@ def _templates(inputs: Inputs) -> Iterator[Template]:
             )
 
 
-def _allowed(template: Template) -> Iterator[tuple[str, Offering]]:
-    zones = {subnet.zone for subnet in template.status.subnets}
+def _allowed(template: Template, status: NodeClassStatus) -> Iterator[tuple[str, Offering]]:
+    zones = {subnet.zone for subnet in status.subnets}
     wanted = {key: template.requirements[key] for key in OFFERING_KEYS if key in template.requirements}
     for kind in matching_types(template.types, template.requirements).types:
         for offering in kind.offerings:

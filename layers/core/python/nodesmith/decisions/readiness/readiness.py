@@ -76,12 +76,13 @@ def nodepool_update(
     now: datetime,
     paused: Pause | None = None,
     claims: Sequence[NodeClaim] = (),
+    shifted: Sequence[StatusCondition] = (),
 ) -> StatusUpdate | None:
     """Return the status that a NodePool should show, None if it shows it already.
 
     `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is its current registration
-    health, and `claims` are the ledger's. Problems that do not make it invalid appear in the message of
-    `ValidationSucceeded`.
+    health, `claims` are the ledger's, and `shifted` is what `shift_condition` returned. Problems that do not make it
+    invalid appear in the message of `ValidationSucceeded`.
     """
     name, generation = _name(manifest), _generation(manifest)
     pool = parsed.value
@@ -93,7 +94,7 @@ def nodepool_update(
             StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
         ]
-    conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest)]
+    conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest), *shifted]
     wanted = {
         **usage(name, claims, snapshot),
         **_observed(pool, snapshot),

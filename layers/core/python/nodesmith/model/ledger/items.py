@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
 from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.backoffs import Backoff
@@ -222,6 +223,7 @@ def ledger_item(ledger: Ledger) -> Item:
         },
         "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
         **_subnets_item(ledger),
+        **_shifts_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -232,6 +234,11 @@ def _subnets_item(ledger: Ledger) -> Item:
     """Write the back-offs of subnets, as an empty item if there are none."""
     held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
     return {"subnet_backoffs": held} if held else {}
+
+
+def _shifts_item(ledger: Ledger) -> Item:
+    """Write the zonal shifts, as an empty item if there are none."""
+    return {"zonal_shifts": [*map(shift_item, ledger.zonal_shifts)]} if ledger.zonal_shifts else {}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
@@ -252,6 +259,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
+        zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

@@ -33,6 +33,7 @@ from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.choices import Choices
 from nodesmith.decisions.scheduling.demands import Assignment
 from nodesmith.decisions.scheduling.nodes.existing import ExistingNode, existing_nodes, is_going, nominations
+from nodesmith.decisions.scheduling.nodes.shiftedzones import outside, with_zones_cordoned
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
@@ -86,8 +87,10 @@ class Fleet:
         moving: Collection[str] = (),
         avoided: Collection[str] = (),
     ) -> None:
-        settings, claims = inputs.settings, [c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP]
-        seen = with_default_spreads(inputs.snapshot, settings.default_spreads)
+        settings, away = inputs.settings, inputs.ledger.shifted(inputs.now)
+        claims = outside((c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP), away)
+        observed = with_zones_cordoned(inputs.snapshot, away)
+        seen = with_default_spreads(observed, settings.default_spreads)
         context = without_ending(preempting_only(seen, claims), claims)
         context = without(context, {c.provider_id for c in claims if c.name in moving and c.provider_id})
         offers = pools(context, inputs.ledger, inputs.catalog, settings, inputs.now)

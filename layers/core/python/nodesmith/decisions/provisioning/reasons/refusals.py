@@ -105,7 +105,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
     culprit = next(_culprits(demand, template), None)
     return Refusal(
         Filter.OFFERING,
-        f"no instance type with an offering left{_where(demand)} has what the pods select",
+        f"no instance type with an offering left{_where(demand)} has what the pods select{_shifted(demand, template)}",
         f"requirement {culprit}" if culprit else "offerings",
         f"remove {culprit} from the pods"
         if culprit
@@ -135,6 +135,13 @@ def _where(demand: Demand) -> str:
     elif any(one is None or one.complement for one in wanted):
         return ""
     return f" in {' or '.join(sorted(zones))}"
+
+
+def _shifted(demand: Demand, template: Template) -> str:
+    """Return the zonal shifts of the zones that the pods must be in; empty if there are none."""
+    where = _where(demand).removeprefix(" in ").split(" or ")
+    told = [each for each in template.shifted if each.split()[1] in where]
+    return f": {'; '.join(told)}" if told else ""
 
 
 def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:

@@ -56,6 +56,8 @@ class Template:
     reserved: TypeOptions = NO_OPTIONS
     """Reserved offers, by their on-demand price; `reservations` has the free instances of each, by limit name."""
     reservations: Resources = NOTHING
+    shifted: tuple[str, ...] = ()
+    """The zones with its subnets that the cluster is shifted away from, each in a sentence."""
     trial: str = ""
     """Why only one node may be bought: those before it did not join."""
 
