@@ -206,7 +206,14 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(
-            scope.region, "AvailabilityZones", "CapacityReservations", "Images", "SecurityGroups", "Subnets"
+            scope.region,
+            "AvailabilityZones",
+            "CapacityReservations",
+            "Images",
+            "Instances",
+            "PlacementGroups",
+            "SecurityGroups",
+            "Subnets",
         ),
         zonal_shift_grant(scope),
         Grant(

@@ -43,6 +43,7 @@ OPERATIONS = {
             "DescribeInstances",
             "DescribeLaunchTemplates",
             "DescribeNetworkInterfaces",
+            "DescribePlacementGroups",
             "DescribeSecurityGroups",
             "DescribeSpotInstanceRequests",
             "DescribeSpotPriceHistory",

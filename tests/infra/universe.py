@@ -59,7 +59,14 @@ _KIND_OF_DELETION = {
 }
 _DESCRIBED = (
     *("AvailabilityZones", "CapacityReservations", "Images", "InstanceStatus", "InstanceTypeOfferings"),
-    *("InstanceTypes", "Instances", "LaunchTemplates", "NetworkInterfaces", "SecurityGroups"),
+    *(
+        "InstanceTypes",
+        "Instances",
+        "LaunchTemplates",
+        "NetworkInterfaces",
+        "PlacementGroups",
+        "SecurityGroups",
+    ),
     *("SpotInstanceRequests", "SpotPriceHistory", "Subnets", "Volumes"),
 )
 
@@ -95,6 +102,8 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     yield from _profiles(of)
     cluster = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{of.name}"
     yield Call("eks:DescribeCluster", cluster, "the EKS cluster", of.name)
+    shifts = {"arc-zonal-shift:ResourceIdentifier": cluster}
+    yield Call("arc-zonal-shift:GetManagedResource", cluster, "its zonal shifts", of.name, shifts)
     role, to_ec2 = f"{IAM}:role/KarpenterNodeRole-{of.name}", {"iam:PassedToService": "ec2.amazonaws.com"}
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
@@ -269,6 +278,12 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield calls that a function makes without a session, and calls that Lambda makes on its behalf."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    yield Call(
+        "arc-zonal-shift:ListManagedResources",
+        "*",
+        "the zonal shifts of all clusters",
+        context={"aws:RequestedRegion": REGION},
+    )
     for action in ("ssm:GetParameters", "ssm:PutParameter"):
         yield Call(action, f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):

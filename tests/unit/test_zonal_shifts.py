@@ -94,7 +94,7 @@ def test_a_nodepool_that_is_only_in_the_zone_says_why_it_buys_nothing() -> None:
     only = builders.nodepool_manifest(requirements=[*builders.EXPRESS, builders.expression(ZONE, "In", A)])
     seen = builders.snapshot(pods=builders.pods(builders.shape(), 1), nodepools=(only,))
     inputs = builders.inputs(snapshot=seen, ledger=builders.ledger(zonal_shifts=away(A)))
-    assert f"zone {A} (use1-az1) is shifted away from" in decide(inputs).obstacles["default"]
+    assert f"zone {A} (use1-az1) is shifted away from" in (decide(inputs).obstacles or {})["default"]
     (found,) = considered(inputs)
     assert f"zone {A} (use1-az1) is shifted away from" in found.obstacle
 

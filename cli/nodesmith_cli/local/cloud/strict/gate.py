@@ -18,7 +18,7 @@ from moto.ec2.responses import EC2Response
 from moto.s3.exceptions import S3ClientError
 from moto.s3.responses import S3Response
 
-from nodesmith_cli.local.cloud.strict import reservations
+from nodesmith_cli.local.cloud.strict import placementgroups, reservations
 from nodesmith_cli.local.cloud.strict import servicelimits as limits
 from nodesmith_cli.local.cloud.strict.answers import Answers
 from nodesmith_cli.local.cloud.strict.dynamodblimits import check_dynamodb, put_whole
@@ -79,6 +79,7 @@ class StrictAws:
         )
         self._patches.enter_context(added)
         self._patches.enter_context(self.shifts.answering())
+        self._patches.enter_context(placementgroups.answering())
         self._patches.enter_context(patch.object(BaseResponse, "call_action", checked_call))
         self._patches.enter_context(patch.object(LimitedSizeDict, "__setitem__", put_whole))
         self._patches.enter_context(patch.object(S3Response, "_key_response", checked_key))

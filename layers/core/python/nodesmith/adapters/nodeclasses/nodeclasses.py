@@ -14,6 +14,7 @@ from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
 from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
+from nodesmith.adapters.nodeclasses.placementgroups import placement_group
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
@@ -59,6 +60,9 @@ def resolve(
             "CapacityReservationsReady",
             lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
         )
+    selector, group = nodeclass.placement_group_selector, None
+    if selector is not None:
+        group = step("PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets or ()))
     status = NodeClassStatus(
         nodeclass.name,
         nodeclass.generation,
@@ -70,6 +74,7 @@ def resolve(
         profile or "",
         capacity_reservations=reserved or (),
         content=nodeclass.content,
+        placement_group=group,
     )
     step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_runs))
     return replace(status, conditions=tuple(conditions))

@@ -61,7 +61,6 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
             "spec.amiFamily",
         )
     found = {
-        "placementGroupSelector": nodeclass.placement_group_selector,
         "context": nodeclass.context,
     }
     field = next((name for name, value in found.items() if value), None)

@@ -10,6 +10,12 @@ from itertools import groupby
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial, trial_obstacle
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.placementgroups import (
+    group_limit,
+    group_room,
+    open_zones,
+    types_of_group,
+)
 from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS
@@ -23,7 +29,7 @@ from nodesmith.model.ledger.learnedtypes import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.model.nodeclasses.status import NodeClassStatus
+from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
@@ -145,6 +151,10 @@ def template_of(
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(attaching(known, snapshot.attach_limits))
+    group = status.placement_group
+    if group is not None:
+        types = types_of_group(types, group.strategy)
+    room = group_room(status, ledger.claims)
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     closed = [key for key, backoff in held if backoff.holds(now)]
@@ -154,7 +164,7 @@ def template_of(
     made = template(
         pool,
         nodeclass,
-        usable(status, ledger, now),
+        _in_zones(usable(status, ledger, now), open_zones(status, ledger.claims, room)),
         types,
         snapshot.daemonsets,
         closed,
@@ -162,11 +172,31 @@ def template_of(
         reservations,
         [(key, percent) for key, percent in dearer.items() if percent],
     )
+    made = _limited_by_group(made, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:
         obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
         made = replace(made, obstacle=obstacle, shifted=tuple(away))
     return limited_to_trial(made, ledger)
+
+
+def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClassStatus:
+    if zones is None:
+        return status
+    return replace(status, subnets=tuple(subnet for subnet in status.subnets if subnet.zone in zones))
+
+
+def _limited_by_group(made: Template, room: Mapping[str, int]) -> Template:
+    """Limit a NodePool to what its placement group still takes in each zone."""
+    full = sorted(zone for zone, left in room.items() if not left)
+    if not room or made.status.placement_group is None:
+        return made
+    said = (
+        f"placement group {made.status.placement_group.name} has {MOST_SPREAD} instances in {', '.join(full)}"
+    )
+    obstacle = f"{made.obstacle}; {said}, EC2's limit" if made.obstacle and full else made.obstacle
+    limits = Resources({group_limit(zone): left for zone, left in room.items() if left})
+    return replace(made, remaining=made.remaining + limits, obstacle=obstacle)
 
 
 def _has_subnet(status: NodeClassStatus, zone: str) -> bool:

@@ -28,6 +28,7 @@ from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
     NodeClassStatus,
+    PlacementGroup,
     SecurityGroup,
     StatusCondition,
     Subnet,
@@ -155,6 +156,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
             for c in status.conditions
         ],
         "capacity_reservations": [_reservation_item(each) for each in status.capacity_reservations],
+        **({"placement_group": _group_item(status.placement_group)} if status.placement_group else {}),
     }
 
 
@@ -180,6 +182,29 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
             for type_, status, reason, message, since, *_ in item["conditions"]
         ),
         capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
+        placement_group=_read_group(item["placement_group"]) if item.get("placement_group") else None,
+    )
+
+
+def _group_item(group: PlacementGroup) -> Item:
+    return {
+        "id": group.id,
+        "name": group.name,
+        "strategy": group.strategy,
+        "partitions": group.partitions,
+        "instances": [list(each) for each in group.instances],
+        "spread_over": group.spread_over,
+    }
+
+
+def _read_group(item: Mapping[str, Any]) -> PlacementGroup:
+    return PlacementGroup(
+        item["id"],
+        item["name"],
+        item["strategy"],
+        int(item["partitions"]),
+        tuple((zone, int(count)) for zone, count, *_ in item["instances"]),
+        item["spread_over"],
     )
 
 

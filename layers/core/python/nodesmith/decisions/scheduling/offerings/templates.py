@@ -15,6 +15,7 @@ from nodesmith.decisions.scheduling.compatibility import (
 )
 from nodesmith.decisions.scheduling.offerings.daemonsets import Overhead, Running, running
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions
+from nodesmith.decisions.scheduling.offerings.placementgroups import group_requirements
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit, reserved_offerings
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.requirements import Requirements
@@ -94,6 +95,7 @@ def template(
     surcharge, in percent, for their interruptions.
     """
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
+    requirements = requirements.union(group_requirements(status.placement_group))
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
