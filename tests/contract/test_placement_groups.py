@@ -108,3 +108,4 @@ def launch(here: Account, group: str, zone: str, count: int) -> None:
         },
     )
     assert not answer["Errors"]
+    here.strict.visibility.settle()

@@ -241,6 +241,7 @@ def shared_calls(role: str) -> Iterator[Call]:
         for kind in ("image", "snapshot"):
             yield Call(action, f"arn:aws:ec2:{REGION}::{kind}/1", f"any {kind}")
         yield Call(action, f"{EC2}:capacity-reservation/cr-1", "any capacity reservation")
+        yield Call(action, f"{EC2}:placement-group/any", "any placement group")
     learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "lessons from nodes", context=learned)

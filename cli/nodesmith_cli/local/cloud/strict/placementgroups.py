@@ -78,11 +78,9 @@ def refusal(backend: Any, data: Mapping[str, Any], zone: str) -> tuple[str, str]
         return "InvalidPlacementGroup.Unknown", f"The Placement Group '{named}' is unknown."
     used = _zones(backend, group)
     if group["Strategy"] == "spread" and used[zone] >= MOST_IN_A_ZONE:
-        return (
-            "InsufficientInstanceCapacity",
-            f"Spread placement group {group['GroupName']} has reached its limit of {MOST_IN_A_ZONE} running instances "
-            f"in the Availability Zone {zone}.",
-        )
+        limit = f"its limit of {MOST_IN_A_ZONE} running instances in the Availability Zone {zone}"
+        code = "InsufficientInstanceCapacity"
+        return code, f"Spread placement group {group['GroupName']} has reached {limit}."
     if group["Strategy"] == "cluster" and set(used) - {zone}:
         code = "InvalidParameterCombination"
         return code, f"The placement group {group['GroupName']} is in another Availability Zone than {zone}."

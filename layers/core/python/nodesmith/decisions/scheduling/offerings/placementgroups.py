@@ -49,15 +49,19 @@ def supports(instance_type: str, strategy: str) -> bool:
 def group_room(status: NodeClassStatus, claims: Iterable[NodeClaim]) -> dict[str, int]:
     """Return how many more instances fit into the group, by zone of its EC2NodeClass's subnets; empty without a limit.
 
-    Instances that have been launched since the group was last read, or may still be, count as well.
+    Instances that have been launched since the group was last read, or may still be, count as well. EC2 may not have
+    shown some that were launched just before, so the group has at least as many as the cluster has claims in it.
     """
     group = status.placement_group
     if group is None or not group.is_limited:
         return {}
-    taken = Counter(dict(group.instances))
-    for zone, count in _coming(group, status, claims).items():
-        taken[zone] += count
-    return {zone: max(0, MOST_SPREAD - taken[zone]) for zone in sorted({s.zone for s in status.subnets})}
+    mine = [claim for claim in claims if _is_in(claim, group)]
+    own = Counter(map(zone_of, mine))
+    coming = Counter(zone_of(claim) for claim in mine if claim.created_at >= status.resolved_at)
+    shown = dict(group.instances)
+    zones = sorted({subnet.zone for subnet in status.subnets})
+    taken = {zone: max(shown.get(zone, 0) + coming[zone], own[zone]) for zone in zones}
+    return {zone: max(0, MOST_SPREAD - taken[zone]) for zone in zones}
 
 
 def open_zones(
@@ -71,17 +75,15 @@ def open_zones(
     if group is None:
         return None
     if group.strategy == CLUSTER:
-        zones = sorted(_coming(group, status, claims))
-        home = group.home or next(iter(zones), "")
+        known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
+        home = group.home or next(filter(None, known), "")
         largest = max(status.subnets, key=lambda s: (s.free_ips, s.zone), default=None)
         return frozenset({home or (largest.zone if largest else "")})
     return frozenset(zone for zone, left in room.items() if left) if room else None
 
 
-def _coming(group: PlacementGroup, status: NodeClassStatus, claims: Iterable[NodeClaim]) -> Counter[str]:
-    """Count the instances of the group that EC2 has not shown yet, by zone."""
-    mine = (c for c in claims if c.labels.get(PLACEMENT_GROUP) == group.id and c.phase is not Phase.GIVEN_UP)
-    return Counter(zone_of(c) for c in mine if c.created_at >= status.resolved_at)
+def _is_in(claim: NodeClaim, group: PlacementGroup) -> bool:
+    return claim.labels.get(PLACEMENT_GROUP) == group.id and claim.phase is not Phase.GIVEN_UP
 
 
 def group_limit(zone: str) -> str:
