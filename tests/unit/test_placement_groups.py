@@ -6,18 +6,22 @@ import gzip
 import json
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import moto
 import pytest
 
+from nodesmith.adapters.ec2.fleetanswers import fleet_errors, shortfalls
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.scheduling.offerings.placementgroups import supports
-from nodesmith.model.apimachinery.labels import INSTANCE_TYPE, PARTITION, PLACEMENT_GROUP
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, PARTITION, PLACEMENT_GROUP
+from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.status import PlacementGroup
 from tests import builders
 from tests.builders import NOW, ZONES
@@ -33,13 +37,15 @@ def group(strategy: str, partitions: int = 0, **instances: int) -> PlacementGrou
     return PlacementGroup(GROUP, "training", strategy, partitions, there)
 
 
-def planned(of: PlacementGroup | None, pods: Any, *, claims: Any = (), requirements: Any = (SMALL,)) -> Plan:
+def planned(
+    of: PlacementGroup | None, pods: Any, *, claims: Any = (), requirements: Any = (SMALL,), **known: Any
+) -> Plan:
     status = builders.nodeclass_status(placement_group=of)
     pool = builders.nodepool_manifest(requirements=[*builders.EXPRESS, *requirements])
     spec: dict[str, Any] = SELECTOR if of else {}
     nodeclass = builders.nodeclass_manifest(**spec)
     seen = builders.snapshot(pods=pods, nodepools=(pool,), nodeclasses=(nodeclass,))
-    ledger = builders.ledger(nodeclasses={"default": status}, claims=tuple(claims))
+    ledger = builders.ledger(nodeclasses={"default": status}, claims=tuple(claims), **known)
     return decide(builders.inputs(snapshot=seen, ledger=ledger))
 
 
@@ -153,3 +159,39 @@ def test_a_node_in_another_group_than_its_nodeclass_drifts() -> None:
         ledger = builders.ledger(nodeclasses={"default": status}, claims=(claim,))
         inputs = builders.inputs(ledger=ledger)
         assert drifting(inputs.snapshot, inputs.ledger, inputs.catalog, NOW) == expected
+
+
+def test_a_shortage_inside_a_group_closes_the_pool_for_the_group_only() -> None:
+    key = OfferingKey("on-demand", "m5.large", A, GROUP)
+    held = {replace(key, zone=zone): Backoff(NOW + timedelta(minutes=3), 1, "none") for zone in ZONES}
+    only = [SMALL, builders.expression(CAPACITY_TYPE, "In", "on-demand")]
+
+    def bought(of: PlacementGroup | None, unavailable: Any) -> int:
+        return len(planned(of, one_a_node(1), requirements=only, unavailable=unavailable).nodes)
+
+    assert bought(group("cluster"), held) == 0
+    assert bought(None, held) == 1
+    assert bought(replace(group("cluster"), id="pg-9"), held) == 1
+    assert bought(group("cluster"), {replace(k, group=""): b for k, b in held.items()}) == 0
+
+
+def test_a_full_spread_group_closes_every_type_of_the_zone_for_the_group() -> None:
+    (node,) = planned(group("spread"), one_a_node(1), requirements=()).nodes
+    request = node.request
+    assert request.group == GROUP
+    first = request.overrides[0]
+    answer = {
+        "Errors": [
+            {
+                "LaunchTemplateAndOverrides": {
+                    "Overrides": {"InstanceType": first.instance_type, "AvailabilityZone": first.zone}
+                },
+                "ErrorCode": "InsufficientInstanceCapacity",
+                "ErrorMessage": "Spread placement group training has reached its limit of 7 running instances.",
+            }
+        ]
+    }
+    short = {each.offering for each in shortfalls(fleet_errors(request, answer))}
+    assert short == set(request.offerings())
+    assert len(short) > 1
+    assert LaunchRequest.from_item(request.claim, request.to_item()) == request

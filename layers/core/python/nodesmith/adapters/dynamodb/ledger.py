@@ -2,9 +2,10 @@
 
 `META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
 These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
-`RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
-`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health also have a revision. Claims also have their
-instance and reservation, which the table indexes, so one write updates a claim and its index entries.
+`GROUPOFFERING#capacityType#type#zone#placementGroup`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`,
+`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health
+also have a revision. Claims also have their instance and reservation, which the table indexes, so one write updates a
+claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
@@ -304,8 +305,10 @@ def _backoff(partition: Partition, sk: str, backoff: Backoff) -> Attributes:
 
 
 def _offering(key: OfferingKey) -> str:
-    return f"OFFERING#{_pool(key)}"
+    """Return the sort key. Pools inside placement groups have a kind of their own, which earlier versions ignore."""
+    return f"GROUPOFFERING#{_pool(key)}" if key.group else f"OFFERING#{_pool(key)}"
 
 
 def _pool(key: OfferingKey) -> str:
-    return f"{key.capacity_type}#{key.instance_type}#{key.zone}"
+    within = f"#{key.group}" if key.group else ""
+    return f"{key.capacity_type}#{key.instance_type}#{key.zone}{within}"

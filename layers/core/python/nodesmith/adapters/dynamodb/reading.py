@@ -96,8 +96,8 @@ class Found:
                 self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
-            case "OFFERING":
-                self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
+            case "OFFERING" | "GROUPOFFERING":
+                self._unavailable[OfferingKey(*name.split("#")[:4])] = read_backoff(document)
             case "RISK":
                 self._risks[OfferingKey(*name.split("#"))] = read_risk(document)
             case "DRAIN":

@@ -90,7 +90,7 @@ def _removed(
     closed = {
         (key.capacity_type, key.instance_type, key.zone)
         for key, backoff in inputs.ledger.unavailable.items()
-        if backoff.holds(inputs.now)
+        if backoff.holds(inputs.now) and not key.group
     }
     removed["its EC2NodeClass has no image that boots it"] = frozenset(
         t.name for t in types if all(type_refusal(image, t) is not None for image in images)

@@ -157,7 +157,8 @@ def template_of(
     room = group_room(status, ledger.claims)
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
-    closed = [key for key, backoff in held if backoff.holds(now)]
+    within = {"", group.id} if group else {""}
+    closed = [replace(key, group="") for key, backoff in held if backoff.holds(now) and key.group in within]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}

@@ -108,11 +108,11 @@ def read_offered(item: Mapping[str, Any]) -> Offered:
 
 
 def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
-    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k])] for k in sorted(held)]
+    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k]), k.group] for k in sorted(held)]
 
 
 def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
-    return {OfferingKey(*key): read_backoff(backoff) for key, backoff in _keyed(items, 3)}
+    return {OfferingKey(*row[:3], *row[4:5]): read_backoff(row[3]) for row in items}
 
 
 def _keyed(rows: Iterable[Any], parts: int) -> Iterator[tuple[Any, Any]]:

@@ -126,7 +126,9 @@ def another(
     """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
-    request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
+    request = LaunchRequest(
+        name, asked.capacity_type, asked.overrides, tags, asked.reservations, group=asked.group
+    )
     return PlannedNode(claim, request, like.templates)
 
 
