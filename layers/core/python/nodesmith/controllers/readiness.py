@@ -12,6 +12,7 @@ from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
 from nodesmith.controllers.runs.outside import Outside
 from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.decisions.due import first
+from nodesmith.decisions.readiness.launchfaults import launch_fault, shown
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
@@ -240,7 +241,8 @@ def _updates(
     states = {}
     for manifest, one in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
-        update = nodeclass_update(manifest, one, statuses.get(name), now)
+        fault = launch_fault(name, _readable(pools), health)
+        update = nodeclass_update(manifest, one, statuses.get(name), now, shown(fault, manifest))
         states[name] = ready_condition(update, manifest)
         if update is not None and (kind := _shown_by(manifest, "EC2NodeClass", NODE_TEMPLATE)):
             updates.append(replace(update, kind=kind))

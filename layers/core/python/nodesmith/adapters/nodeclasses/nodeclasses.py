@@ -56,10 +56,13 @@ def resolve(
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
     reserved: tuple[CapacityReservation, ...] | None = ()
     if nodeclass.capacity_reservation_selector_terms:
+        notes: list[str] = []
+        wanted = nodeclass.capacity_reservation_selector_terms
         reserved = step(
-            "CapacityReservationsReady",
-            lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
+            "CapacityReservationsReady", lambda: capacity_reservations(client("ec2"), wanted, now, notes)
         )
+        if notes and reserved is not None:
+            conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
     selector, group = nodeclass.placement_group_selector, None
     if selector is not None:
         group = step("PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets or ()))

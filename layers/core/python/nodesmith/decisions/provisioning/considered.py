@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pools
+from nodesmith.decisions.provisioning.trials import health_of
+from nodesmith.decisions.readiness.launchfaults import launch_fault
 from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, type_refusal
 from nodesmith.decisions.scheduling.offerings.templates import template_labels
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
@@ -29,7 +32,8 @@ class Removal:
 class Considered:
     """A NodePool's types: `all` in the catalogue, `left` after every condition; `removals`, most types first.
 
-    `obstacle` is why it buys nothing now, empty if it may buy.
+    `obstacle` is why it buys nothing now, empty if it may buy. `nodeclass_fault` is why launches from its EC2NodeClass
+    fail, empty unless they have failed often.
     """
 
     nodepool: str
@@ -37,6 +41,7 @@ class Considered:
     left: int
     removals: tuple[Removal, ...]
     obstacle: str = ""
+    nodeclass_fault: str = ""
 
 
 def considered(inputs: Inputs) -> list[Considered]:
@@ -44,10 +49,21 @@ def considered(inputs: Inputs) -> list[Considered]:
     by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
     obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
-    return [
+    pools_by_name = sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+    found = [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
-        for pool in sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+        for pool in pools_by_name
     ]
+    return [
+        replace(each, nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger))
+        for each, pool in zip(found, pools_by_name, strict=True)
+    ]
+
+
+def _fault(pool: NodePool, all_pools: Sequence[NodePool], ledger: Ledger) -> str:
+    health = {each.name: known for each in all_pools if (known := health_of(each, ledger)) is not None}
+    fault = launch_fault(pool.nodeclass.name, all_pools, health)
+    return f"EC2NodeClass {pool.nodeclass.name}: {fault.reason}: {fault.message}" if fault else ""
 
 
 def _considered(pool: NodePool, nodeclass: EC2NodeClass | None, inputs: Inputs, obstacle: str) -> Considered:

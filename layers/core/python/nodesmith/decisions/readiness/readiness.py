@@ -46,12 +46,17 @@ class StatusUpdate:
 
 
 def nodeclass_update(
-    manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
+    manifest: Mapping[str, Any],
+    parsed: Parsed[EC2NodeClass],
+    status: NodeClassStatus | None,
+    now: datetime,
+    launches: Sequence[StatusCondition] = (),
 ) -> StatusUpdate | None:
     """Return the status that an EC2NodeClass should show, None if it shows it already.
 
-    If another controller has set Ready to False, it stays so until one of the conditions that it depends on changes, as
-    in Karpenter, or the EC2NodeClass does.
+    `launches` say whether launches from it fail; they do not affect Ready. If another controller has set Ready to
+    False, it stays so until one of the conditions that it depends on changes, as in Karpenter, or the EC2NodeClass
+    does.
     """
     name, generation = _name(manifest), _generation(manifest)
     if parsed.value is None:
@@ -63,7 +68,7 @@ def nodeclass_update(
         conditions, wanted = list(status.conditions), _resolved(status)
     if not _is_denied(manifest, [_shown(c, generation, now) for c in conditions]):
         conditions.append(_root(conditions))
-    wanted["conditions"] = [_shown(c, generation, now) for c in conditions]
+    wanted["conditions"] = [_shown(c, generation, now) for c in (*conditions, *launches)]
     return _update("EC2NodeClass", name, manifest, wanted, parsed.problems)
 
 

@@ -61,7 +61,7 @@ def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfigurati
         else None,
         "karpenter.k8s.aws/instance-gpu-name": _kebab(gpu.name) if gpu else None,
         "karpenter.k8s.aws/instance-gpu-manufacturer": _kebab(gpu.manufacturer) if gpu else None,
-        "karpenter.k8s.aws/instance-gpu-count": str(gpu.count) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-count": str(gpu.units) if gpu else None,
         "karpenter.k8s.aws/instance-gpu-memory": str(gpu.memory_mib) if gpu else None,
         "karpenter.k8s.aws/instance-accelerator-name": _kebab(accelerator.name) if accelerator else None,
         "karpenter.k8s.aws/instance-accelerator-manufacturer": _kebab(accelerator.manufacturer)
