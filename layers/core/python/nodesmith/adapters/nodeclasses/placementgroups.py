@@ -71,7 +71,7 @@ def _found(ec2: Any, selector: PlacementGroupSelector) -> Mapping[str, Any]:
 
 
 def _instances(ec2: Any, name: str) -> tuple[tuple[str, int], ...]:
-    """Return the number of the group's instances by zone, whoever launched them."""
+    """Return the number of the group's instances by zone, also those that other software has launched."""
     inside = {"Name": "placement-group-name", "Values": [name]}
     found = rows(ec2, "describe_instances", "Reservations", Filters=[inside, _RUNNING])
     zones = (each["Placement"]["AvailabilityZone"] for part in found for each in part["Instances"])
