@@ -22,6 +22,7 @@ from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.gpusharing import all_with_parts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
 from nodesmith.model.karpenter.nodespec import NodeClassRef
@@ -150,7 +151,7 @@ def template_of(
     """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
-    types = type_set(attaching(known, snapshot.attach_limits))
+    types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
     group = status.placement_group
     if group is not None:
         types = types_of_group(types, group.strategy)

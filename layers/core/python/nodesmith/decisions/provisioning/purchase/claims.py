@@ -33,6 +33,8 @@ from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.instancetags import instance_tags
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepoolannotations import GPU_PARTS
+from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
@@ -99,6 +101,7 @@ def planned_node(
             **pool.annotations,
             MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
             INSTANCE_PROFILE: template.status.instance_profile,
+            **_gpu_parts(pool),
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
@@ -136,6 +139,11 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
     """Return the labels of a node that runs in a reservation; empty for any other."""
     found = (r for r in template.status.capacity_reservations if r.id == offering.reservation)
     return next((reservation_labels(r) for r in found), {})
+
+
+def _gpu_parts(pool: NodePool) -> dict[str, str]:
+    parts = pool.options.gpu_parts
+    return {GPU_PARTS: ",".join(f"{name}={number}" for name, number in parts)} if parts else {}
 
 
 def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:

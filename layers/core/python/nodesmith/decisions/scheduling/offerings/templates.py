@@ -30,7 +30,7 @@ from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeC
 
 NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MANY_CLOSED, _MOST_NAMED = 15, 3
-_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+_ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,9 @@ def _offers(
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
-    return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
+    return "metal" in instance_type.name or any(
+        amount and name.startswith(_ACCELERATORS) for name, amount in instance_type.capacity.items()
+    )
 
 
 def _removing(types: TypeSet, requirements: Requirements) -> str:
