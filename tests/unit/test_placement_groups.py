@@ -20,6 +20,7 @@ from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.scheduling.offerings.placementgroups import supports
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, PARTITION, PLACEMENT_GROUP
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.status import PlacementGroup
@@ -195,3 +196,11 @@ def test_a_full_spread_group_closes_every_type_of_the_zone_for_the_group() -> No
     assert short == set(request.offerings())
     assert len(short) > 1
     assert LaunchRequest.from_item(request.claim, request.to_item()) == request
+
+
+def test_a_new_cluster_group_is_not_begun_in_a_zone_that_is_shifted_away_from() -> None:
+    first = zones(planned(group("cluster"), one_a_node(2)))
+    (zone,) = first
+    shift = ZonalShift(zone, "", NOW + timedelta(hours=1), "zonal shift")
+    (other,) = zones(planned(group("cluster"), one_a_node(2), zonal_shifts=(shift,)))
+    assert other != zone

@@ -46,8 +46,7 @@ class ClusterShifts:
                     return ()
                 raise
         self._arn = arn
-        away = shifted_zone_ids(resource)
-        return shifts_of(resource, self._names(away), now) if away else ()
+        return shifts_of(resource, self._names(), now) if shifted_zone_ids(resource) else ()
 
     def _found(self) -> str:
         """Return the cluster's ARN, empty if EKS does not know the cluster."""
@@ -59,11 +58,15 @@ class ClusterShifts:
                     return ""
                 raise
 
-    def _names(self, ids: frozenset[str]) -> dict[str, str]:
-        filters = [{"Name": "zone-id", "Values": sorted(ids)}]
+    def _names(self) -> dict[str, str]:
+        """Return the names of the region's zones, by id and by name: ARC documents both as "the Availability Zone"."""
         with all_errors("ec2:DescribeAvailabilityZones"):
-            zones = self._client("ec2").describe_availability_zones(Filters=filters)["AvailabilityZones"]
-        return {zone["ZoneId"]: zone["ZoneName"] for zone in zones}
+            zones = self._client("ec2").describe_availability_zones()["AvailabilityZones"]
+        names = [zone["ZoneName"] for zone in zones]
+        return {
+            **{zone["ZoneId"]: zone["ZoneName"] for zone in zones},
+            **dict(zip(names, names, strict=True)),
+        }
 
 
 class RegionShifts:

@@ -155,7 +155,7 @@ def template_of(
     group = status.placement_group
     if group is not None:
         types = types_of_group(types, group.strategy)
-    room = group_room(status, ledger.claims)
+    room, ready = group_room(status, ledger.claims), usable(status, ledger, now)
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     within = {"", group.id} if group else {""}
@@ -166,7 +166,7 @@ def template_of(
     made = template(
         pool,
         nodeclass,
-        _in_zones(usable(status, ledger, now), open_zones(status, ledger.claims, room)),
+        _in_zones(ready, open_zones(ready, ledger.claims, room)),
         types,
         snapshot.daemonsets,
         closed,
