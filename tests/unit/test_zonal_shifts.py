@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.disruption.search.search import may_end, propose
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.provisioning.considered import considered
 from nodesmith.decisions.provisioning.decide import decide
@@ -30,7 +30,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from tests import builders
 from tests.builders import NOW, ZONES
-from tests.fleets import fleet, pool, running, worker
+from tests.fleets import begun, fleet, pool, running, worker
 
 HOUR = timedelta(hours=1)
 A, B, C = ZONES
@@ -263,3 +263,12 @@ def test_nodes_in_the_zone_are_not_replaced_ahead_of_their_expiry() -> None:
     shifted = replace(ledger, zonal_shifts=away(A))
     assert not expired(shifted, seen, pools, NOW)
     assert expired(shifted, seen, pools, NOW + HOUR)
+
+
+def test_a_move_whose_source_is_in_the_zone_is_abandoned_even_if_its_replacements_are_ready() -> None:
+    small = builders.shape(cpu="100m", memory="128Mi")
+    inputs = fleet([worker("a", zone=A)], running(small, {"a": 1}), pools=[pool()])
+    move, during = begun(inputs, propose(inputs).proposals[0])
+    assert may_end(move, during) == ""
+    shifted = replace(during, ledger=replace(during.ledger, zonal_shifts=away(A)))
+    assert "is shifted away from" in may_end(move, shifted)
