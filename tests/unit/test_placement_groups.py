@@ -90,6 +90,15 @@ def test_nodes_of_a_cluster_group_are_in_the_zone_of_its_instances() -> None:
     assert len(set(zones(planned(group("cluster"), one_a_node(5))))) == 1
 
 
+def test_a_new_cluster_group_begins_in_a_zone_that_has_capacity() -> None:
+    (first,) = zones(planned(group("cluster"), one_a_node(1)))
+    only = [SMALL, builders.expression(CAPACITY_TYPE, "In", "on-demand")]
+    key = OfferingKey("on-demand", "m5.large", first, GROUP)
+    held = {key: Backoff(NOW + timedelta(minutes=3), 1, "none")}
+    (second,) = zones(planned(group("cluster"), one_a_node(3), requirements=only, unavailable=held))
+    assert second != first
+
+
 def test_burstable_types_are_not_bought_for_a_cluster_group() -> None:
     burstable = builders.expression(INSTANCE_TYPE, "In", "t3.large", "c7i-flex.large")
     assert planned(group("spread"), one_a_node(1), requirements=[burstable]).nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -159,27 +159,37 @@ def template_of(
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
     within = {"", group.id} if group else {""}
-    closed = [replace(key, group="") for key, backoff in held if backoff.holds(now) and key.group in within]
+    closed = [
+        replace(key, group="") if key.group else key
+        for key, backoff in held
+        if backoff.holds(now) and key.group in within
+    ]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
-    made = template(
-        pool,
-        nodeclass,
-        _in_zones(ready, open_zones(ready, ledger.claims, room)),
-        types,
-        snapshot.daemonsets,
-        closed,
-        used,
-        reservations,
-        [(key, percent) for key, percent in dearer.items() if percent],
-    )
+    risky = [(key, percent) for key, percent in dearer.items() if percent]
+
+    def within_zones(zones: frozenset[str] | None) -> Template:
+        offered = _in_zones(ready, zones)
+        return template(
+            pool, nodeclass, offered, types, snapshot.daemonsets, closed, used, reservations, risky
+        )
+
+    made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
     made = _limited_by_group(made, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:
         obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
         made = replace(made, obstacle=obstacle, shifted=tuple(away))
     return limited_to_trial(made, ledger)
+
+
+def _first_with_choices(templates: Iterable[Template]) -> Template:
+    """Return the first template that can buy something, or else the last one."""
+    for made in templates:
+        if made.choices:
+            break
+    return made
 
 
 def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClassStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import TypeSet
@@ -66,20 +66,22 @@ def group_room(status: NodeClassStatus, claims: Iterable[NodeClaim]) -> dict[str
 
 def open_zones(
     status: NodeClassStatus, claims: Iterable[NodeClaim], room: Mapping[str, int]
-) -> frozenset[str] | None:
-    """Return the zones that new instances of the group may be launched in; None for any.
+) -> Sequence[frozenset[str] | None]:
+    """Return the zones that new instances of the group may be launched in, None for any; at least one alternative.
 
-    A cluster group is in one zone: that of its instances, or else the zone whose subnet has most free addresses.
+    A cluster group is in one zone: that of its instances. Without instances, each zone is an alternative, that of the
+    subnet with most free addresses first.
     """
     group = status.placement_group
-    if group is None:
-        return None
-    if group.strategy == CLUSTER:
-        known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
-        home = group.home or next(filter(None, known), "")
-        largest = max(status.subnets, key=lambda s: (s.free_ips, s.zone), default=None)
-        return frozenset({home or (largest.zone if largest else "")})
-    return frozenset(zone for zone, left in room.items() if left) if room else None
+    if group is None or (group.strategy != CLUSTER and not room):
+        return (None,)
+    if group.strategy != CLUSTER:
+        return (frozenset(zone for zone, left in room.items() if left),)
+    known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
+    home = group.home or next(filter(None, known), "")
+    by_room = sorted(status.subnets, key=lambda subnet: (-subnet.free_ips, subnet.zone))
+    zones = [home] if home else dict.fromkeys(subnet.zone for subnet in by_room)
+    return [frozenset({zone}) for zone in zones] or (None,)
 
 
 def _is_in(claim: NodeClaim, group: PlacementGroup) -> bool:
