@@ -61,7 +61,7 @@ def test_only_registered_clusters_with_a_shift_are_woken() -> None:
 
 def test_registrations_are_not_listed_while_no_cluster_is_shifted() -> None:
     region = Region(["shop"])
-    assert region.run() == {"ClustersShifted": 0}
+    assert region.run() == {}
     assert (region.woken, region.listed) == ([], 0)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import Failures, Rejected
 from nodesmith.handlers import Event, Handler
 from nodesmith.model.functions.hints import Concern
 from nodesmith.parts import Parts, now
 from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
 
 if TYPE_CHECKING:
-    from nodesmith.controllers.runs.report import Report
     from nodesmith.registration import Registration
 
 
@@ -25,6 +24,7 @@ def routing() -> Handler:
     from nodesmith.adapters.functions.hints import LambdaHints
     from nodesmith.adapters.functions.ticks import LambdaTicks
     from nodesmith.controllers.routing import Routing, route, wake_warned
+    from nodesmith.controllers.runs.report import Report
     from nodesmith.controllers.zonalshifts import Shifts, is_of_shifts, wake_shifted
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
@@ -46,8 +46,13 @@ def routing() -> Handler:
         return wake_shifted(shifts, event) if is_of_shifts(event) else route(run, event, account)
 
     def tick() -> Report:
-        report = wake_warned(run)  # first, since a spot warning leaves two minutes
-        report.counts.update(wake_shifted(shifts).counts)
+        report = Report()
+        with Failures() as failures:
+            # A spot warning leaves two minutes, so it comes first. While one cannot be looked up, the other still can.
+            with failures.of("spot instances"):
+                report.counts.update(wake_warned(run).counts)
+            with failures.of("zonal shifts"):
+                report.counts.update(wake_shifted(shifts).counts)
         return report
 
     return routing_events(parts, routed, tick)

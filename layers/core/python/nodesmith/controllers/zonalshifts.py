@@ -51,11 +51,11 @@ def wake_shifted(run: Shifts, event: str = "") -> Report:
         report.counts["ZonalShiftsNotRead"] += 1
         return report
     wanted |= set(_named(event))
-    report.counts["ClustersShifted"] += len(wanted)
     if wanted:
         known, _ = run.registrations.all()
         served = [each for each in known if each.cluster in wanted]
         if served:
+            report.counts["ClustersShifted"] += len(served)
             run.ticks.send(Concern.READINESS, served)
     return report
 
