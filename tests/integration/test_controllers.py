@@ -27,7 +27,9 @@ from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions.hints import INFORMED, Concern
 from nodesmith.model.functions.marks import Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth, basis_of
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import Observed, decode, encode
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
@@ -880,3 +882,29 @@ def test_a_pending_request_that_includes_a_shifted_zone_is_not_repeated() -> Non
     assert {instance.zone for instance in world.cloud.instances.values()} & {zone} == set()
     assert len(world.cloud.instances) == 1
     assert world.store.claims[claim.name].message.startswith(f"zone {zone} is shifted away from")
+
+
+def test_an_ec2nodeclass_whose_launches_fail_says_so_until_a_node_joins(scene: Scene) -> None:
+    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.make_ready()
+    pool = parse_nodepool(builders.nodepool_manifest()).value
+    assert pool is not None
+    basis = basis_of(pool, scene.store.nodeclasses["default"])
+    failed = tuple(Ending(f"c-{number}", False) for number in range(3))
+    message = (
+        "InvalidParameterCombination: Enhanced networking with the Elastic Network Adapter (ENA) is required"
+    )
+    scene.store.health["default"] = RegistrationHealth(
+        basis, endings=failed, reason="LaunchFailed", message=message
+    )
+    scene.make_ready()
+    conditions = {c["type"]: c for c in scene.cluster.nodeclasses["default"]["status"]["conditions"]}
+    shown = conditions["LaunchHealthy"]
+    assert (shown["status"], shown["reason"]) == ("False", "LaunchFailed")
+    assert "ENA support" in shown["message"]
+    assert conditions["Ready"]["status"] == "True"
+    scene.store.health["default"] = RegistrationHealth(basis, endings=(Ending("c-9", True),))
+    scene.make_ready()
+    conditions = {c["type"]: c for c in scene.cluster.nodeclasses["default"]["status"]["conditions"]}
+    assert conditions["LaunchHealthy"]["status"] == "True"
