@@ -207,10 +207,9 @@ def _chosen(region: str) -> tuple[str, ...]:
     foreign = tuple(
         names.arn("ec2", f"{kind}/*", region=region, account="") for kind in ("image", "snapshot")
     )
-    shared = names.arn(
-        "ec2", "capacity-reservation/*", region=region, account="*"
-    )  # other accounts may share theirs
-    return (*foreign, shared)
+    kinds = "capacity-reservation", "placement-group"  # other accounts may share theirs
+    shared = tuple(names.arn("ec2", f"{kind}/*", region=region, account="*") for kind in kinds)
+    return (*foreign, *shared)
 
 
 def _tagged(whose: str, nodepool: str = "*") -> Conditions:

@@ -99,6 +99,18 @@ def describe_cluster_grant(scope: Scope) -> Grant:
     return Grant("FindApiServer", ("eks:DescribeCluster",), (cluster,))
 
 
+def zonal_shift_grant(scope: Scope) -> Grant:
+    """Read the zonal shifts of the session's cluster, as Karpenter does."""
+    cluster = names.cluster_arn(scope.region, CLUSTER)
+    return Grant(
+        "ReadZonalShifts",
+        ("arc-zonal-shift:GetManagedResource",),
+        ("*",),
+        {"StringEquals": {"arc-zonal-shift:ResourceIdentifier": cluster}},
+        wildcard="the condition names the cluster",
+    )
+
+
 def describe_grant(region: str, *kinds: str) -> Grant:
     """Describe these kinds of EC2 resources, in this region only."""
     actions = tuple(f"ec2:Describe{kind}" for kind in kinds)
@@ -194,7 +206,17 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     return [
         ledger_grant(scope.region),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
-        describe_grant(scope.region, "CapacityReservations", "Images", "SecurityGroups", "Subnets"),
+        describe_grant(
+            scope.region,
+            "AvailabilityZones",
+            "CapacityReservations",
+            "Images",
+            "Instances",
+            "PlacementGroups",
+            "SecurityGroups",
+            "Subnets",
+        ),
+        zonal_shift_grant(scope),
         Grant(
             "ResolveImages",
             ("ssm:GetParameter",),

@@ -70,9 +70,9 @@ def _listen(scope: Construct, name: str, pattern: Mapping[str, Any], function: l
     events.Rule(
         scope,
         name,
-        description=f"Sends events about instances of this region to nodesmith: {name}",
+        description=f"Sends events about instances and zones of this region to nodesmith: {name}",
         event_pattern=events.EventPattern(
-            source=pattern["source"], detail_type=pattern["detail-type"], detail=pattern.get("detail")
+            source=pattern["source"], detail_type=pattern.get("detail-type"), detail=pattern.get("detail")
         ),
         targets=[targets.LambdaFunction(function)],
     )

@@ -22,7 +22,10 @@ from nodesmith.settings import (
 
 
 def routing_grants(scope: Scope) -> list[Grant]:
-    """Find an instance's cluster by the table's indexes, without reading items; keep notices for the cluster."""
+    """Find an instance's cluster by the table's indexes, without reading items; keep notices for the cluster.
+
+    Find the clusters with a zonal shift, and wake their readiness.
+    """
     indexes = (
         names.arn("dynamodb", f"table/{names.TABLE_NAME}/index/{name}", region=scope.region)
         for name in INDEXES
@@ -31,26 +34,39 @@ def routing_grants(scope: Scope) -> list[Grant]:
         Grant("WhoseItIs", ("dynamodb:Query",), tuple(indexes)),
         every_partition_grant("KeepNotices", scope.region, "PutItem", notices_partition_key("*")),
         describe_grant(scope.region, "SpotInstanceRequests"),
-        wake_grant(scope.region, (), "interruption"),
+        Grant(
+            "ListZonalShifts",
+            ("arc-zonal-shift:ListManagedResources",),
+            ("*",),
+            {"StringEquals": {"aws:RequestedRegion": scope.region}},
+            wildcard="one call lists the resources of all clusters",
+        ),
+        list_registrations_grant(scope.region),
+        wake_grant(scope.region, scope.vpcs, "interruption", "readiness"),
         health_grant(scope.region),
     ]
 
 
 def dispatch_grants(scope: Scope) -> list[Grant]:
     """List registrations, see what is due, invoke every concern of a cluster, and deliver delayed invocations."""
-    path = names.arn("ssm", f"parameter{PARAMETERS}", region=scope.region)
     return [
-        Grant(
-            "ListRegistrations",
-            ("ssm:GetParametersByPath",),
-            (path, f"{path}/*"),
-            wildcard="each cluster has its own parameter",
-        ),
+        list_registrations_grant(scope.region),
         marks_grant(scope.region),
         poll_grant(scope.region),
         wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
         *health_check_grants(scope),
     ]
+
+
+def list_registrations_grant(region: str) -> Grant:
+    """Read which clusters are registered, and how their API servers are reached."""
+    path = names.arn("ssm", f"parameter{PARAMETERS}", region=region)
+    return Grant(
+        "ListRegistrations",
+        ("ssm:GetParametersByPath",),
+        (path, f"{path}/*"),
+        wildcard="each cluster has its own parameter",
+    )
 
 
 def marks_grant(region: str) -> Grant:

@@ -48,10 +48,11 @@ CLAIM = _layout(
     "labels annotations requests capacity allocatable attempts launch/tags",
     "history/[] launch/overrides/[] launch/fleet",
     "private_dns_name security_groups attempts served held_until replaced_by "
-    "instance_gone_at inconsistency drifted_at provisioner",
+    "instance_gone_at inconsistency drifted_at provisioner launch/group",
 )
 NODECLASS = _layout(
-    rows="subnets/[] security_groups/[] images/[] conditions/[]", lately="capacity_reservations"
+    rows="subnets/[] security_groups/[] images/[] conditions/[] placement_group/instances/[]",
+    lately="capacity_reservations placement_group",
 )
 REGISTRATION_HEALTH = _layout(rows="endings/[] offerings/[]")
 OFFERED = _layout("allocatable allocatable/*")
@@ -63,6 +64,7 @@ LEDGER_KINDS: Mapping[str, Layout] = {
     "HEALTH": REGISTRATION_HEALTH,
     "DEPARTURE": DEPARTURE,
     "META": CLUSTER,
+    "SHIFTS": _layout(rows="[]"),
 }
 """The layouts by the kind with which a sort key in the ledger begins; other kinds have only fields."""
 HEALTH_STATE = _layout("since", "findings/[]")
@@ -91,8 +93,8 @@ def _decision() -> Layout:
     ledger |= DEPARTURE.below("departures/[]")
     ledger |= _layout(
         "nodepool_backoffs health drain_times contents subnet_backoffs",
-        "unavailable/[] risks/[] move_backoffs/[] learned/[]",
-        "subnet_backoffs move_backoffs contents",
+        "unavailable/[] risks/[] move_backoffs/[] learned/[] zonal_shifts/[]",
+        "subnet_backoffs move_backoffs contents zonal_shifts",
     )
     own = _layout("plan/placed plan/waiting plan/obstacles durationsMs", lately="inputs/tried")
     return ledger.below("inputs/ledger") | own

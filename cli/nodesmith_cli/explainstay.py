@@ -12,6 +12,7 @@ from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.ledger import Ledger, shown_pause
 from nodesmith.model.ledger.moves import Reason
@@ -48,6 +49,7 @@ def why_it_stays(
         nodeclasses=statuses(snapshot.nodeclasses, assumed_zones(catalog)),
         cluster=ClusterInfo(snapshot.cluster, "", "", "10.100.0.0/16", KUBERNETES),
         paused=pause,
+        zonal_shifts=shown_shifts(snapshot.nodepools, now),
     )
     look = Pass(Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain"), _STEPS)
     blocker = look.blocked.get(claim.name)

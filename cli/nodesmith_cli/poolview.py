@@ -15,6 +15,8 @@ def pool_lines(pool: Considered) -> Iterator[str]:
     yield f"NodePool {pool.nodepool}: {pool.left:,} of {pool.all:,} instance types can be launched"
     if pool.obstacle:
         yield f"  blocked   {pool.obstacle}"
+    if pool.nodeclass_fault:
+        yield f"  launches  {pool.nodeclass_fault}"
     if not pool.removals:
         return
     yield "  removed  only by it  condition"
@@ -33,4 +35,5 @@ def pool_item(pool: Considered) -> dict[str, Any]:
             for each in asdict(pool)["removals"]
         ],
         "obstacle": pool.obstacle or None,
+        "nodeClassFault": pool.nodeclass_fault or None,
     }

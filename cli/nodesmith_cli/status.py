@@ -9,6 +9,7 @@ from typing import Any, Literal
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.ledger.ledger import shown_pause
@@ -50,6 +51,7 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "pods": len(snapshot.pods),
         "pending": len(waiting),
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
+        "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
@@ -123,6 +125,7 @@ def lines(told: Told) -> Iterator[str]:
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
     for name, server in told["foreignNodePools"].items():
         yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
+    yield from told["zonalShifts"]
     if told["paused"]:
         yield told["paused"]
     yield from _disrupted(told["disruptions"])

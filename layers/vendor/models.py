@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 OPERATIONS = {
+    "arc-zonal-shift": frozenset({"GetManagedResource", "ListManagedResources"}),
     "dynamodb": frozenset(
         {
             "BatchGetItem",
@@ -42,6 +43,7 @@ OPERATIONS = {
             "DescribeInstances",
             "DescribeLaunchTemplates",
             "DescribeNetworkInterfaces",
+            "DescribePlacementGroups",
             "DescribeSecurityGroups",
             "DescribeSpotInstanceRequests",
             "DescribeSpotPriceHistory",

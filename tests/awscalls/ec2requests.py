@@ -133,6 +133,8 @@ def _as_the_template_says(request: Request, data: Mapping[str, Any]) -> Iterator
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][request.region]
     if image := data.get("ImageId", ""):
         yield Call("ec2:RunInstances", request.arn(f"image/{image}", account=""))
+    if group := data.get("Placement", {}).get("GroupId", ""):
+        yield Call("ec2:RunInstances", request.arn(f"placement-group/{group}"))
     interfaces = data.get("NetworkInterfaces", [])
     for id_ in [
         *data.get("SecurityGroupIds", []),

@@ -100,6 +100,15 @@ def _eks(request: Request) -> Iterator[Call]:
         yield from unknown(request)
 
 
+def _arc(request: Request) -> Iterator[Call]:
+    _, _, named = request.path.partition("/managedresources/")
+    if named:
+        resource = {"arc-zonal-shift:ResourceIdentifier": unquote(named)}
+        yield Call("arc-zonal-shift:GetManagedResource", unquote(named), resource)
+    else:
+        yield Call("arc-zonal-shift:ListManagedResources", "*")
+
+
 def _ssm(request: Request) -> Iterator[Call]:
     asked = request.document
     for name in asked.get("Names") or [asked.get("Name") or asked.get("Path", "")]:
@@ -184,6 +193,7 @@ def _on_item(request: Request, action: str, table: str, key: Mapping[str, Any]) 
 
 
 READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
+    "arc-zonal-shift": _arc,
     "dynamodb": _dynamodb,
     "eks": _eks,
     "lambda": _lambda,

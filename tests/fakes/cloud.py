@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from nodesmith.decisions.launch import dealt, launch_obstacle
+from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.ec2.events import STATES
@@ -27,6 +28,7 @@ from nodesmith.model.ec2.launches import (
     TemplateMissing,
 )
 from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
@@ -112,6 +114,8 @@ class FakeCloud:
     """Instance profiles, and unattached volumes and interfaces, by id."""
     told: dict[str, Notice] = field(default_factory=dict)
     """Notices that EC2 has issued about instances, by id."""
+    shifts: tuple[ZonalShift, ...] | None = ()
+    """The zonal shifts of the cluster; None if ARC cannot be read."""
     _made: dict[str, str] = field(default_factory=dict)
     """The call that launched each instance."""
     _tokens: dict[str, tuple[object, list[Instance], tuple[Shortfall, ...]]] = field(default_factory=dict)
@@ -229,6 +233,15 @@ class FakeCloud:
         self.raise_after(call)
         status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
         return replace(status, content=nodeclass.content)
+
+    def zonal_shifts(self, now: datetime) -> tuple[ZonalShift, ...] | None:
+        try:
+            self.raise_after(self._begin("zonal_shifts", self.cluster.name))
+        except Transient:
+            return None
+        if self.shifts is None:
+            return None
+        return tuple(shift for shift in self.shifts if shift.holds(now))
 
     def alive(self) -> list[Instance]:
         """Return the instances that incur cost."""

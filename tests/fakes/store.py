@@ -10,6 +10,7 @@ from datetime import datetime
 from nodesmith.errors import Conflict
 from nodesmith.model.ec2.callbudget import CallBudget
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
@@ -58,6 +59,7 @@ class FakeStore:
     drain_times: dict[str, DrainTime] = field(default_factory=dict)
     move_backoffs: dict[MoveKind, Backoff] = field(default_factory=dict)
     subnet_backoffs: dict[str, Backoff] = field(default_factory=dict)
+    zonal_shifts: tuple[ZonalShift, ...] = ()
     contents: dict[str, str] = field(default_factory=dict)
     offered: dict[Boot, Offered] = field(default_factory=dict)
     """What nodes have shown about instance types; other clusters may share it."""
@@ -85,6 +87,7 @@ class FakeStore:
             move_backoffs=dict(self.move_backoffs),
             subnet_backoffs=dict(self.subnet_backoffs),
             contents=dict(self.contents),
+            zonal_shifts=self.zonal_shifts,
         )
         self.raise_after("load")
         return ledger
@@ -214,6 +217,11 @@ class FakeStore:
         self.raise_before("save_subnet_backoffs")
         self.subnet_backoffs.update(subnets)
         self.raise_after("save_subnet_backoffs")
+
+    def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
+        self.raise_before("save_zonal_shifts")
+        self.zonal_shifts = tuple(read_shift(json.loads(json.dumps(shift_item(each)))) for each in shifts)
+        self.raise_after("save_zonal_shifts")
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         self.raise_before("save_risks")

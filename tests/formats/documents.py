@@ -117,6 +117,7 @@ def _write_ledger(store: DynamoStore) -> None:
     store.save_cluster(ledger.cluster)
     store.save_unavailable(ledger.unavailable)
     store.save_subnet_backoffs(ledger.subnet_backoffs)
+    store.save_zonal_shifts(ledger.zonal_shifts)
     for nodepool, backoff in ledger.nodepool_backoffs.items():
         store.save_nodepool_backoff(nodepool, backoff)
     for nodepool, health in ledger.health.items():

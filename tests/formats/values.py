@@ -10,6 +10,7 @@ from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey, Override
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
@@ -22,6 +23,7 @@ from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
     NodeClassStatus,
+    PlacementGroup,
     SecurityGroup,
     StatusCondition,
     Subnet,
@@ -139,7 +141,10 @@ FULL_MOVE = Move(
 RESERVATION = CapacityReservation(
     "cr-1", "m5.large", "us-east-1a", 3, "capacity-block", "open", "123456789012", True, True, NOW
 )
-RESERVED_STATUS = replace(FULL_STATUS, name="reserved", capacity_reservations=(RESERVATION,))
+GROUP = PlacementGroup("pg-1", "training", "partition", 3, (("us-east-1a", 2),), "host")
+RESERVED_STATUS = replace(
+    FULL_STATUS, name="reserved", capacity_reservations=(RESERVATION,), placement_group=GROUP
+)
 LAUNCHING = replace(
     FULL_CLAIM,
     name="default-launching",
@@ -152,6 +157,7 @@ LAUNCHING = replace(
             {"Name": "default-launching"},
             "default",
             FleetShare("fleet-1", 0, 2),
+            "pg-1",
         ).to_item()
     ),
 )
@@ -169,7 +175,11 @@ LEDGER = Ledger(
     claims=(FULL_CLAIM, LAUNCHING),
     nodeclasses={"default": FULL_STATUS, "reserved": RESERVED_STATUS},
     cluster=FULL_CLUSTER,
-    unavailable={POOL: Backoff(NOW, 2, "InsufficientInstanceCapacity")},
+    unavailable={
+        POOL: Backoff(NOW, 2, "InsufficientInstanceCapacity"),
+        replace(POOL, group="pg-1"): Backoff(NOW, 1, "InsufficientInstanceCapacity"),
+    },
+    zonal_shifts=(ZonalShift("us-east-1a", "use1-az1", NOW, "practice run", True, True),),
     nodepool_backoffs={"default": Backoff(NOW, 1, "LaunchFailed")},
     health={"default": replace(FULL_HEALTH, revision=1)},
     learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},

@@ -12,7 +12,19 @@ from tests.infra.deployment import ROOT
 from tests.infra.iam import NOT_CALLED
 from tests.infra.templates import Template
 
-SERVICES = ["dynamodb", "ec2", "eks", "events", "iam", "lambda", "pricing", "s3", "sqs", "ssm"]
+SERVICES = [
+    "arc-zonal-shift",
+    "dynamodb",
+    "ec2",
+    "eks",
+    "events",
+    "iam",
+    "lambda",
+    "pricing",
+    "s3",
+    "sqs",
+    "ssm",
+]
 CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwarder"]
 
 # Calls that IAM authorizes under the names of their parts.

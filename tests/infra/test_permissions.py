@@ -42,6 +42,9 @@ def may_for_alpha(template: Template, concern: str, action: str, resource: str, 
 
 # Calls without resource-level permissions, or that Lambda itself makes; all others name their resources.
 EVERYTHING = {
+    "arc-zonal-shift:GetManagedResource",
+    "arc-zonal-shift:ListManagedResources",
+    "ec2:DescribePlacementGroups",
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
     "pricing:GetProducts",
@@ -274,7 +277,7 @@ def test_a_function_reads_registrations_only_outside_sessions(region: Template, 
     assert not may(region, concern, "ssm:GetParameters", f"{parameters}/password")
 
 
-def test_routing_reads_indexes_but_no_ledger_and_wakes_only_interruption(
+def test_routing_reads_indexes_but_no_ledger_and_wakes_only_interruption_and_readiness(
     region: Template,
 ) -> None:
     keys = [partition_key("alpha")]
@@ -287,7 +290,17 @@ def test_routing_reads_indexes_but_no_ledger_and_wakes_only_interruption(
     assert not may(region, "routing", "dynamodb:Query", TABLE, dynamodb__LeadingKeys=keys)
     for concern in ALL:
         function = f"{LAMBDA}:nodesmith-{concern}:live"
-        assert may(region, "routing", "lambda:InvokeFunction", function) is (concern == "interruption")
+        woken = concern in {"interruption", "readiness"}
+        assert may(region, "routing", "lambda:InvokeFunction", function) is woken
+
+
+def test_a_session_reads_the_zonal_shifts_of_its_own_cluster_only(region: Template) -> None:
+    for name in ("alpha", "beta"):
+        arn = f"arn:aws:eks:{REGION}:111122223333:cluster/{name}"
+        asked: dict[str, Any] = {"arc-zonal-shift__ResourceIdentifier": arn}
+        may_read = may_for_alpha(region, "readiness", "arc-zonal-shift:GetManagedResource", "*", **asked)
+        assert may_read is (name == "alpha")
+    assert may(region, "routing", "arc-zonal-shift:ListManagedResources", "*", aws__RequestedRegion=REGION)
 
 
 def test_images_are_read_from_awss_public_parameters(region: Template) -> None:

@@ -58,7 +58,14 @@ _KIND_OF_DELETION = {
 }
 _DESCRIBED = (
     *("AvailabilityZones", "CapacityReservations", "Images", "InstanceStatus", "InstanceTypeOfferings"),
-    *("InstanceTypes", "Instances", "LaunchTemplates", "NetworkInterfaces", "SecurityGroups"),
+    *(
+        "InstanceTypes",
+        "Instances",
+        "LaunchTemplates",
+        "NetworkInterfaces",
+        "PlacementGroups",
+        "SecurityGroups",
+    ),
     *("SpotInstanceRequests", "SpotPriceHistory", "Subnets", "Volumes"),
 )
 
@@ -94,6 +101,8 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     yield from _profiles(of)
     cluster = f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/{of.name}"
     yield Call("eks:DescribeCluster", cluster, "the EKS cluster", of.name)
+    shifts = {"arc-zonal-shift:ResourceIdentifier": cluster}
+    yield Call("arc-zonal-shift:GetManagedResource", cluster, "its zonal shifts", of.name, shifts)
     role, to_ec2 = f"{IAM}:role/KarpenterNodeRole-{of.name}", {"iam:PassedToService": "ec2.amazonaws.com"}
     yield Call("iam:PassRole", role, "role KarpenterNodeRole-<cluster>, to EC2", of.name, to_ec2)
     parameter = f"{SSM}{parameter_name(of.name)}"
@@ -231,6 +240,7 @@ def shared_calls(role: str) -> Iterator[Call]:
         for kind in ("image", "snapshot"):
             yield Call(action, f"arn:aws:ec2:{REGION}::{kind}/1", f"any {kind}")
         yield Call(action, f"{EC2}:capacity-reservation/cr-1", "any capacity reservation")
+        yield Call(action, f"{EC2}:placement-group/any", "any placement group")
     learned: Context = {"dynamodb:LeadingKeys": [learned_partition_key(REGION)]}
     budget: Context = {"dynamodb:LeadingKeys": [budget_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
@@ -270,6 +280,12 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield calls that a function makes without a session, and calls that Lambda makes on its behalf."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    yield Call(
+        "arc-zonal-shift:ListManagedResources",
+        "*",
+        "the zonal shifts of all clusters",
+        context={"aws:RequestedRegion": REGION},
+    )
     for action in ("ssm:GetParameters", "ssm:PutParameter"):
         yield Call(action, f"{SSM}{CANARY_PARAMETER}", "the clusters on trial")
     for action in ("logs:CreateLogStream", "logs:PutLogEvents"):

@@ -21,10 +21,13 @@ from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import Deferred, LaunchRequest
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth, basis_of
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
@@ -800,3 +803,108 @@ def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_
     scene.hold(replace(builders.claim("a", phase=Phase.PENDING), phase=Phase.GIVEN_UP))
     assert scene.follow() == {"Forget": 1}
     assert scene.cloud.calls == []
+
+
+def shifted(scene: Scene, *zones: str) -> None:
+    scene.cloud.shifts = tuple(
+        ZonalShift(z, f"id-{z}", NOW + timedelta(hours=1), "zonal shift") for z in zones
+    )
+
+
+def shift_events(scene: Scene) -> list[str]:
+    return [event.reason for event in scene.cluster.events if event.reason.startswith("ZonalShift")]
+
+
+def zone_shifted(scene: Scene) -> str:
+    conditions = scene.cluster.nodepools["default"]["status"]["conditions"]
+    return next((c["status"] for c in conditions if c["type"] == "ZoneShifted"), "")
+
+
+def test_a_zonal_shift_is_kept_shown_and_ends_by_itself(scene: Scene) -> None:
+    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
+    scene.cluster.nodepools["default"]["metadata"]["uid"] = "uid-1"
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.make_ready()
+    assert (zone_shifted(scene), shift_events(scene)) == ("", [])
+    scene.hints.sent.clear()
+    shifted(scene, builders.ZONES[0])
+    scene.make_ready()
+    assert set(scene.store.load().shifted(NOW)) == {builders.ZONES[0]}
+    assert (zone_shifted(scene), shift_events(scene)) == ("True", ["ZonalShiftActive"])
+    woken = {message.concern for message in scene.hints.sent}
+    assert {Concern.PROVISIONING, Concern.DISRUPTION} <= woken
+    scene.make_ready()
+    assert shift_events(scene) == ["ZonalShiftActive"]
+    scene.now += timedelta(minutes=61)
+    scene.cloud.shifts = None
+    assert not scene.store.load().shifted(scene.now)
+    scene.make_ready()
+    assert (zone_shifted(scene), shift_events(scene)) == ("False", ["ZonalShiftActive", "ZonalShiftCleared"])
+    assert scene.store.zonal_shifts == ()
+
+
+def test_events_that_could_not_be_published_are_published_by_the_next_run(scene: Scene) -> None:
+    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
+    scene.cluster.nodepools["default"]["metadata"]["uid"] = "uid-1"
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    shifted(scene, builders.ZONES[0])
+    scene.cluster.raise_before = failing_for("publish")
+    with pytest.raises(Transient):
+        scene.make_ready()
+    assert set(scene.store.load().shifted(NOW)) == {builders.ZONES[0]}
+    scene.cluster.raise_before = lambda _: None
+    scene.make_ready()
+    assert shift_events(scene) == ["ZonalShiftActive"]
+
+
+def test_readiness_looks_every_minute_during_a_shift(scene: Scene) -> None:
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    shifted(scene, builders.ZONES[0])
+    scene.see()
+    parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
+    assert make_ready(Readiness(CLUSTER, *parts)).due == NOW + timedelta(minutes=1)
+
+
+def test_a_pending_request_that_includes_a_shifted_zone_is_not_repeated() -> None:
+    world = World({"web": pod_manifest("web")})
+    world.observe()
+    world.cloud.script = [lambda request: Deferred(request.claim, "RequestTimeout", "the answer was lost")]
+    with pytest.raises(Transient):
+        provision(world.provisioning())
+    (claim,) = world.store.claims.values()
+    assert claim.phase is Phase.PENDING
+    zone = LaunchRequest.from_item(claim.name, claim.launch).overrides[0].zone
+    world.store.zonal_shifts = (ZonalShift(zone, "", world.now + timedelta(hours=1), "zonal shift"),)
+    world.now += timedelta(minutes=2)
+    for _ in range(2):
+        world.observe()
+        provision(world.provisioning())
+    assert {instance.zone for instance in world.cloud.instances.values()} & {zone} == set()
+    assert len(world.cloud.instances) == 1
+    assert world.store.claims[claim.name].message.startswith(f"zone {zone} is shifted away from")
+
+
+def test_an_ec2nodeclass_whose_launches_fail_says_so_until_a_node_joins(scene: Scene) -> None:
+    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.make_ready()
+    pool = parse_nodepool(builders.nodepool_manifest()).value
+    assert pool is not None
+    basis = basis_of(pool, scene.store.nodeclasses["default"])
+    failed = tuple(Ending(f"c-{number}", False) for number in range(3))
+    message = (
+        "InvalidParameterCombination: Enhanced networking with the Elastic Network Adapter (ENA) is required"
+    )
+    scene.store.health["default"] = RegistrationHealth(
+        basis, endings=failed, reason="LaunchFailed", message=message
+    )
+    scene.make_ready()
+    conditions = {c["type"]: c for c in scene.cluster.nodeclasses["default"]["status"]["conditions"]}
+    shown = conditions["LaunchHealthy"]
+    assert (shown["status"], shown["reason"]) == ("False", "LaunchFailed")
+    assert "ENA support" in shown["message"]
+    assert conditions["Ready"]["status"] == "True"
+    scene.store.health["default"] = RegistrationHealth(basis, endings=(Ending("c-9", True),))
+    scene.make_ready()
+    conditions = {c["type"]: c for c in scene.cluster.nodeclasses["default"]["status"]["conditions"]}
+    assert conditions["LaunchHealthy"]["status"] == "True"

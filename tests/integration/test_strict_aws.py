@@ -292,7 +292,7 @@ def test_capacity_reservations_are_found_with_valid_calls(
     world: Account, term: CapacityReservationSelectorTerm, count: int
 ) -> None:
     world.strict.reservations.append(RESERVATION)
-    assert len(capacity_reservations(client("ec2"), [term], NOW)) == count
+    assert len(capacity_reservations(client("ec2"), [term], NOW, [])) == count
 
 
 def test_instances_are_shown_two_seconds_after_their_launch(world: Account) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
@@ -55,7 +56,9 @@ class Ec2:
 
 
 def found(*reservations: Mapping[str, Any]) -> tuple[CapacityReservation, ...]:
-    return capacity_reservations(Ec2(*reservations), [CapacityReservationSelectorTerm({"team": "ml"})], NOW)
+    return capacity_reservations(
+        Ec2(*reservations), [CapacityReservationSelectorTerm({"team": "ml"})], NOW, []
+    )
 
 
 def test_each_id_is_described_separately_and_other_terms_by_their_filters() -> None:
@@ -68,7 +71,7 @@ def test_each_id_is_described_separately_and_other_terms_by_their_filters() -> N
         ),
     ]
 
-    reservations = capacity_reservations(ec2, terms, NOW)
+    reservations = capacity_reservations(ec2, terms, NOW, [])
 
     assert [r.id for r in reservations] == ["cr-1"], "one that two terms select is one; an unknown id is none"
     assert ec2.asked == [
@@ -86,7 +89,7 @@ def test_each_id_is_described_separately_and_other_terms_by_their_filters() -> N
 def test_an_inactive_reservation_named_by_id_is_not_used() -> None:
     ec2 = Ec2({**OPEN, "State": "cancelled"})
 
-    assert capacity_reservations(ec2, [CapacityReservationSelectorTerm(id="cr-1")], NOW) == ()
+    assert capacity_reservations(ec2, [CapacityReservationSelectorTerm(id="cr-1")], NOW, []) == ()
 
 
 def test_a_reservation_has_its_pool_and_its_free_capacity() -> None:
@@ -129,3 +132,39 @@ def test_a_ledger_of_an_older_release_has_no_reservations() -> None:
     del item["capacity_reservations"]
 
     assert read_nodeclass(item).capacity_reservations == ()
+
+
+@pytest.mark.parametrize(
+    ("reservation", "note"),
+    [
+        (
+            {**BLOCK, "EndDate": NOW - timedelta(hours=1)},
+            "Capacity Block cr-2 has ended at 2026-11-21T11:00:00Z",
+        ),
+        ({**BLOCK, "State": "expired", "EndDate": NOW}, "Capacity Block cr-2 has ended"),
+        (
+            {**BLOCK, "State": "scheduled", "StartDate": NOW + timedelta(hours=1)},
+            "Capacity Block cr-2 is scheduled: it starts at 2026-11-21T13:00:00Z",
+        ),
+        (
+            {**OPEN, "CapacityReservationId": "cr-2", "State": "cancelled"},
+            "capacity reservation cr-2 has ended: remove",
+        ),
+        ({**OPEN, "CapacityReservationId": "cr-3"}, "capacity reservation cr-2 does not exist: correct"),
+    ],
+)
+def test_a_reservation_named_by_id_that_cannot_be_used_is_told(
+    reservation: dict[str, Any], note: str
+) -> None:
+    notes: list[str] = []
+    term = CapacityReservationSelectorTerm(id="cr-2")
+    assert capacity_reservations(Ec2(reservation), [term], NOW, notes) == ()
+    (said,) = notes
+    assert said.startswith(note)
+
+
+def test_a_usable_reservation_is_not_remarked_on() -> None:
+    notes: list[str] = []
+    term = CapacityReservationSelectorTerm(id="cr-1")
+    assert len(capacity_reservations(Ec2(OPEN), [term], NOW, notes)) == 1
+    assert notes == []

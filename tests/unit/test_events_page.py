@@ -39,6 +39,8 @@ KARPENTERS = {
     "TerminationGracePeriodExpiring",
     "Unconsolidatable",
     "UnregisteredTaintMissing",
+    "ZonalShiftActive",
+    "ZonalShiftCleared",
 }
 """Karpenter v1's reasons, except those of features that nodesmith does not have."""
 

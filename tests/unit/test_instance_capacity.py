@@ -8,6 +8,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead, pods
 from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.devices import (
     BlockDevice,
     BlockDeviceMapping,
@@ -17,6 +18,7 @@ from nodesmith.model.nodeclasses.devices import (
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from tests import builders
 
 MIB, GIB = 2**20, 2**30
 EBS = "attachable-volumes-csi-ebs.csi.aws.com"
@@ -245,3 +247,11 @@ def test_the_node_class_determines_its_part_of_the_capacity() -> None:
     )
     assert configuration != NodeConfiguration.of(replace(nodeclass, nested_virtualization="enabled"))
     assert left_for_pods("m5.large", configuration).of("ephemeral-storage") == 89 * GIB
+
+
+@pytest.mark.parametrize("name", ["g6f.large", "g6f.4xlarge", "gr6f.4xlarge"])
+def test_a_share_of_a_gpu_is_one_gpu_for_pods(name: str) -> None:
+    (kind,) = (t for t in instance_types(builders.catalog(), NodeConfiguration()) if t.name == name)
+    assert kind.allocatable.of("nvidia.com/gpu") == 1
+    assert kind.labels["karpenter.k8s.aws/instance-gpu-count"] == "1"
+    assert kind.labels["karpenter.k8s.aws/instance-gpu-name"] == "l4"

@@ -9,7 +9,7 @@ import pytest
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm, PlacementGroupSelector
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 
@@ -27,7 +27,6 @@ def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
-        (replace(NODECLASS, placement_group_selector=PlacementGroupSelector("pg")), "placementGroupSelector"),
         (replace(NODECLASS, context="c-1"), "context"),
     ],
 )

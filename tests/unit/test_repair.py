@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.repair import PATIENCE, POLICIES, Finding, diagnosis, findings
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition, Node
@@ -204,3 +205,14 @@ def test_the_annotation_is_read_and_an_invalid_value_is_reported_and_ignored() -
     (problem,) = parsed.problems
     assert "metadata.annotations[nodesmith.dev/node-repair] is 'on'" in str(problem)
     assert "must be Off, Report or On" in str(problem)
+
+
+def test_no_node_is_replaced_in_a_zone_that_is_shifted_away_from() -> None:
+    claims, nodes = crowd(healthy=9, sick=1)
+    shift = ZonalShift(ZONES[0], "use1-az1", NOW + LONG, "zonal shift")
+    seen, on = builders.snapshot(nodes=tuple(nodes)), pools("On")
+    (held,) = findings(claims, seen, on, NOW, {ZONES[0]: shift})
+    assert held.ending is None
+    assert "is shifted away from" in held.held_by
+    (replaced,) = findings(claims, seen, on, NOW, {ZONES[1]: shift})
+    assert replaced.ending is not None

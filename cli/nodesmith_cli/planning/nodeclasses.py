@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.decisions.readiness.launchfaults import LAUNCHES
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import read_requirements
@@ -17,6 +18,7 @@ from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     Image,
     NodeClassStatus,
+    PlacementGroup,
     SecurityGroup,
     StatusCondition,
     Subnet,
@@ -82,7 +84,7 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str]) -> N
     failing = tuple(
         StatusCondition(str(c["type"]), "False", str(c.get("reason") or ""), str(c.get("message") or ""))
         for c in shown.get("conditions") or ()
-        if c.get("status") == "False" and c.get("type") != "Ready"
+        if c.get("status") == "False" and c.get("type") not in {"Ready", LAUNCHES}
     )
     return NodeClassStatus(
         name=nodeclass.name,
@@ -96,7 +98,16 @@ def _status(nodeclass: EC2NodeClass, shown: Manifest, zones: Sequence[str]) -> N
         conditions=failing or (_READY,),
         capacity_reservations=tuple(map(_reservation, shown.get("capacityReservations") or ())),
         content=nodeclass.content,
+        placement_group=_assumed_group(nodeclass),
     )
+
+
+def _assumed_group(nodeclass: EC2NodeClass) -> PlacementGroup | None:
+    """Return the selected placement group, of which only the name or the id is known: it is assumed to have room."""
+    selector = nodeclass.placement_group_selector
+    if selector is None:
+        return None
+    return PlacementGroup(selector.id or "pg-assumed", selector.name, strategy="")
 
 
 def _reservation(shown: Manifest) -> CapacityReservation:

@@ -107,6 +107,10 @@ class Clients:
                 from nodesmith.adapters.cloud import EC2_CONFIG
 
                 config = EC2_CONFIG
+            elif service == "arc-zonal-shift":
+                from nodesmith.adapters.aws.zonalshifts import ARC_CONFIG
+
+                config = ARC_CONFIG
             self._made[service] = self.session.create_client(service, region_name=self._region, config=config)
         return self._made[service]
 

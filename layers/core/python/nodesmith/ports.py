@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
 from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.garbage import Kind, Owned
@@ -72,6 +73,9 @@ class Store(Protocol):
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption; None resumes it."""
+
+    def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
+        """Write the zonal shifts of the cluster, replacing the previous ones."""
 
     def save_move(self, move: Move) -> Move:
         """Write a move, and return it with its new revision. A move of revision 0 is new.
@@ -193,6 +197,9 @@ class Cloud(Protocol):
 
     def cluster_info(self) -> ClusterInfo:
         """Return what new nodes need to join the cluster."""
+
+    def zonal_shifts(self, now: datetime) -> Sequence[ZonalShift] | None:
+        """Return the zonal shifts of the cluster that are in effect; None if they cannot be read. Never raises."""
 
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
         """Resolve selectors, images and instance profile, which is created if needed. Conditions show any faults."""

@@ -30,6 +30,13 @@ class MarkedInstances(Protocol):
         """Return the ids of nodesmith's instances that EC2 has marked, whether or not their warnings have arrived."""
 
 
+class ShiftedClusters(Protocol):
+    """The EKS clusters of a region that Application Recovery Controller has shifted away from a zone."""
+
+    def clusters(self) -> Collection[str]:
+        """Return their names, whether or not nodesmith serves them. Raises Rejected."""
+
+
 class Registrations(Protocol):
     """The registrations of the clusters that nodesmith serves."""
 

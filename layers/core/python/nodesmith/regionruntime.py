@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.controllers.runs import Report
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.handlers import Event, Handler
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, retry_seconds
 from nodesmith.parts import Parts, collect_seldom, now
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 def routing() -> Handler:
     """Compose routing, which passes notices about an instance to the cluster that launched it."""
-    from nodesmith.adapters.aws.functions import LambdaHints
+    from nodesmith.adapters.aws.functions import LambdaHints, LambdaTicks
+    from nodesmith.adapters.aws.zonalshifts import RegionShifts
     from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices, DynamoRoutes
     from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
     from nodesmith.controllers.routing import Routing, route, wake_warned
+    from nodesmith.controllers.runs import Report
+    from nodesmith.controllers.zonalshifts import Shifts, is_of_shifts, wake_shifted
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
     table, dynamodb = parts.settings.table_name, parts.client("dynamodb")
@@ -33,7 +36,26 @@ def routing() -> Handler:
         hints=LambdaHints(parts.invocations, parts.delayed),
         clock=now,
     )
-    return routing_events(parts, lambda event, account: route(run, event, account), lambda: wake_warned(run))
+    shifts = Shifts(
+        RegionShifts(lambda: parts.client("arc-zonal-shift")),
+        parts.registrations,
+        LambdaTicks(parts.invocations),
+    )
+
+    def routed(event: str, account: str) -> Report:
+        return wake_shifted(shifts, event) if is_of_shifts(event) else route(run, event, account)
+
+    def tick() -> Report:
+        report = Report()
+        with Failures() as failures:
+            # A spot warning leaves two minutes, so it comes first. While one cannot be looked up, the other still can.
+            with failures.of("spot instances"):
+                report.counts.update(wake_warned(run).counts)
+            with failures.of("zonal shifts"):
+                report.counts.update(wake_shifted(shifts).counts)
+        return report
+
+    return routing_events(parts, routed, tick)
 
 
 def dispatch() -> Handler:

@@ -16,6 +16,7 @@ from moto.ec2.utils import random_fleet_id
 
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith_local.aws.strict import placementgroups
 from nodesmith_local.aws.strict.ec2limits import groups_of
 from nodesmith_local.aws.strict.servicelimits import GROUPS_PER_INTERFACE
 
@@ -127,6 +128,9 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
             "InsufficientInstanceCapacity",
             f"There is not sufficient {pool.instance_type} capacity in {where}.",
         )
+    placed = placementgroups.refusal(backend, candidate.data, pool.zone)
+    if placed:
+        return placed
     groups = max(map(len, groups_of(candidate.data)))
     if groups > GROUPS_PER_INTERFACE.maximum:
         return (
@@ -163,6 +167,7 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
         **({"block_device_mappings": data["BlockDeviceMappings"]} if data.get("BlockDeviceMappings") else {}),
     )
     instance = reservation.instances[0]
+    placementgroups.place(instance, data)
     instance.metadata_options = MetadataOptions(data.get("MetadataOptions"))
     instance.add_tags({"aws:ec2launchtemplate:id": candidate.template["LaunchTemplateId"]})
     # moto's instances run from the start; EC2's are pending until they are placed.

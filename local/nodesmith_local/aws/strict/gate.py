@@ -18,7 +18,7 @@ from moto.ec2.responses import EC2Response
 from moto.s3.exceptions import S3ClientError
 from moto.s3.responses import S3Response
 
-from nodesmith_local.aws.strict import reservations
+from nodesmith_local.aws.strict import placementgroups, reservations
 from nodesmith_local.aws.strict import servicelimits as limits
 from nodesmith_local.aws.strict.answers import Answers
 from nodesmith_local.aws.strict.dynamodblimits import check_dynamodb, put_whole
@@ -30,6 +30,7 @@ from nodesmith_local.aws.strict.protection import end_what_is_not_protected
 from nodesmith_local.aws.strict.refusals import AwsRequest
 from nodesmith_local.aws.strict.sqslimits import check_sqs
 from nodesmith_local.aws.strict.visibility import Visibility
+from nodesmith_local.aws.zonalshifts import ZonalShifts
 
 _PARSED = frozenset({"ec2", "dynamodb", "sqs", "iam"})
 """Services whose requests moto itself parses by the model."""
@@ -47,6 +48,7 @@ class StrictAws:
         self.visibility = Visibility(now)
         self.answers = Answers()
         self.buckets = Ec2Buckets(now)
+        self.shifts = ZonalShifts(now)
         self.reservations: list[reservations.Reservation] = []
         """The account's capacity reservations, as DescribeCapacityReservations returns them."""
         self._limits_rates = True
@@ -76,6 +78,8 @@ class StrictAws:
             EC2Response, "describe_capacity_reservations", describe_reservations, create=True
         )
         self._patches.enter_context(added)
+        self._patches.enter_context(self.shifts.answering())
+        self._patches.enter_context(placementgroups.answering())
         self._patches.enter_context(patch.object(BaseResponse, "call_action", checked_call))
         self._patches.enter_context(patch.object(LimitedSizeDict, "__setitem__", put_whole))
         self._patches.enter_context(patch.object(S3Response, "_key_response", checked_key))

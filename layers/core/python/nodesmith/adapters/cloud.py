@@ -24,6 +24,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
 from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -31,6 +32,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.settings import Settings
 
 if TYPE_CHECKING:
+    from nodesmith.adapters.aws.zonalshifts import ClusterShifts
     from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 
 PARALLEL_CALLS = 16
@@ -68,6 +70,7 @@ class AwsCloud:
         self._now = now
         self._templates = Templates(client, now)
         self._dry_runs: DryRuns | None = None
+        self._shifts: ClusterShifts | None = None
         self._fleets = FleetCalls(client, settings.cluster_name, self._templates, now, self._looked_up)
 
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
@@ -188,6 +191,16 @@ class AwsCloud:
         if self._dry_runs is None:
             self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)
         return resolve(self._client, self._settings, nodeclass, cluster, now, self._dry_runs)
+
+    def zonal_shifts(self, now: datetime) -> tuple[ZonalShift, ...] | None:
+        """Return the zonal shifts in effect; None if they cannot be read, as in an isolated VPC. Never raises."""
+        if self._settings.isolated_vpc:
+            return None
+        from nodesmith.adapters.aws.zonalshifts import ClusterShifts
+
+        if self._shifts is None:
+            self._shifts = ClusterShifts(self._client, self._settings.cluster_name)
+        return self._shifts.read(now)
 
     def _in_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Run `work` on all items and return the results in order. A single item runs without a thread."""

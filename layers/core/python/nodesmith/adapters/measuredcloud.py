@@ -17,6 +17,7 @@ from nodesmith.model.ec2.launches import (
     NoCapacity,
 )
 from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.metrics import Metrics
@@ -114,6 +115,10 @@ class MeasuredCloud:
     def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
         """Resolve an EC2NodeClass to the AWS resources that it selects."""
         return self._cloud.resolve(nodeclass, cluster, now)
+
+    def zonal_shifts(self, now: datetime) -> Sequence[ZonalShift] | None:
+        """Return the zonal shifts of the cluster that are in effect; None if they cannot be read."""
+        return self._cloud.zonal_shifts(now)
 
     @contextmanager
     def _measured(self, method: str, times: int = 1) -> Iterator[None]:

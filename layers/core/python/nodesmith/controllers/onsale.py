@@ -64,4 +64,4 @@ def _basis(inputs: Inputs) -> object:
         name: (frozenset(subnet.zone for subnet in status.subnets), status.images)
         for name, status in ledger.nodeclasses.items()
     }
-    return inputs.catalog.ref, asked, resolved, closed
+    return inputs.catalog.ref, asked, resolved, closed, frozenset(ledger.shifted(inputs.now))

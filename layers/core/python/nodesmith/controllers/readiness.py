@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes, state_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
+from nodesmith.decisions.readiness.launchfaults import launch_fault, shown
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
@@ -20,8 +21,10 @@ from nodesmith.decisions.readiness.readiness import (
     ready_condition,
 )
 from nodesmith.decisions.readiness.resolution import next_resolution, to_resolve
+from nodesmith.decisions.readiness.zonalshifts import announcements, shift_condition
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
@@ -29,13 +32,14 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster
 
 Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
 ParsedPools = list[tuple[Mapping[str, Any], Parsed[NodePool]]]
+SHIFTS_AGAIN = timedelta(minutes=1)
 _OLD_KINDS = {PROVISIONER: "Provisioner", NODE_TEMPLATE: "AWSNodeTemplate"}
 
 
@@ -87,27 +91,70 @@ def make_ready(run: Readiness) -> ReadinessReport:
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     with Failures() as failures:
+        shifts, is_shifting = _shifts(run, ledger, now, failures)
         cluster, statuses, changed = _resolve(run, parsed, ledger, now, failures)
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
+        ledger = replace(ledger, zonal_shifts=shifts)
         for update in _updates(snapshot, pools, parsed, statuses, health, ledger, now):
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
+        _announce(run, shifts, pools, statuses, failures)
         released = _released(run, snapshot, ledger, now, failures)
         if (
-            changed or read
+            changed or read or is_shifting
         ):  # pods may get a node now, nodes may drift, a static NodePool may have surplus nodes
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
-                run.hints.send(concern, Hint(run.cluster_name, "EC2NodeClasses resolved, or NodePools read"))
+                run.hints.send(
+                    concern,
+                    Hint(run.cluster_name, "EC2NodeClasses resolved, NodePools read, or a zonal shift"),
+                )
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
     held = set(held_nodeclasses(snapshot, ledger.claims, now)) - set(released)
-    moments = (next_resolution(_readable(parsed), statuses), next_hold(snapshot, ledger.claims, now))
+    moments = (
+        next_resolution(_readable(parsed), statuses),
+        next_hold(snapshot, ledger.claims, now),
+        _next_look(shifts, now),
+    )
     due = now if held else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
+
+
+def _shifts(
+    run: Readiness, ledger: Ledger, now: datetime, failures: Failures
+) -> tuple[tuple[ZonalShift, ...], bool]:
+    """Read the zonal shifts and keep them; return them, and whether one has begun or ended."""
+    known, read = ledger.zonal_shifts, run.cloud.zonal_shifts(now)
+    shifts = reconciled(known, read, now)
+    if shifts != known:
+        with failures.of("zonal shifts"):
+            run.store.save_zonal_shifts(shifts)
+    return shifts, any(not shift.announced for shift in shifts)
+
+
+def _announce(
+    run: Readiness,
+    shifts: tuple[ZonalShift, ...],
+    pools: ParsedPools,
+    statuses: Mapping[str, NodeClassStatus],
+    failures: Failures,
+) -> None:
+    """Publish Events about shifts that have begun or ended. After a crash, they are published again."""
+    if all(shift.announced for shift in shifts):
+        return
+    with failures.of("Events about zonal shifts"):
+        run.cluster.publish(announcements(shifts, _readable(pools), statuses))
+        run.store.save_zonal_shifts(told(shifts))
+
+
+def _next_look(shifts: tuple[ZonalShift, ...], now: datetime) -> datetime | None:
+    """Return when the shifts must be read again, None if there is none: one may be ended or extended at any time."""
+    end = next_end(shifts, now)
+    return None if end is None else min(end, now + SHIFTS_AGAIN)
 
 
 def _released(
@@ -195,14 +242,19 @@ def _updates(
     states = {}
     for manifest, one in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
-        update = nodeclass_update(manifest, one, statuses.get(name), now)
+        fault = launch_fault(name, _readable(pools), health)
+        update = nodeclass_update(manifest, one, statuses.get(name), now, shown(fault, manifest))
         states[name] = ready_condition(update, manifest)
         if update is not None and (kind := _shown_by(manifest, "EC2NodeClass", NODE_TEMPLATE)):
             updates.append(replace(update, kind=kind))
     for manifest, pool in pools:
         known = health.get(str(manifest["metadata"]["name"]))
+        shifted: list[StatusCondition] = []
+        if (one_pool := pool.value) is not None:
+            status = statuses.get(one_pool.nodeclass.name)
+            shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
         pool_update = nodepool_update(
-            manifest, pool, states, known, snapshot, now, ledger.paused, ledger.claims
+            manifest, pool, states, known, snapshot, now, ledger.paused, ledger.claims, shifted
         )
         if pool_update is not None and (kind := _shown_by(manifest, "NodePool", PROVISIONER)):
             is_old = kind == "Provisioner"

@@ -49,7 +49,7 @@ def repair_nodes(run: Repair) -> Report:
         return Report()
     ledger, now = run.store.load(), run.clock()
     pools = parsed_nodepools(snapshot.nodepools)
-    found = findings(ledger.claims, snapshot, pools, now)
+    found = findings(ledger.claims, snapshot, pools, now, ledger.shifted(now))
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})
     with Failures() as failures:
         for finding in found:

@@ -80,13 +80,16 @@ def next_change(
 def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:
     """Return the terminations of expired nodes that begin now.
 
-    Nodes past their deadline come first, then the others by NodePool in the order of their moments. `pools` are the
+    Nodes past their deadline come first, then the others by NodePool in the order of their moments, except those in
+    zones that the cluster is shifted away from. `pools` are the
     valid NodePools by name. A node without one has no budgets, and stays until its deadline.
     """
     old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
     settled = {c.name for c in overdue} | ledger.sources  # a move ends its sources
+    away = ledger.shifted(now)
     due = [c for c in old if c.name not in settled and _is_past(replaceable_from(c), now)]
+    due = [c for c in due if c.zone not in away]
     chosen: list[NodeClaim] = []
     for pool in sorted({claim.nodepool for claim in due} & pools.keys()):
         candidates = sorted((c for c in due if c.nodepool == pool), key=_moment)

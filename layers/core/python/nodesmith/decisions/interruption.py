@@ -181,7 +181,8 @@ def _end_within_budgets(
     snapshot: Snapshot | None,
     now: datetime,
 ) -> None:
-    if notice.fate is Fate.REBALANCE and (pool is None or pool.options.rebalance is Rebalance.IGNORE):
+    ignores = pool is None or pool.options.rebalance is Rebalance.IGNORE
+    if notice.fate is Fate.REBALANCE and (ignores or claim.zone in ledger.shifted(now)):
         return
     is_pressing = notice.until is not None and now >= notice.until - LAST_CALL
     if not is_pressing and (snapshot is None or not _is_allowed(found, notice, ledger, pool, snapshot, now)):

@@ -13,12 +13,15 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.replacing import UNHEALTHY
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, NodeRepair
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 
+NO_SHIFTS: Mapping[str, ZonalShift] = FrozenMap()
 MOST_SICK_PERCENT = 20
 PATIENCE = timedelta(hours=1)
 """How long an unhealthy node that is still Ready is drained within PodDisruptionBudgets before its pods are deleted."""
@@ -63,11 +66,16 @@ class Finding:
 
 
 def findings(
-    claims: Sequence[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+    claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    pools: Mapping[str, NodePool],
+    now: datetime,
+    shifted: Mapping[str, ZonalShift] = NO_SHIFTS,
 ) -> list[Finding]:
     """Return what to do about unhealthy nodes, in order of claim name.
 
-    `pools` are the valid NodePools by name.
+    `pools` are the valid NodePools by name, `shifted` the zonal shifts in effect by zone. Nodes there are not replaced:
+    what is wrong with them is most likely not their own fault.
     """
     pairs = [(c, node) for c in claims if c.registered_at and (node := snapshot.node_of(c)) is not None]
     ill = frozenset(claim.name for claim, node in pairs if _is_ill(claim, node, now))
@@ -78,7 +86,9 @@ def findings(
         why, kind = diagnosis(node, now), _failing(node, now)
         if kind is None or claim.phase not in _REPAIRABLE or mode is NodeRepair.OFF:
             continue
-        held_by = _breaker(claim, [other for other, _ in pairs], ill) if mode is NodeRepair.ON else ""
+        held_by = (
+            _held_by(claim, [other for other, _ in pairs], ill, shifted) if mode is NodeRepair.ON else ""
+        )
         if held_by or mode is NodeRepair.REPORT:
             found.append(Finding(claim, node, why, held_by=held_by, condition=kind))
             continue
@@ -136,6 +146,13 @@ def _is_ill(claim: NodeClaim, node: Node, now: datetime) -> bool:
         condition is not None and condition.status in policy.statuses for policy, condition in states
     )
     return claim.cause == UNHEALTHY or (is_bad and bool(claim.initialized_at or diagnosis(node, now)))
+
+
+def _held_by(
+    claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str], shifted: Mapping[str, ZonalShift]
+) -> str:
+    shift = shifted.get(claim.zone)
+    return str(shift) if shift is not None else _breaker(claim, claims, ill)
 
 
 def _breaker(claim: NodeClaim, claims: Iterable[NodeClaim], ill: frozenset[str]) -> str:

@@ -2,12 +2,14 @@
 
 `META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
 These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
-`RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
-`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health also have a revision. Claims also have their
-instance and reservation, which the table indexes, so one write updates a claim and its index entries.
+`GROUPOFFERING#capacityType#type#zone#placementGroup`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`,
+`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health
+also have a revision. Claims also have their instance and reservation, which the table indexes, so one write updates a
+claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
-disruption is paused. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes it.
+disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
+or two after a node's termination began; the TTL removes it.
 `TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 """
 
@@ -26,6 +28,7 @@ from nodesmith.adapters.dynamodb.partition import META, Attributes, Found, Parti
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
@@ -172,6 +175,13 @@ class DynamoStore:
         else:
             self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
 
+    def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
+        """Write the cluster's zonal shifts, which replace the previous ones."""
+        if shifts:
+            self._partition.put(self._partition.item("SHIFTS", [*map(shift_item, shifts)]))
+        else:
+            self._partition.delete("SHIFTS")
+
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write the resolved status of an EC2NodeClass. If it says the same as before, the ledger is not marked."""
         is_same = status.says_the_same_as(self._nodeclasses.get(status.name))
@@ -295,11 +305,13 @@ def _backoff(partition: Partition, sk: str, backoff: Backoff) -> Attributes:
 
 
 def _offering(key: OfferingKey) -> str:
-    return f"OFFERING#{_pool(key)}"
+    """Return the sort key. Pools inside placement groups have a kind of their own, which earlier versions ignore."""
+    return f"GROUPOFFERING#{_pool(key)}" if key.group else f"OFFERING#{_pool(key)}"
 
 
 def _pool(key: OfferingKey) -> str:
-    return f"{key.capacity_type}#{key.instance_type}#{key.zone}"
+    within = f"#{key.group}" if key.group else ""
+    return f"{key.capacity_type}#{key.instance_type}#{key.zone}{within}"
 
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The

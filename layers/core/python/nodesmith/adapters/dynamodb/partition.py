@@ -19,6 +19,7 @@ from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
@@ -78,6 +79,7 @@ class Found:
         self._move_backoffs: dict[MoveKind, Backoff] = {}
         self._subnets: dict[str, Backoff] = {}
         self._contents: dict[str, str] = {}
+        self._shifts: tuple[ZonalShift, ...] = ()
 
     def take_all(self, items: Iterable[Attributes]) -> None:
         """Read several items."""
@@ -98,8 +100,8 @@ class Found:
                 self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
-            case "OFFERING":
-                self._unavailable[OfferingKey(*name.split("#"))] = read_backoff(document)
+            case "OFFERING" | "GROUPOFFERING":
+                self._unavailable[OfferingKey(*name.split("#")[:4])] = read_backoff(document)
             case "RISK":
                 self._risks[OfferingKey(*name.split("#"))] = read_risk(document)
             case "DRAIN":
@@ -110,6 +112,8 @@ class Found:
                 self._move_backoffs[MoveKind(*name.split("#"))] = read_backoff(document)
             case "SUBNET":
                 self._subnets[name] = read_backoff(document)
+            case "SHIFTS":
+                self._shifts = tuple(map(read_shift, document))
             case "PAUSE":
                 self._paused = read_pause(document)
             case "DEPARTURE":
@@ -147,6 +151,7 @@ class Found:
             move_backoffs=self._move_backoffs,
             subnet_backoffs=self._subnets,
             contents=self._contents,
+            zonal_shifts=self._shifts,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -89,12 +89,22 @@ def fleet_instances(
 
 def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[FleetError]:
     """Return the errors in a response, each with the pool and subnet that it names."""
-    return [
+    found = [
         FleetError(
             plain_code(str(e.get("ErrorCode", ""))), str(e.get("ErrorMessage", "")), *_about(request, e)
         )
         for e in answer.get("Errors") or ()
     ]
+    return [each for error in found for each in _of_the_zone(request, error)]
+
+
+def _of_the_zone(request: LaunchRequest, error: FleetError) -> list[FleetError]:
+    """Return an error for every pool that it holds for: a full spread placement group takes no type in its zone."""
+    is_full = request.group and error.code in _NO_STOCK and "spread" in error.message.lower()
+    if error.pool is None or not is_full:
+        return [error]
+    zone = error.pool.zone
+    return [replace(error, pool=pool) for pool in dict.fromkeys(request.offerings()) if pool.zone == zone]
 
 
 def shortfalls(errors: Iterable[FleetError]) -> tuple[Shortfall, ...]:
@@ -197,4 +207,4 @@ def _about(request: LaunchRequest, error: Mapping[str, Any]) -> tuple[OfferingKe
     override = _override_of(request, error, "")
     if not override.instance_type or not override.zone:
         return None, override.subnet_id
-    return OfferingKey(request.capacity_type, override.instance_type, override.zone), override.subnet_id
+    return request.pool(override), override.subnet_id

@@ -14,6 +14,7 @@ from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import deprecation_notice, images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
 from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
+from nodesmith.adapters.nodeclasses.placementgroups import placement_group
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
@@ -58,10 +59,16 @@ def resolve(
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
     reserved: tuple[CapacityReservation, ...] | None = ()
     if nodeclass.capacity_reservation_selector_terms:
+        notes: list[str] = []
+        wanted = nodeclass.capacity_reservation_selector_terms
         reserved = step(
-            "CapacityReservationsReady",
-            lambda: capacity_reservations(client("ec2"), nodeclass.capacity_reservation_selector_terms, now),
+            "CapacityReservationsReady", lambda: capacity_reservations(client("ec2"), wanted, now, notes)
         )
+        if notes and reserved is not None:
+            conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
+    selector, group = nodeclass.placement_group_selector, None
+    if selector is not None:
+        group = step("PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets or ()))
     status = NodeClassStatus(
         nodeclass.name,
         nodeclass.generation,
@@ -73,6 +80,7 @@ def resolve(
         profile or "",
         capacity_reservations=reserved or (),
         content=nodeclass.content,
+        placement_group=group,
     )
     step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_runs))
     return replace(status, conditions=tuple(conditions))

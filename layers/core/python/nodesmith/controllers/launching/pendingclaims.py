@@ -37,7 +37,8 @@ def carry_on(
     """Settle the pending claims whose lease has run out, with at most as many calls as `allowance` permits.
 
     Claims that another run has marked are left to that run. A claim that has no instance within its NodePool's launch
-    time-out is given up, and the next decision covers its pods.
+    time-out is given up, and so is one whose request, which cannot change, includes a zone that the cluster is shifted
+    away from. The next decision covers its pods.
     """
     now = clock()
     free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
@@ -58,6 +59,9 @@ def carry_on(
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
                 why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
                 store.save(claim.given_up("LaunchTimeout", why, now))
+                settled.given_up.append(claim.name)
+            elif why := _shifted(claim, ledger, now):
+                store.save(claim.given_up("TemporarilyUnavailable", why, now))
                 settled.given_up.append(claim.name)
             else:
                 again.append(claim)
@@ -108,6 +112,15 @@ def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
 def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:
     pool = nodepools.get(claim.nodepool)
     return (pool.options if pool else DEFAULTS).launch_timeout
+
+
+def _shifted(claim: NodeClaim, ledger: Ledger, now: datetime) -> str:
+    """Return which zone of a claim's request the cluster is shifted away from, as a sentence; empty for none."""
+    away = ledger.shifted(now)
+    if not away or not claim.launch.get("overrides"):
+        return ""
+    zones = {override.zone for override in LaunchRequest.from_item(claim.name, claim.launch).overrides}
+    return next((str(away[zone]) for zone in sorted(zones & away.keys())), "")
 
 
 def _is_free(claim: NodeClaim, now: datetime) -> bool:

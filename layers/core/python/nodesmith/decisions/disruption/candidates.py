@@ -71,6 +71,7 @@ class Survey:
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
         self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
+        self._shifted = inputs.ledger.shifted(inputs.now)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
@@ -115,13 +116,17 @@ class Survey:
             )
         if node.annotations.get(DO_NOT_DISRUPT) == "true":
             return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
-        if self._paused is not None:
-            return Blocker("Paused", on, str(self._paused))
+        if claim.zone in self._shifted or self._paused is not None:
+            return self._suspended(claim)
         pool = self.pools.get(claim.nodepool)
         if pool is None:
             message = f"its NodePool {claim.nodepool!r} does not exist, or readiness has not read it yet"
             return Blocker("NodePool", f"NodePool/{claim.nodepool}", message)
         return self._candidate(claim, node, pool)
+
+    def _suspended(self, claim: NodeClaim) -> Blocker:
+        shift, on = self._shifted.get(claim.zone), f"NodeClaim/{claim.name}"
+        return Blocker("ZonalShift", on, str(shift)) if shift else Blocker("Paused", on, str(self._paused))
 
     def _candidate(self, claim: NodeClaim, node: Node, pool: NodePool) -> Candidate | Blocker:
         all_pods = self._pods.get(node.name, ())

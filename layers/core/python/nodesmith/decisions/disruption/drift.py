@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
-from nodesmith.model.apimachinery.labels import ARCH, NODECLASS, RESERVATION_ID, RESERVED, WELL_KNOWN
+from nodesmith.model.apimachinery.labels import (
+    ARCH,
+    NODECLASS,
+    PLACEMENT_GROUP,
+    RESERVATION_ID,
+    RESERVED,
+    WELL_KNOWN,
+)
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -143,6 +150,9 @@ def _selected(claim: NodeClaim, status: NodeClassStatus, today: Today) -> str:
         and reservation not in {each.id for each in status.capacity_reservations}
     ):
         return "CapacityReservationDrift"
+    group, now_in = claim.labels.get(PLACEMENT_GROUP, ""), status.placement_group
+    if status.is_ready and group != (now_in.id if now_in else ""):
+        return "PlacementGroupDrift"
     return ""
 
 

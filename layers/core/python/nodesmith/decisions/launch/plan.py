@@ -90,7 +90,8 @@ def launch_plan(
     tags = instance_tags(claim, nodeclass, cluster.name)
     _take(known, overrides, {kind.name: kind.capacity.pods for kind, *_ in ways})
     used = {template.name: template for template in templates.values()}
-    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved)
+    group = status.placement_group.id if status.placement_group else ""
+    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved, group=group)
     return request, tuple(used[name] for name in sorted(used))
 
 

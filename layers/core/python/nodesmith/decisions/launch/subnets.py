@@ -19,11 +19,12 @@ from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
 def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:
     """Return the status with the subnets that launches can use now.
 
-    Subnets in back-off are left out. If a zone has several subnets, the addresses that claims have taken since the
-    subnets were resolved, or may still take, are subtracted.
+    Subnets in back-off, and those of zones that the cluster is shifted away from, are left out. If a zone has several
+    subnets, the addresses that claims have taken since the subnets were resolved, or may still take, are subtracted.
     """
     held = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
-    left = tuple(subnet for subnet in status.subnets if subnet.id not in held)
+    away = ledger.shifted(now)
+    left = tuple(s for s in status.subnets if s.id not in held and s.zone not in away)
     if len({subnet.zone for subnet in left}) < len(left):
         taken = _taken(status, ledger)
         left = tuple(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata.starting import Start
 from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import AWS_DOMAIN, SPOT
+from nodesmith.model.apimachinery.labels import AWS_DOMAIN, PARTITION, SPOT
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
@@ -57,8 +57,9 @@ def launch_template(
     data = _data(nodeclass, status, cluster, build)
     if text:
         data["UserData"] = base64.b64encode(text.encode()).decode()
-    if needs_dedicated_tenancy(claim):
-        data["Placement"] = {"Tenancy": "dedicated"}
+    placement = _placement(claim, status)
+    if placement:
+        data["Placement"] = placement
     # CreateFleet tags fleet, instance and volumes. EC2 reads the tags of spot requests from the template only.
     tagged = ["network-interface", *(["spot-instances-request"] if capacity_type == SPOT else [])]
     data["TagSpecifications"] = [{"ResourceType": kind, "Tags": tag_list(tags)} for kind in tagged]
@@ -75,6 +76,15 @@ def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Return whether the claim rules out shared hardware."""
     tenancy = claim.requirements.get(_TENANCY)
     return tenancy is not None and not tenancy.allows("default") and tenancy.allows("dedicated")
+
+
+def _placement(claim: NodeClaim, status: NodeClassStatus) -> dict[str, Any]:
+    settings: dict[str, Any] = {"Tenancy": "dedicated"} if needs_dedicated_tenancy(claim) else {}
+    if status.placement_group is not None:
+        settings["GroupId"] = status.placement_group.id
+        if PARTITION in claim.labels:
+            settings["PartitionNumber"] = int(claim.labels[PARTITION])
+    return settings
 
 
 def _data(

@@ -45,7 +45,6 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
 
 def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
     found = {
-        "placementGroupSelector": nodeclass.placement_group_selector,
         "context": nodeclass.context,
     }
     field = next((name for name, value in found.items() if value), None)

@@ -20,6 +20,7 @@ from nodesmith.decisions.scheduling.existing import (
     nominations,
 )
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.decisions.scheduling.shiftedzones import outside, with_zones_cordoned
 from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -29,18 +30,24 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
 
-def living_claims(ledger: Ledger) -> list[NodeClaim]:
-    """Return the claims that have a node or will have one: all but those that were given up."""
-    return [claim for claim in ledger.claims if claim.phase is not Phase.GIVEN_UP]
+def living_claims(inputs: Inputs) -> list[NodeClaim]:
+    """Return the claims that have a node or will have one.
+
+    These are all but those that were given up, and those whose node is not ready in a zone that is shifted away.
+    """
+    away = inputs.ledger.shifted(inputs.now)
+    return outside((c for c in inputs.ledger.claims if c.phase is not Phase.GIVEN_UP), away)
 
 
 def foreseen(inputs: Inputs) -> Snapshot:
     """Return the snapshot as decisions use it.
 
-    Default spreads apply, only nominations of pods that preempt others count, and ending nodes are going away.
+    Default spreads apply, only nominations of pods that preempt others count, ending nodes are going away, and nodes in
+    zones that are shifted away take no pods.
     """
-    claims = living_claims(inputs.ledger)
-    seen = with_default_spreads(inputs.snapshot, inputs.settings.default_spreads)
+    claims = living_claims(inputs)
+    observed = with_zones_cordoned(inputs.snapshot, inputs.ledger.shifted(inputs.now))
+    seen = with_default_spreads(observed, inputs.settings.default_spreads)
     return without_ending(preempting_only(seen, claims), claims)
 
 
@@ -87,7 +94,7 @@ class Needs:
 def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
     """Find the pods that need a node. `snapshot` is the one that is `foreseen`."""
     going = frozenset(node.name for node in snapshot.nodes if is_going(node))
-    keeps = kept(snapshot, living_claims(inputs.ledger), inputs.now)
+    keeps = kept(snapshot, living_claims(inputs), inputs.now)
     return Needs(*provisionable(snapshot.pods, going, keeps), going)
 
 
@@ -107,7 +114,7 @@ class Reserved:
 
 def reserved(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Reserved:
     """Reserve capacity for moves in progress and for pods that claims were bought for, and return what is left."""
-    claims = living_claims(inputs.ledger)
+    claims = living_claims(inputs)
     free = existing_nodes(snapshot, claims)
     _keep_for_sources(free, snapshot, inputs.ledger)
     if not wanted:

@@ -5,19 +5,26 @@ NodePools whose nodes do not join the cluster are left alone for a while, then t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.placementgroups import (
+    group_limit,
+    group_room,
+    open_zones,
+    types_of_group,
+)
 from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.gpusharing import all_with_parts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
@@ -25,6 +32,7 @@ from nodesmith.model.ledger.learned import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
@@ -146,25 +154,68 @@ def template_of(
     """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
-    types = type_set(attaching(known, snapshot.attach_limits))
+    types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
+    group = status.placement_group
+    if group is not None:
+        types = types_of_group(types, group.strategy)
+    room, ready = group_room(status, ledger.claims), usable(status, ledger, now)
     health = health_of(pool, ledger)
     held = [*ledger.unavailable.items(), *(health.offerings.items() if health else ())]
-    closed = [key for key, backoff in held if backoff.holds(now)]
+    within = {"", group.id} if group else {""}
+    closed = [
+        replace(key, group="") if key.group else key
+        for key, backoff in held
+        if backoff.holds(now) and key.group in within
+    ]
     used, reservations = _used(pool, snapshot, ledger.claims), free_reservations(status, ledger.claims)
     hours = settings.interruption_cost_hours
     dearer = {key: risk.surcharge_percent(now, hours) for key, risk in ledger.risks.items()}
-    made = template(
-        pool,
-        nodeclass,
-        usable(status, ledger, now),
-        types,
-        snapshot.daemonsets,
-        closed,
-        used,
-        reservations,
-        [(key, percent) for key, percent in dearer.items() if percent],
-    )
+    risky = [(key, percent) for key, percent in dearer.items() if percent]
+
+    def within_zones(zones: frozenset[str] | None) -> Template:
+        offered = _in_zones(ready, zones)
+        return template(
+            pool, nodeclass, offered, types, snapshot.daemonsets, closed, used, reservations, risky
+        )
+
+    made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
+    made = _limited_by_group(made, room)
+    away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
+    if away:
+        obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
+        made = replace(made, obstacle=obstacle, shifted=tuple(away))
     return limited_to_trial(made, ledger)
+
+
+def _first_with_choices(templates: Iterable[Template]) -> Template:
+    """Return the first template that can buy something, or else the last one."""
+    for made in templates:
+        if made.choices:
+            break
+    return made
+
+
+def _in_zones(status: NodeClassStatus, zones: frozenset[str] | None) -> NodeClassStatus:
+    if zones is None:
+        return status
+    return replace(status, subnets=tuple(subnet for subnet in status.subnets if subnet.zone in zones))
+
+
+def _limited_by_group(made: Template, room: Mapping[str, int]) -> Template:
+    """Limit a NodePool to what its placement group still takes in each zone."""
+    full = sorted(zone for zone, left in room.items() if not left)
+    if not room or made.status.placement_group is None:
+        return made
+    said = (
+        f"placement group {made.status.placement_group.name} has {MOST_SPREAD} instances in {', '.join(full)}"
+    )
+    obstacle = f"{made.obstacle}; {said}, EC2's limit" if made.obstacle and full else made.obstacle
+    limits = Resources({group_limit(zone): left for zone, left in room.items() if left})
+    return replace(made, remaining=made.remaining + limits, obstacle=obstacle)
+
+
+def _has_subnet(status: NodeClassStatus, zone: str) -> bool:
+    return any(subnet.zone == zone for subnet in status.subnets)
 
 
 def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Resources:

@@ -6,10 +6,11 @@ Metrics report the former; the command line explains the latter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pools, template_of
+from nodesmith.decisions.provisioning.nodepooltiers import health_of, parsed_nodeclasses, pools, template_of
 from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.readiness.launchfaults import launch_fault
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     allows_offering,
@@ -23,9 +24,11 @@ from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools, parsed_nodepools
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 _MILLI, _MIB = 1000, 2**20
 
@@ -36,9 +39,10 @@ def on_sale(inputs: Inputs) -> OnSale:
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
     found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
     for template in _templates(inputs):
-        for name, offering in _allowed(template):
+        for name, offering in _allowed(template, ledger.nodeclasses[template.status.name]):
             key = offering.capacity_type, offering.zone
-            is_available = OfferingKey(offering.capacity_type, name, offering.zone) not in closed
+            is_open = offering.zone in {subnet.zone for subnet in template.status.subnets}
+            is_available = is_open and OfferingKey(offering.capacity_type, name, offering.zone) not in closed
             one = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
     return {
@@ -59,8 +63,8 @@ def _templates(inputs: Inputs) -> Iterator[Template]:
             )
 
 
-def _allowed(template: Template) -> Iterator[tuple[str, Offering]]:
-    zones = {subnet.zone for subnet in template.status.subnets}
+def _allowed(template: Template, status: NodeClassStatus) -> Iterator[tuple[str, Offering]]:
+    zones = {subnet.zone for subnet in status.subnets}
     wanted = {key: template.requirements[key] for key in OFFERING_KEYS if key in template.requirements}
     for kind in matching_types(template.types, template.requirements).types:
         for offering in kind.offerings:
@@ -88,7 +92,8 @@ class Removal:
 class Considered:
     """A NodePool's types: `all` in the catalogue, `left` after every condition; `removals`, most types first.
 
-    `obstacle` is why it buys nothing now, empty if it may buy.
+    `obstacle` is why it buys nothing now, empty if it may buy. `nodeclass_fault` is why launches from its EC2NodeClass
+    fail, empty unless they have failed often.
     """
 
     nodepool: str
@@ -96,6 +101,7 @@ class Considered:
     left: int
     removals: tuple[Removal, ...]
     obstacle: str = ""
+    nodeclass_fault: str = ""
 
 
 def considered(inputs: Inputs) -> list[Considered]:
@@ -103,10 +109,21 @@ def considered(inputs: Inputs) -> list[Considered]:
     by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
     obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
-    return [
+    pools_by_name = sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+    found = [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
-        for pool in sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+        for pool in pools_by_name
     ]
+    return [
+        replace(each, nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger))
+        for each, pool in zip(found, pools_by_name, strict=True)
+    ]
+
+
+def _fault(pool: NodePool, all_pools: Sequence[NodePool], ledger: Ledger) -> str:
+    health = {each.name: known for each in all_pools if (known := health_of(each, ledger)) is not None}
+    fault = launch_fault(pool.nodeclass.name, all_pools, health)
+    return f"EC2NodeClass {pool.nodeclass.name}: {fault.reason}: {fault.message}" if fault else ""
 
 
 def _considered(pool: NodePool, nodeclass: EC2NodeClass | None, inputs: Inputs, obstacle: str) -> Considered:
@@ -143,17 +160,19 @@ def _removed(
     status = inputs.ledger.nodeclasses.get(nodeclass)
     if status is None:
         return removed
-    zones = frozenset(subnet.zone for subnet in status.subnets)
+    away = inputs.ledger.shifted(inputs.now)
+    zones = frozenset(subnet.zone for subnet in status.subnets if subnet.zone not in away)
     images = [image.requirements for image in status.images]
     closed = {
         (key.capacity_type, key.instance_type, key.zone)
         for key, backoff in inputs.ledger.unavailable.items()
-        if backoff.holds(inputs.now)
+        if backoff.holds(inputs.now) and not key.group
     }
     removed["its EC2NodeClass has no image that boots it"] = frozenset(
         t.name for t in types if all(type_refusal(image, t) is not None for image in images)
     )
-    removed["not sold in a zone of its EC2NodeClass's subnets"] = frozenset(
+    shifted = f", except {', '.join(sorted(away))}, which the cluster is shifted away from" if away else ""
+    removed[f"not sold in a zone of its EC2NodeClass's subnets{shifted}"] = frozenset(
         t.name for t in types if not any(o.zone in zones for o in t.offerings)
     )
     removed["EC2 lately had no capacity"] = frozenset(

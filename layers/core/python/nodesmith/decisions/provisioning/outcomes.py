@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.gpusharing import read_gpu_parts, with_parts
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import (
     Instance,
@@ -19,6 +20,7 @@ from nodesmith.model.ec2.launches import (
     OfferingKey,
 )
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import GPU_PARTS
 from nodesmith.model.karpenter.ownership import claim_tags
 from nodesmith.model.ledger.backoffs import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
@@ -33,6 +35,8 @@ def launched_claim(
 
     If the instance does not carry the claim's own tags yet, the claim lists those to write.
     """
+    parts = read_gpu_parts(claim.annotations.get(GPU_PARTS, "")) if kind else None
+    kind = with_parts(kind, parts) if kind and parts else kind
     sold = _sold(instance, kind)
     offering = {
         labels.INSTANCE_TYPE: instance.instance_type,

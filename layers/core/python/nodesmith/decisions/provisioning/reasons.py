@@ -14,6 +14,7 @@ from enum import IntEnum
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
+from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
@@ -21,6 +22,7 @@ from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Req
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
 from nodesmith.model.karpenter.nodepools import NODES
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
+from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _MOST_SHOWN = 3
 _TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant
@@ -197,7 +199,10 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     plain = [c for c in fitting if not c.is_exotic] or fitting
     if template.trial and template.remaining.of(NODES) < 1:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
-    if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
+    own = _own_limits(template)
+    if not _is_group_full(template) and any(
+        all(limit_cost(c, None, n) <= left for n, left in own.items()) for c in plain
+    ):
         why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")
     return _over_limits(demand, plain, template)
@@ -229,7 +234,7 @@ def _nothing_admitted(demand: Demand, template: Template, admission: Admission) 
     culprit = next(_culprits(demand, template), None)
     return Refusal(
         Filter.OFFERING,
-        f"no instance type with an offering left{_where(demand)} has what the pods select",
+        f"no instance type with an offering left{_where(demand)} has what the pods select{_shifted(demand, template)}",
         f"requirement {culprit}" if culprit else "offerings",
         f"remove {culprit} from the pods"
         if culprit
@@ -261,6 +266,13 @@ def _where(demand: Demand) -> str:
     return f" in {' or '.join(sorted(zones))}"
 
 
+def _shifted(demand: Demand, template: Template) -> str:
+    """Return the zonal shifts of the zones that the pods must be in; empty if there are none."""
+    where = _where(demand).removeprefix(" in ").split(" or ")
+    told = [each for each in template.shifted if each.split()[1] in where]
+    return f": {'; '.join(told)}" if told else ""
+
+
 def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
     requests = demand.shape.requests
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
@@ -286,6 +298,10 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
 
 def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
     """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
+    if _is_group_full(template):
+        why = f"{_group(template)} takes no more instances: EC2 allows {MOST_SPREAD} in a zone"
+        return Refusal(Filter.LIMIT, why, _group(template), "use another placement group, or more zones")
+    template = replace(template, remaining=_own_limits(template))
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
@@ -304,6 +320,20 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
     blocking = f"limit {next(iter(stops))}" if stops else "limits together"
     return Refusal(Filter.LIMIT, why, blocking, fix)
+
+
+def _own_limits(template: Template) -> Resources:
+    return Resources({name: left for name, left in template.remaining.items() if not limited_zone(name)})
+
+
+def _is_group_full(template: Template) -> bool:
+    room = [left for name, left in template.remaining.items() if limited_zone(name)]
+    return bool(room) and not any(room)
+
+
+def _group(template: Template) -> str:
+    group = template.status.placement_group
+    return f"placement group {group.name}" if group else "the placement group"
 
 
 def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:

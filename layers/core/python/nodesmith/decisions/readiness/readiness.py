@@ -45,12 +45,17 @@ class StatusUpdate:
 
 
 def nodeclass_update(
-    manifest: Mapping[str, Any], parsed: Parsed[EC2NodeClass], status: NodeClassStatus | None, now: datetime
+    manifest: Mapping[str, Any],
+    parsed: Parsed[EC2NodeClass],
+    status: NodeClassStatus | None,
+    now: datetime,
+    launches: Sequence[StatusCondition] = (),
 ) -> StatusUpdate | None:
     """Return the status that an EC2NodeClass should show, None if it shows it already.
 
-    If another controller has set Ready to False, it stays so until one of the conditions that it depends on changes, as
-    in Karpenter, or the EC2NodeClass does.
+    `launches` say whether launches from it fail; they do not affect Ready. If another controller has set Ready to
+    False, it stays so until one of the conditions that it depends on changes, as in Karpenter, or the EC2NodeClass
+    does.
     """
     name, generation = _name(manifest), _generation(manifest)
     if parsed.value is None:
@@ -62,7 +67,7 @@ def nodeclass_update(
         conditions, wanted = list(status.conditions), _resolved(status)
     if not _is_denied(manifest, [_shown(c, generation, now) for c in conditions]):
         conditions.append(_root(conditions))
-    wanted["conditions"] = [_shown(c, generation, now) for c in conditions]
+    wanted["conditions"] = [_shown(c, generation, now) for c in (*conditions, *launches)]
     return _update("EC2NodeClass", name, manifest, wanted, parsed.problems)
 
 
@@ -75,12 +80,13 @@ def nodepool_update(
     now: datetime,
     paused: Pause | None = None,
     claims: Sequence[NodeClaim] = (),
+    shifted: Sequence[StatusCondition] = (),
 ) -> StatusUpdate | None:
     """Return the status that a NodePool should show, None if it shows it already.
 
     `nodeclass_states` are the Ready conditions of all EC2NodeClasses by name, `health` is its current registration
-    health, and `claims` are the ledger's. Problems that do not make it invalid appear in the message of
-    `ValidationSucceeded`.
+    health, `claims` are the ledger's, and `shifted` is what `shift_condition` returned. Problems that do not make it
+    invalid appear in the message of `ValidationSucceeded`.
     """
     name, generation = _name(manifest), _generation(manifest)
     pool = parsed.value
@@ -92,7 +98,7 @@ def nodepool_update(
             StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings),
             _nodeclass_ready(pool, nodeclass_states),
         ]
-    conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest)]
+    conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest), *shifted]
     wanted = {
         **usage(name, claims, snapshot),
         **_observed(pool, snapshot),

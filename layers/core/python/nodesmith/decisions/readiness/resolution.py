@@ -12,7 +12,7 @@ from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 RESOLVE_AGAIN = timedelta(minutes=5)
 RESOLVE_AGAIN_SOON = timedelta(minutes=1)
-"""The interval if something is missing, or if there are capacity reservations, whose free capacity changes."""
+"""The interval if something is missing, or for what others may use, too: capacity reservations, placement groups."""
 
 
 def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
@@ -37,5 +37,6 @@ def next_resolution(
 
 
 def _resolve_again_at(nodeclass: EC2NodeClass, known: NodeClassStatus) -> datetime:
-    changes = not known.is_ready or bool(nodeclass.capacity_reservation_selector_terms)
+    counted = known.placement_group is not None or nodeclass.capacity_reservation_selector_terms
+    changes = not known.is_ready or bool(counted)
     return known.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)

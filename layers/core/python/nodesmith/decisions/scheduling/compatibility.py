@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
+    DEFINED_ELSEWHERE,
     EKS_CAPACITY_TYPE,
     EKS_CAPACITY_TYPES,
     TYPE_KEYS,
@@ -159,7 +160,7 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
 
 def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
     """Return what a term asks of labels that only the NodePool defines and that some of its nodes may not satisfy."""
-    own = {key: r for key, r in term.items() if key not in WELL_KNOWN and key in offered}
+    own = {key: r for key, r in term.items() if key not in DEFINED_ELSEWHERE and key in offered}
     return {key: r for key, r in own.items() if not is_given(offered[key], r)}
 
 

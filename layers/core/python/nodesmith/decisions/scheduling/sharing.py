@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import WELL_KNOWN
+from nodesmith.model.apimachinery.labels import DEFINED_ELSEWHERE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.kubernetes.pods import Shape
 
@@ -118,7 +118,7 @@ def _open_labels(templates: Iterable[Template]) -> _Open:
     found: dict[str, dict[Requirement, None]] = {}
     for template in templates:
         for key, requirement in template.requirements.items():
-            if key not in WELL_KNOWN and (requirement.complement or len(requirement.values) > 1):
+            if key not in DEFINED_ELSEWHERE and (requirement.complement or len(requirement.values) > 1):
                 found.setdefault(key, {})[requirement] = None
     return {key: tuple(found[key]) for key in sorted(found)}
 

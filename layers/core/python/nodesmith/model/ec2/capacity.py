@@ -43,12 +43,12 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
         EFA: _efa_interfaces(facts, configuration),
         ATTACHABLE_EBS: attachable_volumes(facts, configuration),
         NEURON: sum(device.count for device in facts.neuron_devices),
-        NEURON_CORE: next((d.count * d.cores_per_device for d in facts.neuron_devices), 0),
+        NEURON_CORE: sum(device.count * device.cores_per_device for device in facts.neuron_devices),
     }
     for gpu in facts.gpus:
         resource = _GPU_RESOURCES.get(gpu.manufacturer)
         if resource:
-            amounts[resource] = amounts.get(resource, 0) + gpu.count
+            amounts[resource] = amounts.get(resource, 0) + gpu.units
     if configuration.windows:
         amounts[PRIVATE_IPV4] = facts.ipv4_per_interface - 1
     return Resources({name: amount for name, amount in amounts.items() if amount})

@@ -53,6 +53,11 @@ class Accelerator:
     count: int
     memory_mib: int = 0
 
+    @property
+    def units(self) -> int:
+        """The number that a node has for pods. EC2 counts 0 where there is a share of a GPU (g6f): that is one."""
+        return max(1, self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class NeuronDevice:

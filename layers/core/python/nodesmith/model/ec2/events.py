@@ -24,6 +24,8 @@ BLOCK_WARNINGS = ("Capacity Block Reservation Expiration Warning", "Capacity Blo
 REBALANCE = "EC2 Instance Rebalance Recommendation"
 STATE_CHANGE = "EC2 Instance State-change Notification"
 HEALTH = "AWS Health Event"
+ZONAL_SHIFTS = "aws.arc-zonal-shift"
+"""The source of events about autoshifts and practice runs, which are about zones and no notices of instances."""
 STATES: Mapping[str, Fate] = {
     "stopping": Fate.STOPPED,
     "stopped": Fate.STOPPED,
@@ -46,6 +48,7 @@ PATTERNS: Mapping[str, Mapping[str, Any]] = {
         "detail-type": [HEALTH],
         "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
     },
+    "ZonalShifts": {"source": [ZONAL_SHIFTS]},
 }
 """Name of an EventBridge rule → its event pattern. These rules deliver all the events that nodesmith reads."""
 _INSTANCE = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})", re.ASCII)

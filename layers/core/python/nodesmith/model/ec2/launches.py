@@ -10,14 +10,16 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True, order=True)
 class OfferingKey:
-    """One pool of EC2 capacity: a capacity type, an instance type and a zone."""
+    """One pool of EC2 capacity: a capacity type, an instance type, a zone, and the placement group if there is one."""
 
     capacity_type: str
     instance_type: str
     zone: str
+    group: str = ""
 
     def __str__(self) -> str:
-        return f"{self.capacity_type} {self.instance_type} in {self.zone}"
+        within = f" in placement group {self.group}" if self.group else ""
+        return f"{self.capacity_type} {self.instance_type} in {self.zone}{within}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class LaunchRequest:
     reservations: str = ""
     """the kind of reservation if the capacity type is reserved: default, capacity-block or interruptible"""
     share: FleetShare | None = None
+    group: str = ""
+    """the placement group that instances are launched into, if any"""
 
     @property
     def cheapest(self) -> Override:
@@ -98,6 +102,7 @@ class LaunchRequest:
                 [o.template, o.instance_type, o.zone, o.subnet_id, o.price_hourly_usd] for o in self.overrides
             ],
             "tags": dict(self.tags),
+            **({"group": self.group} if self.group else {}),
             **({"fleet": [self.share.fleet, self.share.index, self.share.size]} if self.share else {}),
         }
 
@@ -111,11 +116,16 @@ class LaunchRequest:
             dict(item["tags"]),
             item.get("reservations", ""),
             share_of(item),
+            item.get("group", ""),
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:
         """Return the pools of capacity that may serve the request."""
-        return tuple(OfferingKey(self.capacity_type, o.instance_type, o.zone) for o in self.overrides)
+        return tuple(self.pool(o) for o in self.overrides)
+
+    def pool(self, override: Override) -> OfferingKey:
+        """Return the pool of capacity of one override."""
+        return OfferingKey(self.capacity_type, override.instance_type, override.zone, self.group)
 
 
 def share_of(launch: Mapping[str, Any]) -> FleetShare | None:

@@ -17,6 +17,7 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
+from nodesmith.model.ec2.gpusharing import GpuParts, read_gpu_parts
 from nodesmith.model.hashes import content_hash, nodepool_hash
 from nodesmith.model.karpenter.disruption import (
     BUDGET_TIMEZONE,
@@ -41,6 +42,8 @@ DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
 NODE_REPAIR = "nodesmith.dev/node-repair"
 REBALANCE = "nodesmith.dev/rebalance"
 SPOT_TYPES = "nodesmith.dev/spot-to-spot-types"
+GPU_PARTS = "nodesmith.dev/gpu-resources"
+"""What the NVIDIA device plugin offers for each GPU; NodeClaims carry it as well."""
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
@@ -53,6 +56,7 @@ _KNOWN = frozenset(
         NODE_REPAIR,
         REBALANCE,
         SPOT_TYPES,
+        GPU_PARTS,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
         REBALANCE_ZONES,
@@ -103,6 +107,8 @@ class Options:
     rebalance: Rebalance = Rebalance.IGNORE
     spot_types: int | None = 15
     """the number of cheaper types that replacing spot nodes with as many other spot nodes requires; None for never"""
+    gpu_parts: GpuParts = ()
+    """what the device plugin offers for each GPU, if that is not one `nvidia.com/gpu`"""
 
 
 DEFAULTS = Options()
@@ -124,6 +130,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _word(annotations, NODE_REPAIR, DEFAULTS.node_repair, report),
         _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
         _spot_types(annotations, report),
+        _gpu_parts(annotations, report),
     )
 
 
@@ -195,6 +202,17 @@ def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
     remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; treated as {taken}"
     _refuse(SPOT_TYPES, text, remedy, report)
     return DEFAULTS.spot_types
+
+
+def _gpu_parts(annotations: Mapping[str, str], report: Report) -> GpuParts:
+    text = annotations.get(GPU_PARTS)
+    parts = read_gpu_parts(text) if text is not None else ()
+    if parts is None:
+        remedy = (
+            "must be resources for each GPU, such as nvidia.com/gpu=4 or nvidia.com/mig-1g.10gb=7; ignored"
+        )
+        _refuse(GPU_PARTS, text or "", remedy, report)
+    return parts or ()
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

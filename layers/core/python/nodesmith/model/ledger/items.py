@@ -14,6 +14,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.disruption import read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import (
     REACHED_AT,
@@ -36,6 +37,7 @@ from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
     NodeClassStatus,
+    PlacementGroup,
     SecurityGroup,
     StatusCondition,
     Subnet,
@@ -115,11 +117,11 @@ def read_offered(item: Mapping[str, Any]) -> Offered:
 
 
 def _offering_items(held: Mapping[OfferingKey, Backoff]) -> list[Any]:
-    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k])] for k in sorted(held)]
+    return [[k.capacity_type, k.instance_type, k.zone, backoff_item(held[k]), k.group] for k in sorted(held)]
 
 
 def _read_offerings(items: Any) -> dict[OfferingKey, Backoff]:
-    return {OfferingKey(*key): read_backoff(backoff) for key, backoff in _keyed(items, 3)}
+    return {OfferingKey(*row[:3], *row[4:5]): read_backoff(row[3]) for row in items}
 
 
 def _keyed(rows: Iterable[Any], parts: int) -> Iterator[tuple[Any, Any]]:
@@ -163,6 +165,7 @@ def nodeclass_item(status: NodeClassStatus) -> Item:
             for c in status.conditions
         ],
         "capacity_reservations": [_reservation_item(each) for each in status.capacity_reservations],
+        **({"placement_group": _group_item(status.placement_group)} if status.placement_group else {}),
     }
 
 
@@ -188,6 +191,29 @@ def read_nodeclass(item: Mapping[str, Any]) -> NodeClassStatus:
             for type_, status, reason, message, since, *_ in item["conditions"]
         ),
         capacity_reservations=tuple(map(_read_reservation, item.get("capacity_reservations", ()))),
+        placement_group=_read_group(item["placement_group"]) if item.get("placement_group") else None,
+    )
+
+
+def _group_item(group: PlacementGroup) -> Item:
+    return {
+        "id": group.id,
+        "name": group.name,
+        "strategy": group.strategy,
+        "partitions": group.partitions,
+        "instances": [list(each) for each in group.instances],
+        "spread_over": group.spread_over,
+    }
+
+
+def _read_group(item: Mapping[str, Any]) -> PlacementGroup:
+    return PlacementGroup(
+        item["id"],
+        item["name"],
+        item["strategy"],
+        int(item["partitions"]),
+        tuple((zone, int(count)) for zone, count, *_ in item["instances"]),
+        item["spread_over"],
     )
 
 
@@ -231,6 +257,7 @@ def ledger_item(ledger: Ledger) -> Item:
         },
         "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
         **_subnets_item(ledger),
+        **_shifts_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -241,6 +268,11 @@ def _subnets_item(ledger: Ledger) -> Item:
     """Write the back-offs of subnets, as an empty item if there are none."""
     held = {id_: backoff_item(ledger.subnet_backoffs[id_]) for id_ in sorted(ledger.subnet_backoffs)}
     return {"subnet_backoffs": held} if held else {}
+
+
+def _shifts_item(ledger: Ledger) -> Item:
+    """Write the zonal shifts, as an empty item if there are none."""
+    return {"zonal_shifts": [*map(shift_item, ledger.zonal_shifts)]} if ledger.zonal_shifts else {}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
@@ -261,6 +293,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         drain_times={name: read_drain_time(each) for name, each in item.get("drain_times", {}).items()},
         risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
+        zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

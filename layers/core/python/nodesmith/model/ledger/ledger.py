@@ -11,6 +11,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
@@ -32,7 +33,8 @@ class Ledger:
     older ones. `risks` are pools in which EC2 has interrupted nodes, and `drain_times` are NodePools whose drains took
     long. `move_backoffs` are kinds of moves whose replacements recently could not be launched. `contents` are content
     hashes, by `Kind/name`, of the NodePools and of users' new NodeClaims that readiness has read from the API server.
-    `subnet_backoffs` are subnets, by id, that recently had no free address.
+    `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
+    cluster is shifted away from, and those whose shift has just ended.
     """
 
     version: int = 0
@@ -51,6 +53,11 @@ class Ledger:
     move_backoffs: Mapping[MoveKind, Backoff] = field(default_factory=dict)
     contents: Mapping[str, str] = field(default_factory=dict)
     subnet_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
+    zonal_shifts: tuple[ZonalShift, ...] = ()
+
+    def shifted(self, now: datetime) -> Mapping[str, ZonalShift]:
+        """Return the zonal shifts in effect, by the name of the zone."""
+        return {shift.zone: shift for shift in self.zonal_shifts if shift.holds(now)}
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.

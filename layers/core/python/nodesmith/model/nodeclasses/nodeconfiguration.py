@@ -62,6 +62,7 @@ class NodeConfiguration:
     network_interfaces: tuple[NetworkInterface, ...] = ()
     connection_tracking: bool = False
     nested_virtualization: bool = False
+    placement_group: bool = False
     volumes: int = 1
     """number of EBS volumes that a node is launched with, including the root volume"""
 
@@ -76,6 +77,7 @@ class NodeConfiguration:
             network_interfaces=nodeclass.network_interfaces,
             connection_tracking=nodeclass.connection_tracking is not None,
             nested_virtualization=nodeclass.nested_virtualization == "enabled",
+            placement_group=nodeclass.placement_group_selector is not None,
             volumes=max(1, len(nodeclass.block_devices)),
         )
 

@@ -58,6 +58,36 @@ class CapacityReservation:
     ends_at: datetime | None = None
 
 
+CLUSTER, SPREAD, PARTITION = "cluster", "spread", "partition"
+MOST_SPREAD = 7
+"""The most instances that a spread placement group has in a zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroup:
+    """A placement group. `strategy` is cluster, spread or partition; `partitions` is the number of partitions.
+
+    `instances` counts the instances that EC2 last showed in it, by zone. `spread_over` is rack or host.
+    """
+
+    id: str
+    name: str
+    strategy: str
+    partitions: int = 0
+    instances: tuple[tuple[str, int], ...] = ()
+    spread_over: str = "rack"
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether EC2 limits the number of its instances in a zone."""
+        return self.strategy == SPREAD and self.spread_over == "rack"
+
+    @property
+    def home(self) -> str:
+        """The only zone that new instances may be launched in; empty if any will do."""
+        return self.instances[0][0] if self.strategy == CLUSTER and self.instances else ""
+
+
 @dataclass(frozen=True, slots=True)
 class StatusCondition:
     """A status condition of a Kubernetes object. `status` is True, False or Unknown."""
@@ -88,6 +118,7 @@ class NodeClassStatus:
     conditions: tuple[StatusCondition, ...] = ()
     capacity_reservations: tuple[CapacityReservation, ...] = ()
     content: str = ""
+    placement_group: PlacementGroup | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -120,4 +151,5 @@ class ClusterInfo:
 def _lasting(status: NodeClassStatus) -> NodeClassStatus:
     conditions = tuple(replace(condition, since=None) for condition in status.conditions)
     subnets = tuple(replace(subnet, free_ips=0) for subnet in status.subnets)
-    return replace(status, conditions=conditions, subnets=subnets, resolved_at=_NEVER)
+    group = replace(status.placement_group, instances=()) if status.placement_group else None
+    return replace(status, conditions=conditions, subnets=subnets, placement_group=group, resolved_at=_NEVER)

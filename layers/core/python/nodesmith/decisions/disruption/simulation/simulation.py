@@ -71,7 +71,7 @@ class Fleet:
         moving: Collection[str] = (),
         avoided: Collection[str] = (),
     ) -> None:
-        claims = living_claims(inputs.ledger)
+        claims = living_claims(inputs)
         context = without(
             foreseen(inputs), {c.provider_id for c in claims if c.name in moving and c.provider_id}
         )

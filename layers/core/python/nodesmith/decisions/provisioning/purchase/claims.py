@@ -17,9 +17,12 @@ from nodesmith.decisions.scheduling.offerings.reservations import reservation_la
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
+    DEFINED_ELSEWHERE,
     INSTANCE_PROFILE,
     INSTANCE_TYPE,
     MIN_VALUES_RELAXED,
+    PARTITION,
+    PLACEMENT_GROUP,
     WELL_KNOWN,
     ZONE,
 )
@@ -29,6 +32,7 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import instance_tags
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.status import ClusterInfo
@@ -66,7 +70,8 @@ def planned_node(
     template, type_option, cheapest = offers[0].template, offers[0].type_option, offers[0].offering
     pool = template.pool
     custom = _narrowed(template, demands)
-    reserved = _reservation(template, cheapest)
+    placed = _placement(template, custom, name)
+    reserved = {**_reservation(template, cheapest), **placed}
     requirements = (
         template.requirements.union(custom)
         .union(Requirements.from_labels(reserved))
@@ -95,6 +100,7 @@ def planned_node(
             **pool.annotations,
             MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
             INSTANCE_PROFILE: template.status.instance_profile,
+            **_gpu_parts(pool),
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
@@ -122,7 +128,9 @@ def another(
     """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
-    request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
+    request = LaunchRequest(
+        name, asked.capacity_type, asked.overrides, tags, asked.reservations, group=asked.group
+    )
     return PlannedNode(claim, request, like.templates)
 
 
@@ -132,10 +140,32 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
     return next((reservation_labels(r) for r in found), {})
 
 
+def _gpu_parts(pool: NodePool) -> dict[str, str]:
+    parts = pool.options.gpu_parts
+    return {GPU_PARTS: ",".join(f"{name}={number}" for name, number in parts)} if parts else {}
+
+
+def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:
+    """Return the labels of a node in a placement group; empty without one.
+
+    Of the partitions that its pods allow, the node gets one by its name, so that nodes are distributed evenly.
+    """
+    group = template.status.placement_group
+    if group is None:
+        return {}
+    labels = {PLACEMENT_GROUP: group.id}
+    wanted = template.requirements.union(custom).get(PARTITION)
+    allowed = sorted(wanted.values, key=int) if wanted is not None and not wanted.complement else []
+    if allowed:
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+        labels[PARTITION] = allowed[number % len(allowed)]
+    return labels
+
+
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     """Return what the pods ask of labels that only the NodePool defines."""
     narrowed = Requirements({})
-    if all(key in WELL_KNOWN for key in template.requirements):
+    if all(key in DEFINED_ELSEWHERE for key in template.requirements):
         return narrowed
     for demand in demands:
         terms = agreeing_terms(template.requirements, demand.shape)

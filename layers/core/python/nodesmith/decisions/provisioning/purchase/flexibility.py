@@ -22,6 +22,8 @@ from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Bin, Node, Vector, undominated
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, PackingProblem, TemplateOffers
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
@@ -64,7 +66,7 @@ def options(
     `demands` are the bits of the demands whose pods it holds, `size` is their total request, `most` is what it may take
     of the NodePool's limits, in order of their names; `policy` says whether it may be bought without all its minValues.
     """
-    flexible = _flexible(chosen)
+    flexible, is_pinned = _flexible(chosen), _is_counted_by_zone(chosen.template)
     price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Offer] = []
@@ -84,6 +86,8 @@ def options(
             continue
         if offer.offering.reservation != chosen.offering.reservation:
             continue  # another reservation has limits of its own
+        if is_pinned and offer.offering.zone != zone:
+            continue  # the plan counts how many instances a placement group has in each zone
         if any(map(gt, template_offers.cost(offer), most)):
             continue
         if offer.is_exotic and not chosen.is_exotic:
@@ -113,6 +117,10 @@ def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, siz
 
 def _flexible(chosen: Offer) -> list[Requirement]:
     return [r for _, r in sorted(chosen.template.requirements.items()) if r.min_values]
+
+
+def _is_counted_by_zone(template: Template) -> bool:
+    return any(limited_zone(name) for name in template.remaining)
 
 
 def _lacking(flexible: Iterable[Requirement], kept: Sequence[Offer]) -> list[Requirement]:

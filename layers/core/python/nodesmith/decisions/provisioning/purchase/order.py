@@ -20,6 +20,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
 from nodesmith.decisions.provisioning.reasons import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.labels import PARTITION
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
@@ -116,7 +117,9 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
     for one in bought:
         name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
         template = one.options.offers[0].template
-        is_same = first is not None and one.options is first.options
+        # Each node of a partition group may be in another partition.
+        is_apart = PARTITION in template.requirements
+        is_same = first is not None and one.options is first.options and not is_apart
         if is_same and origin.templates.takes_again(template.status):
             nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))
         else:

@@ -14,6 +14,7 @@ from operator import ge, le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Vector, undominated
+from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.catalog import Offering
@@ -124,11 +125,16 @@ def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
 
 
 def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
-    """Return what one node takes of a NodePool's limit or of a reservation; without an offering, of no reservation."""
+    """Return what one node takes of a NodePool's limit, a reservation or a placement group's zone.
+
+    Without an offering, it takes nothing of the latter two.
+    """
     if name == NODES:
         return 1
     if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
         return 1
+    if zone := limited_zone(name):
+        return int(offering is not None and offering.zone == zone)
     return type_option.type.capacity.of(name)
 
 

@@ -15,6 +15,7 @@ from nodesmith.decisions.scheduling.compatibility import (
 )
 from nodesmith.decisions.scheduling.offerings.daemonsets import Overhead, Running, running
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions
+from nodesmith.decisions.scheduling.offerings.placementgroups import group_requirements
 from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit, reserved_offerings
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.requirements import Requirements
@@ -29,7 +30,7 @@ from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeC
 
 NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MANY_CLOSED, _MOST_NAMED = 15, 3
-_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+_ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Template:
     reserved: TypeOptions = NO_OPTIONS
     """Reserved offers, by their on-demand price; `reservations` has the free instances of each, by limit name."""
     reservations: Resources = NOTHING
+    shifted: tuple[str, ...] = ()
+    """The zones with its subnets that the cluster is shifted away from, each in a sentence."""
     trial: str = ""
     """Why only one node may be bought: those before it did not join."""
 
@@ -92,6 +95,7 @@ def template(
     surcharge, in percent, for their interruptions.
     """
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
+    requirements = requirements.union(group_requirements(status.placement_group))
     bootable = _bootable(types, tuple(image.requirements for image in status.images))
     allowed = matching_types(bootable, requirements)
     subnet_zones = frozenset(subnet.zone for subnet in status.subnets)
@@ -224,7 +228,9 @@ def _offers(
 
 
 def _is_exotic(instance_type: InstanceType) -> bool:
-    return "metal" in instance_type.name or any(instance_type.capacity.of(name) for name in _ACCELERATORS)
+    return "metal" in instance_type.name or any(
+        amount and name.startswith(_ACCELERATORS) for name, amount in instance_type.capacity.items()
+    )
 
 
 def _removing(types: TypeSet, requirements: Requirements) -> str:

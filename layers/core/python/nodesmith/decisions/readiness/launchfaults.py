@@ -1,0 +1,74 @@
+"""EC2NodeClasses from which launches fail again and again for a reason that lies in them, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.events import shortened
+from nodesmith.model.ledger.backoffs import RegistrationHealth
+from nodesmith.model.nodeclasses.status import StatusCondition
+
+LAUNCHES = "LaunchHealthy"
+"""The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
+MANY = 3
+"""How many failures are more than bad luck."""
+_ENA = "elastic network adapter"
+_REMEDIES = {
+    "InstanceProfileNameInvalid": "check that spec.role or spec.instanceProfile exists and is named correctly",
+    "UserDataSizeLimitExceeded": "shorten spec.userData: EC2 accepts 16 KiB",
+    "InvalidAMIID": "correct spec.amiSelectorTerms",
+    "AMINotFound": "correct spec.amiSelectorTerms: an image that they select does not exist any more",
+    "AMIAuthorizationFailure": "share the image of spec.amiSelectorTerms with this account",
+    "SecurityGroupSubnetVPCMismatch": "select subnets and security groups of the same VPC",
+    "Unauthorized": "let nodesmith pass spec.role, and use what the EC2NodeClass selects",
+}
+"""What to do, by Karpenter's reasons for refused launches that lie in the EC2NodeClass."""
+
+
+def launch_fault(
+    nodeclass: str, pools: Iterable[NodePool], health: Mapping[str, RegistrationHealth]
+) -> StatusCondition | None:
+    """Return a condition that names the fault of an EC2NodeClass, None unless its launches have failed often.
+
+    `health` is the current registration health of NodePools by name. The latest launches of all NodePools that use the
+    EC2NodeClass count.
+    """
+    failing = [
+        known
+        for pool in sorted(pools, key=lambda pool: pool.name)
+        if pool.nodeclass.name == nodeclass
+        and (known := health.get(pool.name)) is not None
+        and known.failures
+        and remedy(known.reason, known.message)
+    ]
+    failures = sum(known.failures for known in failing)
+    if failures < MANY:
+        return None
+    last = failing[-1]
+    message = f"{failures} of its latest launches failed, the last with {last.message}: "
+    return StatusCondition(
+        LAUNCHES, "False", last.reason, shortened(message + remedy(last.reason, last.message))
+    )
+
+
+def remedy(reason: str, message: str) -> str:
+    """Return what to change in the EC2NodeClass after a refused launch; empty if the reason does not lie in it."""
+    if _ENA in message.lower():
+        return (
+            "select an image in spec.amiSelectorTerms that is registered with ENA support (EnaSupport), or keep the "
+            "NodePools to instance types without it"
+        )
+    if reason == "LaunchFailed" and message.startswith("Invalid"):
+        return "correct the field of the EC2NodeClass that EC2 names"
+    return _REMEDIES.get(reason, "")
+
+
+def shown(fault: StatusCondition | None, manifest: Mapping[str, Any]) -> list[StatusCondition]:
+    """Return the condition to show: the fault, or that it is over; nothing if there never was one."""
+    if fault is not None:
+        return [fault]
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    was_shown = any(condition.get("type") == LAUNCHES for condition in conditions)
+    return [StatusCondition(LAUNCHES, "True", LAUNCHES)] if was_shown else []
