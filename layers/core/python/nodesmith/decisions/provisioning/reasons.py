@@ -25,7 +25,7 @@ from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
 from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _MOST_SHOWN = 3
-_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant
+_TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
 _MANY_BYTES = 10 * 2**30
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
@@ -91,10 +91,7 @@ class Filter(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The filter, the reason in a sentence, the one thing in the way, and what would help.
-
-    See `model.kubernetes.pods.Reason`.
-    """
+    """The filter, the reason in a sentence, the one thing in the way, and what would help (as `Reason` has it)."""
 
     filter: Filter
     why: str
@@ -108,8 +105,6 @@ _WINDOWS = Refusal(
     "operating system",
     "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
 )
-
-
 _COUNTED = {
     Filter.TAINT: "with a taint that the pods do not tolerate",
     Filter.REQUIREMENT: "without the labels that the pods require",
@@ -167,9 +162,8 @@ def _by_volumes(shape: Shape) -> str:
 
 
 def _typo(requests: Resources) -> str:
-    if requests.cpu_milli >= _TYPO_CPU_MILLI:
-        return f" (a cpu request of {requests.cpu_milli // 1000} looks like a unit mistake)"
-    return ""
+    cores = requests.cpu_milli // 1000
+    return f" (a cpu request of {cores} looks like a unit mistake)" if cores >= _TYPO_CORES else ""
 
 
 def refusal(demand: Demand, template: Template) -> Refusal:
