@@ -49,7 +49,7 @@ test-lambda: ## run unit and property tests on Lambda's Python version; SUITES="
 e2e: ## run tests on a real control plane, built on first use in about 5 minutes (needs Go, or KUBEBUILDER_ASSETS); QUICK=1 omits the slow ones
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
-	@$(BIN)/python -m nodesmith_cli.local.controlplane
+	@$(BIN)/python -m nodesmith_local.controlplane
 	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real $(if $(QUICK),-m "not slow") tests/e2e tests/contract
 
 check: ## run ruff, mypy --strict, the import rules and the house rules

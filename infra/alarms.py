@@ -1,6 +1,6 @@
 """Alarms. Each needs a person's attention and names where to look; none fires on a single error that a retry fixes.
 
-Functions record how their runs end, and dispatch evaluates the records (`nodesmith.decisions.dispatch.health`). A
+Functions record how their runs end, and dispatch evaluates the records (`nodesmith.decisions.dispatch`). A
 CloudWatch alarm costs 0.10 USD a month, so there are few.
 """
 

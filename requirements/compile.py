@@ -11,10 +11,10 @@ import sys
 
 from requirements.install import ROOT, UV, install, uv_environment
 
-# set: (its sources, the sets whose pins constrain it)
+# set: (its sources and extras, the sets whose pins constrain it)
 SETS = {
     "bootstrap": (["requirements/bootstrap.in"], []),
-    "run": (["pyproject.toml"], []),
+    "run": (["pyproject.toml", "--extra=local"], []),
     "dev": (["requirements/dev.in"], ["run", "bootstrap"]),
     "infra": (["requirements/infra.in"], ["dev", "bootstrap"]),
     "forwarder": (["requirements/forwarder.in"], ["run"]),

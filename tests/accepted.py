@@ -9,10 +9,10 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith.model.functions.hints import Concern, Hint, hints_of
 from nodesmith.settings import ALIAS, function_name
-from nodesmith_cli.local.cloud.lambdas import Lambdas
+from nodesmith_local.functions.lambdas import Lambdas
 
 if TYPE_CHECKING:
-    from nodesmith_cli.local.asynchronous import AsyncInvocations
+    from nodesmith_local.functions.asynchronous import AsyncInvocations
 
 
 class Accepted:

@@ -26,10 +26,10 @@ from nodesmith.model.nodeclasses.selectorterms import (
     SubnetSelectorTerm,
 )
 from nodesmith.settings import Settings
-from nodesmith_cli.local.cloud.account import Endpoint, Network, furnish
-from nodesmith_cli.local.cloud.seam import Ec2Seam
-from nodesmith_cli.local.cloud.strict import StrictAws
-from nodesmith_cli.local.deployment import deploy
+from nodesmith_local.aws.account import Endpoint, Network, furnish
+from nodesmith_local.aws.seam import Ec2Seam
+from nodesmith_local.aws.strict import StrictAws
+from nodesmith_local.functions.deployment import deploy
 from tests.fakes.cloud import CLUSTER
 
 REGION = "us-east-1"

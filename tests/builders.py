@@ -18,13 +18,11 @@ from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.karpenter.nodespec import NodeClassRef
 from nodesmith.model.kubernetes.nodes import Condition, Node
-from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.kubernetes.shapereading import parse_shape
-from nodesmith.model.kubernetes.shapes import Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

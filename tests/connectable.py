@@ -16,7 +16,7 @@ from moto.iam import iam_backends
 from moto.iam.models import AWSManagedPolicy
 
 from nodesmith import __version__
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.functions.hints import TALKING
 from nodesmith.settings import role_name, snapshot_key
@@ -28,11 +28,11 @@ from nodesmith_cli.connecting.doctorcommand import doctor
 from nodesmith_cli.connecting.leftovers import Keeping
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
-from nodesmith_cli.local.apiserver import ApiServer as InMemory
-from nodesmith_cli.local.cloud.account import Network, make_network, make_role
-from nodesmith_cli.local.cloud.eksaccess import eks_access
-from nodesmith_cli.local.cloud.eksstate import ClusterAccess, access_of
 from nodesmith_cli.pause import TABLE
+from nodesmith_local.apiserver import ApiServer as InMemory
+from nodesmith_local.aws.account import Network, make_network, make_role
+from nodesmith_local.aws.eksaccess import eks_access
+from nodesmith_local.aws.eksstate import ClusterAccess, access_of
 from tests.account import REGION, client, strict_aws
 
 CLUSTER = "web"

@@ -16,8 +16,7 @@ from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.moves import Move, Stage
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests import builders

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.dispatch.ticks import QUIET_TICK_MINUTES
+from nodesmith.decisions.dispatch import QUIET_TICK_MINUTES
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.settings import snapshot_key
 from tests import builders

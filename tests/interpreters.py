@@ -22,7 +22,7 @@ from requirements.interpreter import find
 
 ROOT = Path(__file__).resolve().parents[1]
 _COMPILED = ROOT / "requirements" / "lambda-packing.txt"
-_OURS = ("layers/core/python", "cli", "forwarder", ".")
+_OURS = ("layers/core/python", "cli", "formats", "forwarder", "local", ".")
 _NEWEST_MINOR = int(LAMBDA.python.partition(".")[2])
 """Lambda's minor version: the pinned packages may have no compiled wheels for later ones."""
 NONE_FOUND = "only one Python is on this machine: whether plans are the same on another was NOT tried"

@@ -12,8 +12,7 @@ from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodeclasses.status import NodeClassStatus

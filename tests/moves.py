@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions.hints import Concern
-from nodesmith.model.karpenter.nodepoolannotations import SPOT_TYPES
+from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from tests import builders
 from tests.crashes import stand_still
 from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest

@@ -11,7 +11,7 @@ from itertools import pairwise
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import WOKEN, Concern
 from nodesmith.model.kubernetes.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
-from nodesmith_cli.local.lineage import RecursiveLoop
+from nodesmith_local.functions.lineage import RecursiveLoop
 from tests import builders
 from tests.crashes import throttled
 from tests.fakes.cluster import FakeCluster

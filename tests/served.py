@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith_cli.local.apiserver import Store
+from nodesmith_local.apiserver import Store
 
 CRDS = tuple(custom_resource_definitions())
 """The same as in forwarder/crds. Parsing them takes half a second, and many tests need them."""

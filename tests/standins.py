@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.apiserver.objects import View, dig
-from nodesmith_cli.local.cluster import Cluster, Pace, heartbeat, register_node
+from nodesmith_formats.kubernetes.objects import View, dig
+from nodesmith_local.apiserver import Store
+from nodesmith_local.cluster import Cluster, Pace, heartbeat, register_node
 
 NO_WAIT = Pace(start_seconds=0, run_seconds=10, stop_seconds=1)
 

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
-from nodesmith.decisions.dispatch.ticks import due_concerns
-from nodesmith.model.functions.health import AT_ONCE, Record
+from nodesmith.decisions.dispatch import due_concerns
+from nodesmith.model.functions.health import AT_ONCE, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests import builders
 from tests.world import Boundaries, World

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import (
+    DynamoHeartbeats,
+    DynamoMarks,
+    HealthRecords,
+    HealthWriter,
+)
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.marks import DynamoMarks
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.dynamodb.routes import DynamoRoutes
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing
-from nodesmith.controllers.runs.report import Report
-from nodesmith.decisions.dispatch.ticks import due_concerns
+from nodesmith.controllers.runs import Report
+from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger

@@ -12,8 +12,8 @@ from typing import Any
 from nodesmith.errors import Conflict
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.observation.observed import VERSION
-from nodesmith.ports.blobs import NONE_THERE
-from nodesmith.ports.blobs import Version as ReadVersion
+from nodesmith.ports import NONE_THERE
+from nodesmith.ports import Version as ReadVersion
 from tests import versions
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.hints import FakeHints

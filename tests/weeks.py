@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.ledgercache import READ_AGAIN, SETTLED
-from nodesmith.decisions.dispatch.ticks import own_minute
+from nodesmith.adapters.dynamodb.ledgermarks import READ_AGAIN, SETTLED
+from nodesmith.decisions.dispatch import own_minute
 from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES
@@ -26,11 +26,11 @@ from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith.observation.decoding import Observed, encode
-from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key
 from tests import builders

@@ -16,19 +16,19 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.controllers.disruption import Disruption, Memory, disrupt
+from nodesmith.controllers.disruption import disrupt
+from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
+from nodesmith.controllers.moves.look import Disruption, Memory
 from nodesmith.controllers.provisioning import Provisioning, Repeats, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.routing import Routing, route, wake_warned
-from nodesmith.controllers.runs.draintimes import Drains
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.selfhints import SelfHints
+from nodesmith.controllers.runs import Report, SelfHints
 from nodesmith.controllers.termination import Termination, end_nodes
-from nodesmith.decisions.garbagecollection.facts import YOUNG
+from nodesmith.decisions.garbagecollection.awsresources import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.resources import Resources, format_resources
@@ -41,17 +41,16 @@ from nodesmith.model.ec2.notices import WARNING, Fate, Notice
 from nodesmith.model.functions.hints import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
-from nodesmith.observation.decoding import Observed, encode
-from nodesmith.observation.endingnodes import ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed, ReducedAttachment
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
-from nodesmith_cli.local import deployment
-from nodesmith_cli.local.lineage import LONGEST_CHAIN, RecursiveLoop
+from nodesmith_local.functions import deployment
+from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
 from tests.binding import bind, places
 from tests.fakes.blobs import FakeBlobs

@@ -1,4 +1,4 @@
-"""boto3 clients, with the user's AWS configuration or for a local AWS."""
+"""boto3 clients with the user's AWS configuration."""
 
 from __future__ import annotations
 
@@ -22,16 +22,3 @@ def aws_client(service: str, region: str) -> Any:
         raise Rejected("no AWS region is set: use --region, or set AWS_REGION") from None
     except BotoCoreError as error:  # such as an unknown profile
         raise Rejected(f"AWS configuration: {error}") from None
-
-
-def local_client(service: str, region: str, url: str) -> Any:
-    """Return the boto3 client of a service for a local AWS at `url`."""
-    import boto3
-
-    return boto3.client(
-        service,
-        region_name=region,
-        endpoint_url=url,
-        aws_access_key_id="local",
-        aws_secret_access_key="local",  # noqa: S106 not checked
-    )

@@ -7,24 +7,10 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.kubernetes.unschedulable import Reason
-from nodesmith_cli.printing import counted, moment, some
+from nodesmith_formats.decisions.summaries import in_a_sentence, price_and_bound, summary
+from nodesmith_formats.wording import moment, some
 
 Record = Mapping[str, Any]
-
-
-def summary(record: Record) -> str:
-    """Return a one-line summary of a decision."""
-    plan = record["plan"]
-    stuck = _pods(plan["unplaced"])
-    parts = [_nodes_and_price(plan)] if plan["nodes"] else []
-    parts += [f"{_pods_in(plan['placed'])} on existing nodes"] * bool(plan["placed"])
-    parts += [f"{len(plan['waiting'])} waiting for in-flight nodes"] * bool(plan["waiting"])
-    parts += [f"{stuck} not placed"] * bool(stuck)
-    if "moves" in plan:
-        saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
-        return f"{counted(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
-    return "; ".join(parts) or "nothing to do"
 
 
 def explain(record: Record) -> Iterator[str]:
@@ -63,18 +49,6 @@ def _others(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"  obstacle  NodePool {pool}: {reason}"
     for problem in plan["problems"]:
         yield f"  problem   {problem}"
-
-
-def price_and_bound(plan: Mapping[str, Any]) -> str:
-    """Return a plan's price, compared with the lower bound for these pods."""
-    price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
-    mark = _mark(plan)
-    if not bound:
-        return f"{mark}${price:.4f}/hour"
-    if price <= bound:
-        return f"{mark}${price:.4f}/hour, the cheapest possible: no nodes for these pods cost less"
-    above = f"at most {price / bound - 1:.1%} above the cheapest possible"
-    return f"{mark}${price:.4f}/hour, {above}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
 
 
 def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]) -> bool:
@@ -116,31 +90,8 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     yield f"            one of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
 
 
-def _nodes_and_price(plan: Mapping[str, Any]) -> str:
-    pods = sum(len(node["claim"].get("nominated") or ()) for node in plan["nodes"])
-    price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
-    return f"{counted(len(plan['nodes']), 'node')} at {price} for {counted(pods, 'pod')}"
-
-
-def _mark(plan: Mapping[str, Any]) -> str:
-    return "~" if any(node["estimated"] for node in plan["nodes"]) else ""
-
-
-def _pods(groups: Sequence[Mapping[str, Any]]) -> int:
-    return sum(len(group["pods"]) for group in groups)
-
-
-def _pods_in(placed: Mapping[str, Sequence[str]]) -> int:
-    return sum(len(pods) for pods in placed.values())
-
-
 def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for pod, claim in waiting.items():
         grouped.setdefault(claim, []).append(pod)
     return grouped
-
-
-def in_a_sentence(group: Mapping[str, Any]) -> str:
-    """Return the reason why a plan leaves a group of pods unplaced, and the fix."""
-    return str(Reason(group["reason"], fix=group.get("fix") or ""))

@@ -125,6 +125,6 @@ def explain_node(
     where = Where(cluster, bucket, region, keep)
     where.require(kubeconfig)
     from nodesmith_cli.explainnodecommand import show_nodes
-    from nodesmith_cli.local.reaching import now_at
+    from nodesmith_formats.localsystem.reaching import now_at
 
     raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))

@@ -10,18 +10,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.awsclients import aws_client
-from nodesmith_cli.explain import catalog_of, explain, replayed, summary
+from nodesmith_cli.explain import catalog_of, explain, replayed
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
 from nodesmith_cli.poolview import pool_item, pool_lines
 from nodesmith_cli.preconditions import require_kubeconfig
-from nodesmith_cli.printing import print_told, printable
-from nodesmith_cli.records import LATEST, Blobs, Bucket, Folder, Records, clusters, parse_record, state_folder
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.decisions.records import (
+    LATEST,
+    Blobs,
+    Bucket,
+    Folder,
+    Records,
+    clusters,
+    parse_record,
+    state_folder,
+)
+from nodesmith_formats.decisions.summaries import summary
+from nodesmith_formats.wording import printable
 
 SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
@@ -124,7 +135,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
     records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
-    from nodesmith.decisions.provisioning.considered import considered
+    from nodesmith.decisions.provisioning.onsale import considered
     from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
     from nodesmith.observation.decoding import decode
     from nodesmith_cli.foreign import foreign_nodepool, said_of
@@ -178,8 +189,7 @@ def _beside(file: Path | None) -> bytes | None:
 
 def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
-    from nodesmith.adapters.catalog.catalogs import embedded_catalog
-    from nodesmith.adapters.catalog.encoding import decode
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
     kept = blobs.get(catalog_key(region)) if blobs else None
     if kept is not None:

@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.decisions.termination.beginning import deadline_of
-from nodesmith.decisions.termination.draining import must_go
-from nodesmith.decisions.termination.foreseen import obstacles
-from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, why_not_gone
+from nodesmith.decisions.termination.evictions import must_go
+from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, obstacles, why_not_gone
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
-from nodesmith.model.apimachinery.spelling import meant
-from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.apimachinery.problems import meant
+from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.karpenter.shownclaims import shown_claim

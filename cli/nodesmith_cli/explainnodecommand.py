@@ -15,8 +15,9 @@ from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
 from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
 from nodesmith_cli.explainstay import Stay, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
-from nodesmith_cli.printing import print_told, printable
-from nodesmith_cli.records import Blobs
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.wording import printable
 
 
 def show_nodes(
@@ -61,10 +62,11 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
 
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:
-    from nodesmith.adapters.kubernetes.observer import Observer
-    from nodesmith.observation.decoding import decode, encode
-    from nodesmith_cli.local.reaching import one_of_several
+    from nodesmith.adapters.kubernetes.cluster import Observer
+    from nodesmith.observation.decoding import decode
+    from nodesmith.observation.encoding import encode
     from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_formats.localsystem.reaching import one_of_several
 
     cluster = one_of_several(kubeconfig)
     if cluster:
@@ -85,8 +87,7 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
 
 def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
     """Return a region's catalogue from the bucket, else the embedded one, or None for an unknown region."""
-    from nodesmith.adapters.catalog.catalogs import embedded_catalog
-    from nodesmith.adapters.catalog.encoding import decode
+    from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
     data = blobs.get(catalog_key(region)) if blobs else None
     try:
@@ -97,8 +98,8 @@ def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
 
 def _prices(blobs: Blobs | None) -> PriceOf:
     """Return a price lookup that uses the bucket's catalogue of a region, else the embedded one."""
-    from nodesmith_cli.local.prices import prices
-    from nodesmith_cli.local.report import PriceOf as InRegion
+    from nodesmith_formats.prices import PriceOf as InRegion
+    from nodesmith_formats.prices import prices
 
     @cache
     def of_region(region: str) -> InRegion | None:

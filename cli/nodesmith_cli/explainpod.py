@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.decisions.scheduling.pending import provisionable
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import meant
+from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
-from nodesmith.decisions.disruption.search.rebalancing import is_asked, rebalanced
+from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Ledger, shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import shown_pause
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.snapshot import Snapshot

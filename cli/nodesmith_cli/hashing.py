@@ -7,17 +7,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nodesmith.model.conversion.changes import Conversion, Fate
 from nodesmith.model.conversion.converting import convert
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.conversion.drafts import Conversion, Fate
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.foreign import said_of
-from nodesmith_cli.local.manifests import Document, Fault, read_documents
 from nodesmith_cli.options import Output
 from nodesmith_cli.validating.objects import version_findings
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 
 OK, NOT_HASHED, BAD_INPUT = 0, 1, 2
 _OF_NO_CLUSTER = (

@@ -1,17 +1,44 @@
-"""The options of the `nodesmith local` commands. Their code is imported when they run."""
+"""The options of `nodesmith local` and `nodesmith demo`. Their code is imported when they run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from nodesmith_cli.options import KeepOption, NoCapacityOption, OutputOption, RegionOption, SpeedOption
-from nodesmith_cli.preconditions import require_clusters, require_files, require_region, require_speed
+from nodesmith_cli.preconditions import (
+    require_clusters,
+    require_files,
+    require_region,
+    require_simulator,
+    require_speed,
+)
 from nodesmith_cli.spans import seconds_of
 
 local_app = typer.Typer(help="Run the whole system locally, without AWS or a cluster.", no_args_is_help=True)
+
+
+@contextmanager
+def _simulator() -> Iterator[None]:
+    """Import and run the simulator in the block. Raises Rejected if its libraries are not installed."""
+    require_simulator()
+    from nodesmith_local.functions.sharedclients import models_are_shared
+
+    with models_are_shared():  # moto's import, too, reads AWS's models again and again
+        yield
+
+
+def demo_command(speed: SpeedOption = 12, keep: KeepOption = None) -> None:
+    """Watch 20 pending pods land on the cheapest nodes."""
+    require_speed(speed)
+    with _simulator():
+        from nodesmith_cli.localcommands.commands import demo
+
+        raise typer.Exit(demo(speed=speed, keep=keep))
 
 
 @local_app.command("run")
@@ -43,10 +70,8 @@ def local_run(
     patience_seconds = seconds_of("--for", longest)
     require_speed(speed)
     require_region(region)
-    from nodesmith_cli.local.sharedclients import models_are_shared
-
-    with models_are_shared():  # moto's import, too, reads AWS's models again and again
-        from nodesmith_cli.local.commands import run
+    with _simulator():
+        from nodesmith_cli.localcommands.commands import run
 
         raise typer.Exit(
             run(
@@ -96,10 +121,8 @@ def local_up(
     require_speed(speed, control_plane)
     require_clusters(clusters, port)
     require_region(region)
-    from nodesmith_cli.local.sharedclients import models_are_shared
-
-    with models_are_shared():  # moto's import, too, reads AWS's models again and again
-        from nodesmith_cli.local.upcommand import up
+    with _simulator():
+        from nodesmith_cli.localcommands.upcommand import up
 
         raise typer.Exit(
             up(
@@ -133,6 +156,7 @@ def local_interrupt(
     context: Annotated[str, typer.Option(help="Search only the cluster of this context.")] = "",
 ) -> None:
     """Send a spot interruption warning to a running `local up`, and then interrupt the node."""
-    from nodesmith_cli.local.interruptcommand import interrupt
+    require_simulator()
+    from nodesmith_cli.localcommands.interruptcommand import interrupt
 
     raise typer.Exit(interrupt(node, within=within, kubeconfig=kubeconfig, context=context))

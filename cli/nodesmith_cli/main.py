@@ -18,7 +18,7 @@ from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
 from nodesmith_cli.image.app import image_app
-from nodesmith_cli.localapp import local_app
+from nodesmith_cli.localapp import demo_command, local_app
 from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
@@ -26,13 +26,11 @@ from nodesmith_cli.options import (
     KeepOption,
     KubeconfigOption,
     OutputOption,
-    SpeedOption,
 )
 from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
 from nodesmith_cli.preconditions import (
     require_kubeconfig,
-    require_speed,
 )
 from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.spans import seconds_of
@@ -66,19 +64,7 @@ def options(
     """A Karpenter-compatible node autoscaler for Amazon EKS, with nothing to host."""
 
 
-@app.command()
-def demo(
-    speed: SpeedOption = 12,
-    keep: KeepOption = None,
-) -> None:
-    """Watch 20 pending pods land on the cheapest nodes."""
-    require_speed(speed)
-    from nodesmith_cli.local.sharedclients import models_are_shared
-
-    with models_are_shared():  # importing moto reads AWS's models repeatedly, too
-        from nodesmith_cli.local.commands import demo
-
-        raise typer.Exit(demo(speed=speed, keep=keep))
+app.command("demo")(demo_command)
 
 
 @app.command("status", short_help="Show nodes, pods and disruptions in progress.")
@@ -98,8 +84,8 @@ def status_command(
 
     where = Where(cluster, bucket, region, keep)
     where.require(kubeconfig)
-    from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.status import status
+    from nodesmith_formats.localsystem.reaching import now_at
 
     raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
 
@@ -111,9 +97,9 @@ def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOptio
     This changes nothing. The exit status is 1 if something must change before nodesmith can serve the cluster.
     """
     require_kubeconfig(kubeconfig)
-    from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.checkcommand import check_cluster
+    from nodesmith_formats.localsystem.reaching import now_at
 
     raise typer.Exit(check_cluster(server_of(kubeconfig), output, now_at(kubeconfig)))
 
@@ -143,10 +129,10 @@ def uninstall_command(
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     require_kubeconfig(kubeconfig)
-    from nodesmith_cli.local.reaching import now_at
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.removal import Settings
     from nodesmith_cli.sharing.uninstallcommand import uninstall
+    from nodesmith_formats.localsystem.reaching import now_at
 
     settings = Settings(patience, lift_finalizers)
     clock = partial(now_at, kubeconfig)

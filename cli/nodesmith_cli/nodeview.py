@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith_cli.printing import ago, counted, moment, span
+from nodesmith_formats.wording import ago, counted, moment, span
 
 Told = Mapping[str, Any]
 

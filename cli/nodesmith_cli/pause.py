@@ -48,7 +48,7 @@ def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _
 
 def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     """Pause disruption, and return a message. A pause in effect keeps its start time. Raises Rejected, Transient."""
-    from nodesmith.model.ledger.pauses import Pause
+    from nodesmith.model.ledger.ledger import Pause
 
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:
@@ -76,7 +76,7 @@ def _span(seconds: float) -> str:
 @contextmanager
 def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
     """Yield the ledger of a cluster. Raises Rejected for requests that AWS refuses."""
-    from nodesmith.adapters.aws.errors import all_errors
+    from nodesmith.adapters.aws.calls import all_errors
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
     with all_errors(f"DynamoDB table {table!r}"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nodesmith_cli.printing import ago, some
+from nodesmith_formats.wording import ago, some
 
 _OUTCOMES = {
     "bought": "a node is launched for it",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nodesmith.decisions.provisioning.considered import Considered
+    from nodesmith.decisions.provisioning.onsale import Considered
 
 
 def pool_lines(pool: Considered) -> Iterator[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 STDIN = "-"
+SIMULATOR_LIBRARIES = ("moto", "flask", "flask_cors", "cel", "cryptography", "aws_lambda_powertools")
+"""The modules that only the simulator imports: the extra `local` in pyproject.toml."""
 MOST_CLUSTERS = 5
 _LAST_PORT = 65535
 _DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -95,3 +98,13 @@ def _contexts(kubeconfig: Path) -> Iterator[str]:
         return
     contexts = found.get("contexts") if isinstance(found, dict) else None
     yield from (str(each["name"]) for each in contexts or () if isinstance(each, dict) and "name" in each)
+
+
+def require_simulator() -> None:
+    """Refuse if the libraries that only the simulator needs are not installed (the extra `local`)."""
+    missing = [name for name in SIMULATOR_LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise Rejected(
+            f"the local simulator is not installed ({', '.join(missing)} missing): "
+            "install it with `pipx install --force 'nodesmith[local]'`"
+        )

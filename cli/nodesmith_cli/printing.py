@@ -1,4 +1,4 @@
-"""Human-readable output: counts, lists of names, durations, times, and text from users."""
+"""The output of a command, as JSON or as text."""
 
 from __future__ import annotations
 
@@ -6,42 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Literal
 
-from nodesmith.model.apimachinery.times import parse_time
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun in the singular or plural, such as `2 nodes`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def some(names: Iterable[str], most: int = 4) -> str:
-    """Return the first `most` names, and how many more there are."""
-    found = list(names)
-    more = len(found) - most
-    return ", ".join(found[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def span(seconds: int) -> str:
-    """Return a duration in a single unit."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-def moment(at: str) -> str:
-    """Format an RFC 3339 time in UTC, to the second."""
-    return f"{parse_time(at):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def ago(at: str, seconds: int) -> str:
-    """Format an RFC 3339 time, followed by how long ago it was."""
-    return f"{moment(at)}, {span(seconds)} ago"
-
-
-def printable(line: str) -> str:
-    """Escape control characters. Messages quote text from pods, which a terminal would otherwise interpret."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+from nodesmith_formats.wording import printable
 
 
 def print_told(told: object, lines: Iterable[str], output: Literal["table", "json"]) -> None:

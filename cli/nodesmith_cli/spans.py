@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.durations import duration_seconds
+from nodesmith.model.apimachinery.times import duration_seconds
 
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from nodesmith.decisions.scheduling.nodes.existing import is_closed
+from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import shown_pause
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, subjects
 from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.foreign import name_of
-from nodesmith_cli.printing import counted, print_told, span
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.wording import counted, span
 
 Told = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)

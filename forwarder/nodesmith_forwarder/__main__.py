@@ -13,12 +13,11 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import get_session
 
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.connection import Connection
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder

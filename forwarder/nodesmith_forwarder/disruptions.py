@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.observation.endingnodes import ended_by
 from nodesmith.observation.mirror import BUDGETS, NODES, PODS, Change
+from nodesmith.observation.observed import ended_by
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.drains import allowed
 

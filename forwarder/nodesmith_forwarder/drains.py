@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.observation.endingnodes import ended_by
 from nodesmith.observation.mirror import ATTACHMENTS, BUDGETS, NODECLAIMS, NODES, PODS, Change
+from nodesmith.observation.observed import ended_by
 from nodesmith_forwarder.manifests import is_wanted_otherwise
 
 

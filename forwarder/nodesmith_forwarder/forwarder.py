@@ -10,14 +10,13 @@ from threading import Event, Thread
 from typing import Protocol
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.decisions.dispatch.ticks import QUIET_AFTER
+from nodesmith.decisions.dispatch import QUIET_AFTER
 from nodesmith.errors import NodesmithError
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED
-from nodesmith.ports import Blobs, Hints
-from nodesmith.ports.blobs import VersionedBlobs
-from nodesmith.ports.heartbeats import Heartbeats
+from nodesmith.observation.observed import Observed
+from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from threading import Event
 from typing import Any
 
-from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed, failure
-from nodesmith.adapters.kubernetes.deepjson import read_json
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed, failure, read_json
 from nodesmith.errors import NodesmithError, Transient
 from nodesmith.observation.mirror import WatchedKind, key_of
 from nodesmith_forwarder.backoff import jittered, wait_seconds

@@ -9,8 +9,6 @@ from threading import Condition
 from typing import NamedTuple
 
 from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.observation.decoding import Observed
-from nodesmith.observation.endingnodes import ended_by, ended_by_claim
 from nodesmith.observation.mirror import (
     NODECLAIMS,
     NODES,
@@ -22,6 +20,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
+from nodesmith.observation.observed import Observed, ended_by, ended_by_claim
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family

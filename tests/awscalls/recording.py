@@ -40,7 +40,7 @@ class Recorder:
         from moto.core.botocore_stubber import BotocoreStubber
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-        from nodesmith_cli.local import served
+        from nodesmith_local.runs import served
 
         for owner, name, listening in (
             (DomainDispatcherApplication, "__call__", self._served),

@@ -22,10 +22,9 @@ from infra.concerns import (
 )
 from infra.storage import DECISION_DAYS, VERSION_DAYS
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
-from nodesmith.controllers.health import LOOK_EVERY
-from nodesmith.model.functions.hints import Concern
-from nodesmith.model.ledger.nodeclaimitems import to_item
-from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
+from nodesmith.controllers.dispatch import LOOK_EVERY
+from nodesmith.model.functions.hints import REGION_TICK_MINUTES, SCHEDULED, Concern
+from nodesmith.model.ledger.items import claim_to_item
 from tests.weeks import Fleet
 
 MONTH_HOURS = 730
@@ -211,7 +210,7 @@ def _lambda(fleet: Fleet, months: float) -> tuple[float, float]:
 def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     """Return read and write units: 4 KB per strongly consistent read, 1 KB per write, double in a transaction."""
     calls, claims = fleet.usage.calls, fleet.store.claims.values()
-    size = sum(len(json.dumps(to_item(claim))) + 100 for claim in claims) / max(1, len(claims))
+    size = sum(len(json.dumps(claim_to_item(claim))) + 100 for claim in claims) / max(1, len(claims))
     searches = fleet.ticks[Concern.DISRUPTION]  # not simulated; each loads the ledger
     read = fleet.usage.claims_read + searches * len(claims)
     reads = read * size / 4096 + 2 * (calls["FakeStore.load"] + searches) + calls["FakeStore.learned"]

@@ -28,7 +28,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import Settings
-from nodesmith_cli.local.cloud.ratelimits import TokenBucket
+from nodesmith_local.aws.ratelimits import TokenBucket
 from tests import builders
 from tests.benchmarks.figures import Figure
 from tests.fakes.hints import FakeHints

@@ -32,7 +32,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS, WATCHED
 from nodesmith.runtime import NODES_AT_ONCE
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder.forwarder import Forwarder
 from tests import builders
 from tests.benchmarks.figures import Figure

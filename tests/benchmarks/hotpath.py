@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import hints_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.items import claim_to_item
 from nodesmith.model.ledger.moves import Move
-from nodesmith.model.ledger.nodeclaimitems import to_item
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms
 from tests.fakes.cloud import FakeCloud
@@ -46,7 +46,7 @@ class WritingStore(FakeStore):
     ) -> None:
         assert move is None, "moves are not part of the hot path"
         for claim in claims:
-            json.dumps(to_item(claim))
+            json.dumps(claim_to_item(claim))
             self.claims[claim.name] = replace(claim, revision=1)
         self.version = version + 1
         self.decisions.append(decision)

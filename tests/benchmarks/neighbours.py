@@ -11,7 +11,7 @@ Provisioning, interruption and routing are nodesmith's own, down to EC2's client
 
 - Lambda's concurrency of the account: 50, as some new accounts have, and 1,000, the default (Lambda Developer Guide,
   "Lambda quotas"). An event without free concurrency is retried after 1, 2, 4 ... seconds. The worse result counts.
-- EC2's token buckets, one per action (`nodesmith_cli.local.cloud.strict.ec2buckets`): CreateFleet 50 calls and 5 more a
+- EC2's token buckets, one per action (`nodesmith_local.aws.strict.ec2buckets`): CreateFleet 50 calls and 5 more a
   second, and 1,000 instances and 2 more a second; DescribeInstances 100 and 20.
 - DynamoDB, S3 and SQS have no limits here. They, EC2 and Lambda take the durations below, which are those of the other
   benchmarks (`bursts`). A missing execution environment starts in 0.6 to 1.0 s (`coldstart`).
@@ -43,8 +43,8 @@ from nodesmith.model.ec2.callbudget import CallBudget
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions.hints import Concern, Hint, retry_seconds
 from nodesmith.settings import Settings
-from nodesmith_cli.local.cloud.strict.ec2buckets import CODE, MUTATING, Ec2Buckets
-from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
+from nodesmith_local.aws.strict.ec2buckets import CODE, MUTATING, Ec2Buckets
+from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
 from tests import builders
 from tests.benchmarks.bursts import (
     CALL_SECONDS,

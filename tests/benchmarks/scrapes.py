@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning.onsale import on_sale
-from nodesmith.model.metrics.onsale import to_bytes
+from nodesmith.model.metricsobjects import write_on_sale
 from nodesmith.observation.mirror import NODES, PODS
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
@@ -46,7 +46,7 @@ def figures() -> list[Figure]:
     bucket, key = FakeBlobs(), on_sale_key(builders.CLUSTER)
     every_type = builders.snapshot(nodepools=(builders.nodepool_manifest(requirements=()),))
     inputs = builders.inputs(catalog=embedded_catalog("us-east-1"), snapshot=every_type)
-    bucket.put(key, to_bytes(on_sale(inputs)))
+    bucket.put(key, write_on_sale(on_sale(inputs)))
     functions = FunctionMetrics(bucket, builders.CLUSTER, Clock())
     functions.text()
 

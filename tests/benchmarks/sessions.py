@@ -27,12 +27,13 @@ import botocore
 from moto.sts import sts_backends
 
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.registration import Registration
 from nodesmith.settings import role_name, snapshot_key
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.deployment import ACCOUNT_ID, deploy, register
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.account import Endpoint
+from nodesmith_local.functions.deployment import ACCOUNT_ID, deploy, register
 from tests.benchmarks import firstruns
 from tests.benchmarks.coldstart import laid_out
 from tests.benchmarks.figures import Figure, reference_ms

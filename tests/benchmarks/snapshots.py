@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from nodesmith.observation.decoding import Observed, decode, encode
-from nodesmith.observation.reduction.objects import reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from tests.benchmarks.figures import Figure, median_ms
 from tests.builders import NOW

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.resources import parse_resources
@@ -27,8 +27,9 @@ from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.nodeclaimitems import to_item
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.model.ledger.items import claim_to_item
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import partition_key, snapshot_key, unplaced_key
@@ -248,7 +249,7 @@ def _item(claim: NodeClaim) -> Item:
     """Return the claim as DynamoDB returns it."""
     return {
         "sk": {"S": f"CLAIM#{claim.name}"},
-        "doc": {"S": json.dumps(to_item(claim), sort_keys=True, separators=(",", ":"))},
+        "doc": {"S": json.dumps(claim_to_item(claim), sort_keys=True, separators=(",", ":"))},
         "revision": {"N": str(claim.revision)},
     }
 

@@ -18,8 +18,8 @@ import pytest
 from kubernetes import client
 
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith_cli.local.apiserver import ApiServer, Store
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_local.apiserver import ApiServer, Store
+from nodesmith_local.controlplane import ControlPlane
 from tests.contract import servers
 from tests.contract.servers import (
     IN_MEMORY,

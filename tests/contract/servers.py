@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from nodesmith_cli.local.apiserver import ApiServer
-from nodesmith_cli.local.controlplane import ControlPlane, commands, find_binaries
+from nodesmith_local.apiserver import ApiServer
+from nodesmith_local.controlplane import ControlPlane, commands, find_binaries
 
 IN_MEMORY, REAL = "in-memory", "real"
 LOGS = Path(__file__).resolve().parents[2] / "build" / "e2e" / "contract"

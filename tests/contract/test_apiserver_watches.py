@@ -10,7 +10,7 @@ import pytest
 from kubernetes import watch
 from kubernetes.client import ApiException
 
-from nodesmith_cli.local.apiserver import ApiServer
+from nodesmith_local.apiserver import ApiServer
 from tests.contract.servers import Server, in_memory
 
 WATCH: Any = watch.Watch  # the client's watch has no types

@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
-from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.ports import Blobs, Hints
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Blobs, Hints, Version
 from nodesmith.settings import QUEUE_NAME
-from nodesmith_cli.local.cloud.lambdas import Lambdas
+from nodesmith_local.functions.lambdas import Lambdas
 from tests.accepted import accepting
 from tests.account import strict_aws
 from tests.fakes.blobs import FakeBlobs
@@ -79,7 +76,7 @@ def test_a_delayed_hint_does_not_arrive_early(functions: tuple[Hints, Received])
 
 
 def test_an_object_above_the_size_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodesmith.adapters.s3.blobs.LARGEST_OBJECT_BYTES", 3)
+    monkeypatch.setattr("nodesmith.adapters.s3.LARGEST_OBJECT_BYTES", 3)
     client = boto3.client("s3")
     client.create_bucket(Bucket="bucket")
     blobs = S3Blobs(client, "bucket")

@@ -30,8 +30,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.garbage import Kind
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
@@ -444,8 +443,9 @@ def test_a_fully_resolved_nodeclass_is_ready_and_has_its_generation(subject: Sub
 
 
 def test_a_nodeclass_that_cannot_launch_nodes_has_a_false_condition(subject: Subject) -> None:
-    status = subject.cloud.resolve(replace(NODECLASS, ami_family="Bottlerocket"), CLUSTER, NOW)
+    broken = replace(NODECLASS, ami_family="Bottlerocket", user_data="a = 1\na = 2\n")
+    status = subject.cloud.resolve(broken, CLUSTER, NOW)
     assert not status.is_ready
     obstacle = status.first_obstacle
     assert obstacle is not None
-    assert (obstacle.type, obstacle.reason) == ("ValidationSucceeded", "UnsupportedAMIFamily")
+    assert (obstacle.type, obstacle.reason) == ("ValidationSucceeded", "UserDataInvalid")

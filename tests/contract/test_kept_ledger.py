@@ -11,10 +11,10 @@ import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.ports import Store
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nodesmith_cli.local.controlplane import find_binaries
+from nodesmith_local.controlplane import find_binaries
 from tests.contract.servers import Server
 
 Kubectl: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]

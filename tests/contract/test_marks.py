@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, DynamoMarks
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.marks import DynamoMarks
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.functions.health import Heartbeat, Marks
 from nodesmith.model.functions.hints import Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.ports.heartbeats import Heartbeats
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith.ports import Heartbeats
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws
 from tests.fakes.heartbeats import FakeHeartbeats

@@ -15,9 +15,9 @@ from nodesmith.adapters.dynamodb.notices import KEPT, DynamoNotices, DynamoRegio
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.events import read_event
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.ports.notices import Notices, RegionNotices
+from nodesmith.regionports import Notices, RegionNotices
 from nodesmith.settings import notices_partition_key
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders
 from tests.account import strict_aws
 from tests.awscalls.acting import Role, acting

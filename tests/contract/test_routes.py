@@ -11,13 +11,12 @@ import boto3
 import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
-from nodesmith.adapters.dynamodb.routes import DynamoRoutes
+from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith_cli.local.deployment import TABLE_NAME, Deployment, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders
 from tests.account import strict_aws
 from tests.awscalls.acting import Role, acting

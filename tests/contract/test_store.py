@@ -18,16 +18,12 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.callbudget import CAPACITY
 from nodesmith.model.functions.hints import Concern
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )

@@ -70,7 +70,7 @@ def test_all_clients_and_pools_are_created_where_old_certificates_are_accepted()
     root = Path(__file__).resolve().parents[2]
     sources = {
         file.name: file.read_text()
-        for room in ("layers/core", "functions", "forwarder", "cli")
+        for room in ("layers/core", "functions", "forwarder", "cli", "formats", "local")
         for file in (root / room).rglob("*.py")
     }
     found = {

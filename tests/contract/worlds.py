@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.leases import is_held
+from nodesmith.adapters.kubernetes.cluster import ApiCluster, is_held
 from nodesmith.ports import Cluster
 from tests.contract.servers import Server
 from tests.fakes.cluster import FakeCluster

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from nodesmith.model.schema.ages import stored
+from nodesmith.model.schema.crds import stored
 from nodesmith.model.schema.fields import (
     INT32,
     Array,

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nodesmith_cli.local.clock import LocalClock
+    from nodesmith_formats.localsystem.clock import LocalClock
 
 CLOCK = "NODESMITH_TEST_CLOCK"
 _FILE = Path(__file__).resolve()
-_LOCAL_CLOCK = _FILE.parents[2] / "cli" / "nodesmith_cli" / "local" / "clock.py"
+_LOCAL_CLOCK = _FILE.parents[2] / "formats" / "nodesmith_formats" / "localsystem" / "clock.py"
 
 
 def command(clock: LocalClock, module: str) -> list[str]:

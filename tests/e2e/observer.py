@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.system import System
 
 Manifest = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import Manifest, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, System
 

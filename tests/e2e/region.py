@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.account import Endpoint
+from nodesmith_local.functions.queuetime import queues_run_on
 from tests.e2e.deployed import Deployed, Faults
 
 if TYPE_CHECKING:

@@ -20,23 +20,23 @@ from typing import Any
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
-from nodesmith.model.karpenter.instancetags import CLUSTER_TAG
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith_cli.local.apiserver.store import Write
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.machines import MotoMachines
-from nodesmith_cli.local.cloud.stages import Delays
-from nodesmith_cli.local.controlplane import ControlPlane, User
-from nodesmith_cli.local.decisions import reasons_of
-from nodesmith_cli.local.embedded import EmbeddedCluster
-from nodesmith_cli.local.quiet import undecided_nodepools
-from nodesmith_cli.local.real import RealCluster
-from nodesmith_cli.local.served import forwarder_here
-from nodesmith_cli.local.started import Started
-from nodesmith_cli.local.timeline import condition, pod_key
-from nodesmith_cli.records import Bucket, Records
+from nodesmith_formats.decisions.records import Bucket, Records
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.apiserver.storage.store import Write
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.instances.machines import MotoMachines
+from nodesmith_local.aws.instances.stages import Delays
+from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.backends.real import RealCluster
+from nodesmith_local.controlplane import ControlPlane, User
+from nodesmith_local.runs.decisions import reasons_of
+from nodesmith_local.runs.quiet import undecided_nodepools
+from nodesmith_local.runs.served import forwarder_here
+from nodesmith_local.runs.timeline import condition, pod_key
+from nodesmith_local.started import Started
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster
 from tests.e2e.incluster.site import kwok_node
@@ -387,7 +387,9 @@ class System(ClusterSide, Started):
 def nodesmith(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the nodesmith command against this AWS account."""
     command = [sys.executable, "-m", "nodesmith_cli.main", *arguments]
-    paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+    paths = os.pathsep.join(
+        str(ROOT / path) for path in ("layers/core/python", "cli", "formats", "forwarder", "local")
+    )
     environment = {**os.environ, **aws.environment, "PYTHONPATH": paths}
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 from nodesmith.model.apimachinery.labels import INITIALIZED
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest

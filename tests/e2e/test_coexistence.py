@@ -147,7 +147,9 @@ def nodesmith(system: System, folder: Path, *arguments: str) -> subprocess.Compl
     """Run the command as a user with the administrator's kubeconfig."""
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(json.dumps(system.plane.kubeconfig()))
-    paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+    paths = os.pathsep.join(
+        str(ROOT / path) for path in ("layers/core/python", "cli", "formats", "forwarder", "local")
+    )
     command = [sys.executable, "-m", "nodesmith_cli.main", *arguments, "--kubeconfig", str(kubeconfig)]
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(

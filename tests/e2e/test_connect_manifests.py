@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nodesmith_cli.connecting.manifests import Served, forwarder_settings, manifests
-from nodesmith_cli.local.controlplane import find_binaries
+from nodesmith_local.controlplane import find_binaries
 from tests.e2e.incluster.container import ROOT
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/nodesmith-forwarder"

@@ -15,9 +15,9 @@ from nodesmith_cli.connecting.installedsteps import installed
 from nodesmith_cli.connecting.manifests import Served, manifests
 from nodesmith_cli.connecting.observed import Inside
 from nodesmith_cli.connecting.rightschecks import rights_findings
-from nodesmith_cli.local.controlplane import User
-from nodesmith_cli.local.ekstokens import access_key_of
-from nodesmith_cli.local.real import RealCluster
+from nodesmith_local.backends.ekstokens import access_key_of
+from nodesmith_local.backends.real import RealCluster
+from nodesmith_local.controlplane import User
 from tests.connectable import Served as ConnectableServer
 from tests.connectable import connectable_on
 from tests.e2e.conftest import BUILD

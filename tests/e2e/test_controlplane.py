@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
+from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.controlplane import ControlPlane, User, find_binaries
-from nodesmith_cli.local.controlplane.process import Died
+from nodesmith_local.controlplane import ControlPlane, User, find_binaries
+from nodesmith_local.controlplane.process import Died
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
 from tests.patience import eventually, patient
@@ -372,7 +372,7 @@ def test_no_processes_remain_after_an_error(binaries: Path, folder: Path) -> Non
 OWNER = """
 import sys, time
 from pathlib import Path
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_local.controlplane import ControlPlane
 with ControlPlane(Path(sys.argv[1]), Path(sys.argv[2])):
     print("ready", flush=True)
     time.sleep(600)

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from nodesmith.model.conversion.converting import convert
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
 from tests.unit.conversionfields import KUBELET, TABLES

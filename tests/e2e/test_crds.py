@@ -22,8 +22,8 @@ from nodesmith.model.schema.fields import Field, Kind, Object
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
-from nodesmith_cli.local.apiserver import ApiServer
-from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from nodesmith_local.apiserver import ApiServer
+from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests import builders
 from tests.contract.servers import Server, in_memory, real
 from tests.e2e.conftest import BUILD

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.cloud.stages import USUAL
+from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System

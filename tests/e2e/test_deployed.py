@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from botocore.credentials import Credentials as BotoCredentials
 
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
-from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
+from nodesmith.adapters.aws.eks import eks_token
+from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.settings import role_name
-from nodesmith_cli.local.apiserver import ApiServer
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.apiserver import ApiServer
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.account import Endpoint
+from nodesmith_local.functions.queuetime import queues_run_on
 from tests import builders
 from tests.e2e.assembled import NAME, REGION, Edit, changed, cluster_template, unchanged
 from tests.e2e.deployed import Deployed

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith_cli.local import lineage
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions import lineage
 from tests.e2e.assembled import REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults
 from tests.e2e.deployed.assembly import Assembly

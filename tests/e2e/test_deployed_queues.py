@@ -15,15 +15,15 @@ import boto3
 import pytest
 
 from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
-from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, once
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.lambdas import Lambdas, bury
-from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
-from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.invocable import Feed
-from nodesmith_cli.local.invoker import LONGEST_POLL_SECONDS, Feeds
-from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions.asynchronous import AsyncInvocations, Deliveries, once
+from nodesmith_local.functions.eventsource import EventSource
+from nodesmith_local.functions.invocable import Feed
+from nodesmith_local.functions.invoker import LONGEST_POLL_SECONDS, Feeds
+from nodesmith_local.functions.lambdas import Lambdas, bury
+from nodesmith_local.functions.queues import PolledQueues
+from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.account import strict_aws
 from tests.e2e.assembled import QUEUE, REGION, Edit, changed, region_template, unchanged
 from tests.e2e.deployed import Faults, resources

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith_cli.local.cloud.stages import USUAL
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.aws.instances.stages import USUAL
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, Manifest, System

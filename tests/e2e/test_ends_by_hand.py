@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
-from nodesmith_cli.local.timeline import condition
+from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System

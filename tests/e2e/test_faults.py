@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL
-from nodesmith_cli.local.cloud.stages import USUAL
+from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System

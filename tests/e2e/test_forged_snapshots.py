@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.observation.decoding import encode
+from nodesmith.observation.encoding import encode
 from nodesmith.settings import snapshot_key
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool

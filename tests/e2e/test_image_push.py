@@ -13,7 +13,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.image.credentials import Credentials
 from nodesmith_cli.image.pushing import PushOptions, push_image
 from nodesmith_cli.image.wheels import MACHINES
-from nodesmith_cli.local.controlplane.certificates import write_certificates
+from nodesmith_local.controlplane.certificates import write_certificates
 from tests.e2e.conftest import BUILD
 from tests.e2e.incluster.container import ROOT
 from tests.e2e.incluster.pulled import pull_image

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from nodesmith_cli.local.cloud.stages import USUAL
+from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.deployed import Faults
 from tests.e2e.manifests import nodeclass

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesmith_cli.local.applying import apply_documents
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.controlplane import find_binaries
-from nodesmith_cli.local.embedded import EmbeddedCluster
-from nodesmith_cli.local.manifests import load_manifests
-from nodesmith_cli.local.real import RealCluster
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_formats.manifests.manifests import load_manifests
+from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.backends.real import RealCluster
+from nodesmith_local.controlplane import find_binaries
+from nodesmith_local.runs.applying import apply_documents
 from tests.e2e.conftest import Figures
 from tests.patience import eventually, patient
 
@@ -110,7 +110,9 @@ def local_up(folder: Path) -> Iterator[Up]:
     """Start the command and wait until it prints how to stop it."""
     options = ("--kubeconfig", str(folder / "kubeconfig"), "--keep", str(folder / "state"))
     command = [sys.executable, "-m", "nodesmith_cli.main", "local", "up", "--control-plane", "real", *options]
-    paths = os.pathsep.join(str(ROOT / path) for path in ("layers/core/python", "cli", "forwarder"))
+    paths = os.pathsep.join(
+        str(ROOT / path) for path in ("layers/core/python", "cli", "formats", "forwarder", "local")
+    )
     binaries = find_binaries()
     with (folder / "printed").open("wb") as printed:
         process = subprocess.Popen(

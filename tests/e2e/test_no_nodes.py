@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith_cli.local.cloud.stages import USUAL
+from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, HURRIED

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.observer import Observer, is_true, observing
 from tests.e2e.system import CLUSTER, HURRIED, System

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.times import format_time, parse_time
-from nodesmith_cli.local.cloud.nodes import conditions as kubelet_conditions
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.aws.instances.nodes import conditions as kubelet_conditions
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import (
     Manifest,
     daemonset,

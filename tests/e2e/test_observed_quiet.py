@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.observer import Observer, is_true, observing

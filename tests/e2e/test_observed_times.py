@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nodesmith.model.karpenter.nodepoolannotations import REGISTRATION_TIMEOUT
-from nodesmith_cli.local.timeline import condition
+from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, pod
 from tests.e2e.observing import MUTE, claims_of, pool_of, the_claim, told

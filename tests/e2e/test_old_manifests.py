@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, PROVISIONER_NAME, ZONE
-from nodesmith_cli.local.timeline import condition
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.system import CLUSTER, System
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER

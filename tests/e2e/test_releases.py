@@ -15,7 +15,7 @@ from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.adapters.dynamodb.healthrecords import HealthRecords
 from nodesmith.registration import CANARY_PARAMETER, TRIAL_SUFFIX, Trial, read_trial
 from nodesmith.settings import CANARY_ALIAS
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
 from tests.e2e.conftest import UNUSED, Figures
 from tests.e2e.deployed import Deployed, Release
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement

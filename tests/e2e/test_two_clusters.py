@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from botocore.credentials import Credentials
 
+from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
 from nodesmith.errors import NodesmithError
 from nodesmith.settings import role_name
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.announcing import announce_interruption
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.aws.instances.announcing import announce_interruption
 from tests.e2e.conftest import UNUSED, Figures
 from tests.e2e.deployed.access import assume
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement

@@ -16,8 +16,8 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
-from nodesmith_cli.local.controlplane import User
-from nodesmith_cli.local.real import RealCluster
+from nodesmith_local.backends.real import RealCluster
+from nodesmith_local.controlplane import User
 from tests import builders
 from tests.contract.worlds import a_claim
 from tests.e2e.conftest import BUILD

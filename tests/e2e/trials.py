@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Unfit, connect
-from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
-from nodesmith.adapters.kubernetes.paths import pod_path
+from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate, pod_path
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
@@ -36,8 +35,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith_cli.local.cloud.nodes import conditions
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_local.aws.instances.nodes import conditions
+from nodesmith_local.controlplane import ControlPlane
 from tests.patience import eventually, patient
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of

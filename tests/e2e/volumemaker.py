@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith_cli.local.objects import Objects
+from nodesmith_local.backends.objects import Objects
 from tests.e2e.system import Manifest
 from tests.storage import volume
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import md5
 
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.ports import NONE_THERE, Version
 
 
 @dataclass(slots=True)

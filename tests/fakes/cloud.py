@@ -28,7 +28,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.karpenter.instancetags import (
+from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
     MANAGED_BY_TAG,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.kubernetes.evictions import BUDGET, SEVERAL_BUDGETS, EvictionRefused
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nodesmith_cli.local.controlplane import PROGRAMS
+from nodesmith_local.controlplane import PROGRAMS
 
 
 def programs(folder: Path, journal: Path, **scripts: str) -> Path:

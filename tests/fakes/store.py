@@ -13,9 +13,11 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
+    claim_from_item,
+    claim_to_item,
     drain_time_item,
     health_item,
     offered_item,
@@ -26,12 +28,8 @@ from nodesmith.model.ledger.items import (
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
-from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 
@@ -279,4 +277,4 @@ class FakeStore:
 
 def _stored(claim: NodeClaim) -> NodeClaim:
     """Return the claim as storage returns it."""
-    return from_item(json.loads(json.dumps(to_item(claim))))
+    return claim_from_item(json.loads(json.dumps(claim_to_item(claim))))

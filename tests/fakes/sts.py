@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import EndpointConnectionError
 from botocore.session import Session, get_session
 
-from nodesmith.adapters.aws.sessions import cluster_session
+from nodesmith.adapters.aws.registrations import cluster_session
 from nodesmith.registration import Registration
 from tests.builders import NOW
 

@@ -13,28 +13,29 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.adapters.catalog import encoding
-from nodesmith.adapters.dynamodb.healthrecords import HealthRecords, HealthWriter
-from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+from nodesmith.adapters.catalog import catalogs
+from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, HealthRecords, HealthWriter
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.provisioning import Plan
-from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.plan import Unplaced
+from nodesmith.decisions.provisioning.plan import Inputs, Unplaced
 from nodesmith.decisions.provisioning.record import inputs_of, record
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.model.functions.health import Finding, Record
+from nodesmith.model.functions.health import Finding, Heartbeat, Record
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
-from nodesmith.model.functions.marks import Heartbeat
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics import onsale
-from nodesmith.model.metrics.metrics import Metrics, labelled
-from nodesmith.model.metrics.metricsobject import MetricsObject
-from nodesmith.model.metrics.onsale import OfferingOnSale, TypeOnSale
+from nodesmith.model.metrics import Metrics, labelled
+from nodesmith.model.metricsobjects import (
+    MetricsObject,
+    OfferingOnSale,
+    TypeOnSale,
+    read_on_sale,
+    write_on_sale,
+)
 from nodesmith.model.policies import DefaultSpread
 from nodesmith.observation import decoding
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
@@ -272,9 +273,9 @@ def _formats() -> list[Format]:
         ),
         Format(
             "catalog",
-            lambda: _unzipped(encoding.encode(told)),
-            lambda document: encoding.decode(gzip.compress(_bytes(document))),
-            encoding.decode(encoding.encode(told)),
+            lambda: _unzipped(catalogs.encode(told)),
+            lambda document: catalogs.decode(gzip.compress(_bytes(document))),
+            catalogs.decode(catalogs.encode(told)),
             versions.CATALOG,
         ),
         Format(
@@ -286,8 +287,8 @@ def _formats() -> list[Format]:
         ),
         Format(
             "onsale",
-            lambda: json.loads(onsale.to_bytes(ON_SALE)),
-            lambda document: onsale.from_bytes(_bytes(document)),
+            lambda: json.loads(write_on_sale(ON_SALE)),
+            lambda document: read_on_sale(_bytes(document)),
             ON_SALE,
             versions.ON_SALE,
         ),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.observation.endingnodes import ReducedAttachment
-from nodesmith.observation.observed import Observed
-from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
+from nodesmith.observation.observed import Observed, ReducedAttachment
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests import builders
 from tests.world import pod_manifest

@@ -10,17 +10,13 @@ from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey, Override
-from nodesmith.model.karpenter.budgets import Budget
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
-from nodesmith.model.karpenter.nodespec import NodeClassRef
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.karpenter.disruption import Budget
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
+from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause, departure_of
-from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,

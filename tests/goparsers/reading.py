@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.apimachinery.cron import LONGEST_GAP, CronError, last_hit, parse_cron
-from nodesmith.model.apimachinery.durations import nanoseconds
-from nodesmith.model.apimachinery.labelselectors import parse_selector
 from nodesmith.model.apimachinery.quantities import QuantityError, whole_units
+from nodesmith.model.apimachinery.requirements import parse_selector
+from nodesmith.model.apimachinery.times import LONGEST_GAP, CronError, last_hit, nanoseconds, parse_cron
 from tests.goparsers import Case
 
 

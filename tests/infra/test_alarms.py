@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.dispatch.health import REGION_MINUTES
-from nodesmith.settings import TICK_MINUTES, dead_letters_url, function_name
+from nodesmith.decisions.dispatch import REGION_MINUTES
+from nodesmith.model.functions.hints import TICK_MINUTES
+from nodesmith.settings import dead_letters_url, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
 from tests.infra.templates import Template

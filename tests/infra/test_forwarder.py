@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.settings import TALKING
+from nodesmith.model.functions.hints import TALKING
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template
 

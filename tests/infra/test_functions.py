@@ -12,7 +12,8 @@ from aws_cdk import aws_lambda
 from infra.concerns import CLUSTER_CONCERNS
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
-from nodesmith.settings import TALKING, TICK_MINUTES, Settings, function_name, read_settings
+from nodesmith.model.functions.hints import TALKING, TICK_MINUTES
+from nodesmith.settings import Settings, function_name, read_settings
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template
 

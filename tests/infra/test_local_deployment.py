@@ -7,7 +7,7 @@ from aws_cdk import Aws
 from infra import names
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, PATTERNS, QUEUE_NAME
-from nodesmith_cli.local import deployment
+from nodesmith_local.functions import deployment
 from tests.infra.templates import Template
 
 

@@ -10,7 +10,7 @@ import pytest
 from infra.cdk import VERSION
 from infra.clustercontext import CLUSTER_KEYS
 from infra.regioncontext import REGION_KEYS
-from nodesmith.decisions.dispatch.health import KINDS
+from nodesmith.decisions.dispatch import KINDS
 from nodesmith.registration import SETTINGS
 from tests.benchmarks.bill import ALARMS
 from tests.benchmarks.idle import BILLED_HOURS, BILLED_NODES, idle_bills

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
+from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
 from nodesmith.settings import (
-    INFORMED,
-    MEASURED,
-    TALKING,
-    WOKEN,
     budget_partition_key,
     catalog_key,
     decision_key,

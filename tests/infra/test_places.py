@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
-from nodesmith.settings import TALKING, TICK_MINUTES, function_name, function_vpc
+from nodesmith.model.functions.hints import TALKING, TICK_MINUTES, Concern
+from nodesmith.settings import function_name, function_vpc
 from tests.infra.deployment import ACCOUNT, REGION, code_on_empty_layers, synthesise
 from tests.infra.iam import allows
 from tests.infra.templates import Template

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.model.functions.hints import MOST_ATTEMPTS, retry_seconds
-from nodesmith.settings import TALKING, function_name
+from nodesmith.model.functions.hints import MOST_ATTEMPTS, TALKING, retry_seconds
+from nodesmith.settings import function_name
 from tests.infra.deployment import (
     ACCOUNT,
     CLUSTERS,

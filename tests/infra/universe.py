@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
+from nodesmith.model.functions.hints import MEASURED, TALKING, TICK_MINUTES
 from nodesmith.registration import CANARY_PARAMETER, PARAMETERS, parameter_name
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
     HEALTH_SOURCE,
-    MEASURED,
     QUEUE_NAME,
-    TALKING,
-    TICK_MINUTES,
     budget_partition_key,
     catalog_key,
     decision_key,

@@ -202,10 +202,37 @@ BROKEN = {
         1,
         False,
     ),
-    "family without user data": Broken(
-        CLASS.replace("al2023@latest", "bottlerocket@latest"),
-        "cannot launch nodes: amiFamily Bottlerocket",
-        4,
+    "kubelet field that the image family lacks": Broken(
+        CLASS.replace("al2023@latest", "bottlerocket@latest") + "  kubelet:\n    podsPerCore: 4\n",
+        "cannot launch nodes: Bottlerocket has no such setting: use maxPods",
+        10,
+    ),
+    "Windows NodePool without a taint": Broken(
+        POOL + "---\n" + CLASS.replace("al2023@latest", "windows2022@latest"),
+        "lets kube-scheduler place Linux pods on Windows nodes",
+        7,
+        False,
+    ),
+    "TOML with a table twice": Broken(
+        CLASS.replace("al2023@latest", "bottlerocket@latest")
+        + "  userData: |\n    [settings.motd]\n\n    [settings.motd]\n",
+        "cannot launch nodes: line 3: it is not TOML: Cannot declare",
+        12,
+    ),
+    "PowerShell that ends too early": Broken(
+        CLASS.replace("al2023@latest", "windows2022@latest") + "  userData: |\n    dir\n    </powershell>\n",
+        "cannot launch nodes: line 2: </powershell> cannot stand here",
+        11,
+    ),
+    "MIME part that nothing reads": Broken(
+        f"{CLASS}  userData: |\n    MIME-Version: 1.0\n    Content-Type: text/x-shelscript\n\n    ls\n",
+        "did you mean 'text/x-shellscript'?",
+        11,
+    ),
+    "NodeConfig that is not YAML": Broken(
+        f"{CLASS}  userData: |\n    apiVersion: node.eks.aws/v1alpha1\n    kind: NodeConfig\n    spec: [\n",
+        "cannot launch nodes: line 4: the NodeConfig is not YAML",
+        13,
     ),
     "tag of its own": Broken(
         f"{CLASS}  tags: {{'aws:owner': me}}\n", "begins with aws:, which AWS keeps for itself", 9

@@ -17,7 +17,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.launches import Launched, LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.parts import system_time
-from nodesmith_cli.local.cloud.strict import answers
+from nodesmith_local.aws.strict import answers
 from tests import builders
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.fakes.cloud import CLUSTER

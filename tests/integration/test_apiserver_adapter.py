@@ -17,14 +17,14 @@ from nodesmith.adapters.kubernetes.apiserver import (
     failure,
     read_status,
 )
-from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.parts import system_time
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.clusters import cluster, deployment_pod, node, rolled
 from tests.served import CRDS, created, now
 

@@ -15,9 +15,9 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import Transient
-from nodesmith_cli.local.apiserver import ApiError
-from nodesmith_cli.local.serverobjects import ServerObjects
 from nodesmith_cli.planning.cluster import server_of
+from nodesmith_local.apiserver import ApiError
+from nodesmith_local.backends.serverobjects import ServerObjects
 
 Answer: TypeAlias = tuple[int, Mapping[str, Any], Mapping[str, str]]
 PATH = "/apis/karpenter.sh/v1/nodepools"
@@ -171,6 +171,6 @@ def test_a_write_succeeds_once_the_server_accepts_it() -> None:
 def test_a_failure_that_does_not_pass_in_time_is_a_clear_error_in_commands_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nodesmith_cli.local.serverobjects._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("nodesmith_local.backends.serverobjects._PATIENCE_SECONDS", 0.1)
     with scripted(INITIALIZING) as script, pytest.raises(Transient, match="429 TooManyRequests: storage"):
         local_up(script)

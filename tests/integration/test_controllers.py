@@ -11,23 +11,24 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.lifecycle import Lifecycle, follow
-from nodesmith.controllers.observation import Observation, observe
+from nodesmith.controllers.observation import Observation, observe, own_snapshot
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
-from nodesmith.controllers.runs.concurrently import Spread, in_turn
-from nodesmith.controllers.runs.snapshots import own_snapshot
+from nodesmith.controllers.runs import Spread, in_turn
 from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Concern
-from nodesmith.model.functions.marks import Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.settings import snapshot_key

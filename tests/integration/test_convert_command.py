@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from nodesmith.model.conversion.converting import convert
 from nodesmith_cli.converting.command import as_yaml
-from nodesmith_cli.local.manifests import Document, read_documents
 from nodesmith_cli.main import app
+from nodesmith_formats.manifests.manifests import Document, read_documents
 from tests.property.manifestsofold import old_objects
 
 OLD = """\

@@ -13,7 +13,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.metrics.metrics import Histogram, Metrics
+from nodesmith.model.metrics import Histogram, Metrics
 from tests import builders
 from tests.moves import ON_DEMAND, settled, shrink
 from tests.world import World, pod_manifest

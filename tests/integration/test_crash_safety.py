@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.model.functions.hints import Concern
-from nodesmith.model.hashes.statichashes import hash_in_cluster
+from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes, crashpairs, passages
 from tests.branches import branches, copied
@@ -97,7 +97,7 @@ def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(
 
 def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:
     from nodesmith.controllers.launching.pendingclaims import LEASE
-    from nodesmith_cli.local.deployment import CONCERNS
+    from nodesmith_local.functions.deployment import CONCERNS
 
     longest = next(c.timeout_seconds for c in CONCERNS if c.name == "provisioning")
     assert crashes.SLOWEST_RUN < timedelta(seconds=longest) < LEASE

@@ -14,6 +14,7 @@ from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.dryruns import BELIEVED
 from nodesmith.errors import Transient
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from tests.account import NODECLASS, SETTINGS, account, client
 from tests.fakes.cloud import CLUSTER
@@ -74,6 +75,27 @@ def test_a_permitted_nodeclass_is_ready_and_nothing_is_launched(subject: Subject
     _, fleet, run = subject.ec2.parameters
     assert fleet["DryRun"] is run["DryRun"] is True
     assert client("ec2").describe_instances()["Reservations"] == []
+
+
+@pytest.mark.parametrize(
+    ("family", "alias", "name"),
+    [
+        ("AL2023", "al2023@latest", "-standard-"),
+        ("Bottlerocket", "bottlerocket@latest", "bottlerocket-aws-k8s-1.33"),
+        ("Windows2022", "windows2022@latest", "Windows_Server-2022"),
+    ],
+)
+def test_a_dry_run_uses_an_image_without_drivers_of_accelerators(
+    family: str, alias: str, name: str, subject: Subject
+) -> None:
+    status = subject.resolve(
+        replace(NODECLASS, ami_family=family, ami_selector_terms=(AMISelectorTerm(alias=alias),))
+    )
+    assert status.is_ready, status.first_obstacle
+    template, *_ = subject.ec2.parameters
+    used = next(i for i in status.images if i.id == template["LaunchTemplateData"]["ImageId"])
+    assert name in used.name
+    assert "nvidia" not in used.name
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
-from nodesmith_cli.awsclients import local_client
-from nodesmith_cli.local.cloud.account import make_role
-from nodesmith_cli.local.cloud.eksaccess import eks_access
+from nodesmith_formats.localsystem.clients import local_client
+from nodesmith_local.aws.account import make_role
+from nodesmith_local.aws.eksaccess import eks_access
 from tests.account import REGION, client, strict_aws
 
 USER = "nodesmith:writer:{{SessionName}}"

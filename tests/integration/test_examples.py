@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from nodesmith_formats.shipped import shipped
 from tests.localrun import local_run
 
 EXAMPLES = shipped("_examples", "examples")
@@ -62,6 +62,10 @@ TOLD: dict[str, Callable[[Nodes], bool]] = {
     ),
     "zone-spread": lambda nodes: set(zones(nodes).values()) == {3},
     "private-cluster": lambda nodes: sold(nodes) == {("default", "on-demand"): 5},
+    "windows-beside-bottlerocket": lambda nodes: (
+        Counter(pool for (pool, _), count in sold(nodes).items() for _ in range(count))
+        == {"windows": 3, "linux": 4}
+    ),
     "pinned-ami": lambda nodes: sold(nodes) == {("default", "spot"): 5},
 }
 """The expectation for the nodes of each example."""

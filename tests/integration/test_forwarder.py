@@ -14,17 +14,17 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
-from nodesmith_cli.local.apiserver import Store, Write
-from nodesmith_cli.local.apiserver.deletion import DeleteOptions
-from nodesmith_cli.local.apiserver.subresources import bound
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder import watching
 from nodesmith_forwarder.forwarder import Forwarder, Rhythm
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.apiserver import Store, Write
+from nodesmith_local.apiserver.requests.subresources import bound
+from nodesmith_local.apiserver.storage.deletion import DeleteOptions
 from tests.clusters import Manifest, deployment_pod, node, rolled
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.heartbeats import FakeHeartbeats

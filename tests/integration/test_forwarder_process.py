@@ -20,10 +20,10 @@ from moto.server import ThreadedMotoServer
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
-from nodesmith_cli.local.cloud.lambdas import Lambdas
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
 from nodesmith_forwarder.serviceaccount import FOLDER
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.lambdas import Lambdas
 from tests.accepted import accepting
 from tests.clusters import deployment_pod, rolled
 from tests.patience import eventually

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
-from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.observer import Observer
+from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.model.apimachinery.taints import Taint
@@ -20,7 +19,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
 from tests.served import CRDS, created, now

@@ -19,19 +19,19 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices
 from nodesmith.adapters.kubernetes.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.kubernetes.apiserver import connect
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.decoding import decode
 from nodesmith.registration import Registration
 from nodesmith.settings import QUEUE_NAME, catalog_key, metrics_key, role_name, snapshot_key
-from nodesmith_cli.local.apiserver import ApiServer
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy, register
+from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder.forwarder import Forwarder
+from nodesmith_local.apiserver import ApiServer
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.account import Endpoint
+from nodesmith_local.functions.deployment import ACCOUNT_ID, TABLE_NAME, Deployment, deploy, register
 from tests import builders
 from tests.accepted import Accepted, accepting
 from tests.awscalls.acting import Role, access_key, acting

@@ -19,7 +19,8 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.settings import snapshot_key
 from tests import builders

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.pauses import Pause
+from nodesmith.model.ledger.ledger import Pause
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND, settled, shrink
 from tests.world import STEP, World, pod_manifest

@@ -15,8 +15,8 @@ from nodesmith_cli.image.credentials import Credentials, credentials_for
 from nodesmith_cli.image.documents import Descriptor
 from nodesmith_cli.image.references import Reference, parse_reference
 from nodesmith_cli.image.registry import Repository
-from nodesmith_cli.local.controlplane.certificates import write_certificates
 from nodesmith_cli.main import app
+from nodesmith_local.controlplane.certificates import write_certificates
 from tests.registries.bases import digest_of
 from tests.registries.strict import Registry, running
 

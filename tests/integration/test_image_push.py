@@ -22,8 +22,8 @@ from nodesmith_cli.image.outcome import PushedImage
 from nodesmith_cli.image.pushing import PushOptions, push_image
 from nodesmith_cli.image.references import Reference
 from nodesmith_cli.image.registry import Repository
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from nodesmith_formats.shipped import shipped
 from tests.registries.bases import DOCKER, OCI, digest_of, put_base
 from tests.registries.strict import Answer, Registry, running
 from tests.registries.wheels import make_wheel, write_pins

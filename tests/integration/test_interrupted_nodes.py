@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
+from nodesmith.controllers.drains import InterruptionMetrics
 from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time

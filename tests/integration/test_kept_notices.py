@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.controllers.interruption import LOCKED_FOR, LOOKS, Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
 from nodesmith.model.functions.hints import Concern

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from werkzeug.serving import make_server
 
-from nodesmith_cli.local.cloud.serving import LastingConnection
+from nodesmith_local.aws.serving import LastingConnection
 
 
 def answers(environ: dict[str, Any], start_response: Any) -> list[bytes]:

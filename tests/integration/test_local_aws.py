@@ -22,9 +22,9 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import Instance, Launched
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.parts import system_time
-from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.cloud import Endpoint, LocalAws
-from nodesmith_cli.local.cloud.machines import MotoMachines
+from nodesmith_local.apiserver import Store
+from nodesmith_local.aws import Endpoint, LocalAws
+from nodesmith_local.aws.instances.machines import MotoMachines
 from tests.account import NODECLASS, SETTINGS
 from tests.launching import CLAIM, options
 

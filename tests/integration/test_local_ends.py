@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nodesmith_cli.local.apiserver.objects import View, dig, is_true
-from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.local.manifests import Document, load_manifests
-from nodesmith_cli.local.running import apply, settle
-from nodesmith_cli.local.served import ServedCluster
-from nodesmith_cli.local.system import LocalSystem, Place
 from nodesmith_cli.main import app
+from nodesmith_formats.kubernetes.objects import View, dig, is_true
+from nodesmith_formats.manifests.manifests import Document, load_manifests
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.runs.running import apply, settle
+from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.system import LocalSystem, Place
 from tests.patience import eventually, hurried
 from tests.storage import claim, storage_class
 

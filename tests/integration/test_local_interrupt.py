@@ -12,17 +12,17 @@ import yaml
 from nodesmith.errors import Rejected
 from nodesmith_cli.explaincommands import Where
 from nodesmith_cli.explainnodecommand import snapshot_of
-from nodesmith_cli.local.commands import place_of
-from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.local.interruptcommand import interrupt
-from nodesmith_cli.local.kubeconfigs import kubeconfig_at
-from nodesmith_cli.local.manifests import load_manifests
-from nodesmith_cli.local.reaching import now_at, reachable
-from nodesmith_cli.local.running import apply, settle
-from nodesmith_cli.local.served import ServedCluster
-from nodesmith_cli.local.system import LocalSystem
-from nodesmith_cli.local.timeline import LAUNCHED
+from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_cli.localcommands.interruptcommand import interrupt
+from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
 from nodesmith_cli.status import tell
+from nodesmith_formats.localsystem.reaching import now_at, reachable
+from nodesmith_formats.manifests.manifests import load_manifests
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.runs.running import apply, settle
+from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.system import LocalSystem
+from nodesmith_local.runs.timeline import LAUNCHED
 from tests.patience import eventually, hurried
 
 SPEED = 10.0

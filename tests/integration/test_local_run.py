@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.main import app
+from nodesmith_formats.shipped import shipped
 from tests.localrun import local_run, report_of
 
 EXAMPLES = shipped("_examples", "examples")

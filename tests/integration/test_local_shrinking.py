@@ -9,13 +9,13 @@ import pytest
 
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith_cli.explain import replayed
-from nodesmith_cli.local.commands import place_of
-from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.local.manifests import load_manifests
-from nodesmith_cli.local.running import apply, settle
-from nodesmith_cli.local.served import ServedCluster
-from nodesmith_cli.local.shrinking import Shrunk, shrink
-from nodesmith_cli.local.system import LocalSystem
+from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_formats.manifests.manifests import load_manifests
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.runs.running import apply, settle
+from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.shrinking import Shrunk, shrink
+from nodesmith_local.runs.system import LocalSystem
 from tests.patience import eventually, hurried
 
 SPEED, LONGEST_SECONDS = 20.0, 3600.0

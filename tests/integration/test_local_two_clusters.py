@@ -13,18 +13,18 @@ import yaml
 from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.errors import Rejected
 from nodesmith.registration import parameter_name
-from nodesmith_cli.local.embedded import EmbeddedCluster
-from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.local.interruptcommand import interrupt
-from nodesmith_cli.local.kubeconfigs import kubeconfig_at
-from nodesmith_cli.local.manifests import load_manifests
-from nodesmith_cli.local.ownmanifests import of_cluster
-from nodesmith_cli.local.reaching import now_at, one_of_several
-from nodesmith_cli.local.running import apply
-from nodesmith_cli.local.served import ServedCluster
-from nodesmith_cli.local.system import LocalSystem, Place
-from nodesmith_cli.local.upcommand import access
-from nodesmith_cli.records import clusters
+from nodesmith_cli.localcommands.interruptcommand import interrupt
+from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.localcommands.upcommand import access
+from nodesmith_formats.decisions.records import clusters
+from nodesmith_formats.localsystem.reaching import now_at, one_of_several
+from nodesmith_formats.manifests.manifests import load_manifests
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.runs.ownmanifests import of_cluster
+from nodesmith_local.runs.running import apply
+from nodesmith_local.runs.served import ServedCluster
+from nodesmith_local.runs.system import LocalSystem, Place
 from tests.e2e.manifests import pod
 from tests.patience import eventually, hurried
 

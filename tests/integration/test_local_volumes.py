@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.local.functions import shipped
+from nodesmith_formats.shipped import shipped
 from tests.localrun import local_run
 from tests.storage import Manifest, claim, storage_class, volume
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.moves.stages import READY_WITHIN, REMEMBERED, SECOND_LOOK
+from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -21,7 +21,8 @@ from nodesmith.model.ledger.backoffs import FIRST_BACKOFF
 from nodesmith.model.ledger.moves import MoveKind, Stage
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import decision_key, decision_snapshot_key
-from nodesmith_cli.explain import explain, summary
+from nodesmith_cli.explain import explain
+from nodesmith_formats.decisions.summaries import summary
 from tests import builders, moves
 from tests.moves import LIVES, ON_DEMAND, Life, settled, shrink
 from tests.samples import sampled

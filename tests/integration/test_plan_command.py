@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from nodesmith_cli.audit import Kind, Violation
-from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
 from nodesmith_cli.main import main
+from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
 from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now
@@ -447,7 +447,8 @@ def test_the_same_files_give_the_same_plan_whatever_the_hash_seed(tmp_path: Path
 
 
 def test_a_nodeclass_that_cannot_launch_nodes_is_not_used(run: Run, tmp_path: Path) -> None:
-    broken = nodeclass_manifest("default", amiFamily="Bottlerocket", amiSelectorTerms=[{"id": "ami-1"}])
+    toml = {"amiFamily": "Bottlerocket", "userData": "a = 1\na = 2\n"}
+    broken = nodeclass_manifest("default", amiSelectorTerms=[{"id": "ami-1"}], **toml)
     file = written(tmp_path, "all.json", nodepool_manifest(), broken, pod("web"))
 
     ran = run("-f", file, "-o", "json")
@@ -455,6 +456,29 @@ def test_a_nodeclass_that_cannot_launch_nodes_is_not_used(run: Run, tmp_path: Pa
     assert "cannot launch nodes" in ran.err
     assert ran.plan["nodes"] == []
     assert "EC2NodeClass 'default' is not ready" in ran.unplaced["default/web"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("alias", "selector"),
+    [
+        ("al2@latest", {}),
+        ("bottlerocket@v1.50.0", {}),
+        ("windows2022@latest", {"kubernetes.io/os": "windows"}),
+        ("windows2025@latest", {"node.kubernetes.io/windows-build": "10.0.26100"}),
+    ],
+)
+def test_nodes_of_every_image_family_are_planned(
+    alias: str, selector: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    of_family = nodeclass_manifest("default", amiSelectorTerms=[{"alias": alias}])
+    asking = pod("web")
+    asking["spec"]["nodeSelector"] = selector
+    file = written(tmp_path, "all.json", nodepool_manifest(), of_family, asking)
+
+    ran = run("-f", file, "-o", "json", "--audit")
+
+    assert len(ran.plan["nodes"]) == 1, ran.err
+    assert "no violations found" in ran.err
 
 
 def test_a_nodeclass_that_is_not_ready_by_its_status_is_not_used(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK
+from nodesmith.decisions.disruption.moves import SECOND_LOOK
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -14,7 +14,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
-from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from tests import builders
 from tests.fakes.cloud import IMAGES, ready_status
 from tests.quietness import QuietWorld, TracedWorld

@@ -22,7 +22,7 @@ from nodesmith.model.nodeclasses.selectorterms import (
 )
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from nodesmith.parts import system_time
-from nodesmith_cli.local.cloud.account import make_role
+from nodesmith_local.aws.account import make_role, put_parameter
 from tests.account import DISCOVERY, NODECLASS, REGION, SETTINGS, ZONES, Account, account, client
 from tests.awscalls.acting import Role, acting
 from tests.fakes.cloud import CLUSTER
@@ -149,11 +149,69 @@ def test_an_image_that_serves_two_kinds_of_instance_is_listed_for_both() -> None
     assert len(set(ids)) == 4
 
 
+@pytest.mark.parametrize(
+    ("year", "build"), [("2019", "10.0.17763"), ("2022", "10.0.20348"), ("2025", "10.0.26100")]
+)
+def test_a_windows_alias_yields_an_image_for_its_build(year: str, build: str) -> None:
+    if year == "2025":
+        told = condition(
+            resolved(with_images(AMISelectorTerm(alias="windows2025@latest"), family="Windows2025")),
+            "AMIsReady",
+        )
+        assert (told.reason, "1.35 or later, found 1.33" in told.message) == ("UnsupportedAlias", True)
+        return
+    status = resolved(with_images(AMISelectorTerm(alias=f"windows{year}@latest"), family=f"Windows{year}"))
+    (image,) = status.images
+    assert image.name == f"Windows_Server-{year}-English-Core-EKS_Optimized-1.33-2026.11.12"
+    assert {key: sorted(image.requirements[key].values) for key in image.requirements} == {
+        "kubernetes.io/arch": ["amd64"],
+        "kubernetes.io/os": ["windows"],
+        "node.kubernetes.io/windows-build": [build],
+    }
+    assert status.is_ready, status.first_obstacle
+
+
+def test_a_fips_image_is_selected_by_its_parameter_and_boots_on_any_type_of_its_architecture() -> None:
+    image = register("bottlerocket-aws-k8s-1.33-fips-aarch64-v1.50.0-5d9ac849")
+    path = "/aws/service/bottlerocket/aws-k8s-1.33-fips/arm64/latest/image_id"
+    put_parameter(REGION, path, image)
+    (found,) = resolved(with_images(AMISelectorTerm(ssm_parameter=path), family="Bottlerocket")).images
+    assert (found.id, [str(found.requirements[key]) for key in found.requirements]) == (
+        image,
+        ["kubernetes.io/arch In [arm64]"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "reason"),
+    [
+        ("Bottlerocket", "[settings]\na = 1\na = 2\n", "UserDataInvalid"),
+        ("Bottlerocket", "[settings.motd]\ntext = '" + "x" * 16_300 + "'\n", "UserDataSizeLimitExceeded"),
+        ("AL2", 'Content-Type: multipart/mixed; boundary="B"\n\nhello\n', "UserDataInvalid"),
+        ("Windows2022", "dir\n</powershell>\n", "UserDataInvalid"),
+        ("AL2023", "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: [\n", "UserDataInvalid"),
+    ],
+)
+def test_a_nodeclass_with_user_data_that_cannot_be_merged_is_not_ready(
+    family: str, text: str, reason: str
+) -> None:
+    status = resolved(replace(NODECLASS, ami_family=family, user_data=text))
+    told = condition(status, "ValidationSucceeded")
+    assert (told.status, told.reason) == ("False", reason)
+    assert told.message.startswith("spec.userData: ")
+    assert not status.is_ready
+
+
 def test_a_missing_release_is_named() -> None:
     told = condition(resolved(with_images(AMISelectorTerm(alias="al2023@v20990101"))), "AMIsReady")
     assert told.reason == "AMINotFound"
     assert "alias al2023@v20990101" in told.message
-    assert "@latest" in told.message
+    assert told.message.endswith("for Kubernetes 1.33: use v20261112, the newest, or @latest")
+
+
+def test_a_missing_release_of_bottlerocket_is_named_with_the_newest() -> None:
+    missing = with_images(AMISelectorTerm(alias="bottlerocket@v1.99.9"), family="Bottlerocket")
+    assert "use v1.50.0, the newest" in condition(resolved(missing), "AMIsReady").message
 
 
 def test_an_alias_that_is_too_old_for_the_cluster_is_unsupported() -> None:
@@ -222,6 +280,11 @@ def test_the_newest_of_equal_images_is_kept_and_a_deprecated_one_only_without_al
         (image_kept,) = resolved(with_images(AMISelectorTerm(id="ami-any"))).images
         assert image_kept.id == kept
         assert image_kept.deprecated == (kept == "ami-stale")
+        told = condition(resolved(with_images(AMISelectorTerm(id="ami-any"))), "AMIsReady")
+        assert told.status == "True"
+        assert told.message == (
+            "deprecated, and nothing newer is selected: stale" if image_kept.deprecated else ""
+        )
 
 
 def test_a_tagged_profile_is_created_for_a_role() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from nodesmith_cli.local.functions import shipped
+from nodesmith_formats.shipped import shipped
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
 from tests.localrun import local_run, report_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith_cli.local.cloud.strict import servicelimits as limits
-from nodesmith_cli.local.cloud.strict.servicelimits import LIMITS, Limit
+from nodesmith_local.aws.strict import servicelimits as limits
+from nodesmith_local.aws.strict.servicelimits import LIMITS, Limit
 from tests.account import account
 from tests.account import unvalidated_client as client
 

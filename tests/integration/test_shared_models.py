@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.session import Session
 
-from nodesmith_cli.local.sharedclients import models_are_shared
+from nodesmith_local.functions.sharedclients import models_are_shared
 from tests.account import REGION, strict_aws
 
 

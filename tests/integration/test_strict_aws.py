@@ -17,10 +17,10 @@ from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Launched, LaunchRequest, LaunchTemplate, Refused, TemplateMissing
 from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
 from nodesmith.parts import system_time
-from nodesmith_cli.local.cloud.strict import StrictAws
-from nodesmith_cli.local.cloud.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of
-from nodesmith_cli.local.cloud.strict.filternames import documented_filters
-from nodesmith_cli.local.cloud.strict.refusals import AwsRequest, Refusal
+from nodesmith_local.aws.strict import StrictAws
+from nodesmith_local.aws.strict.ec2buckets import RESOURCES, Ec2Buckets, rate_of
+from nodesmith_local.aws.strict.filternames import documented_filters
+from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
 from tests.account import NODECLASS, SETTINGS, Account, account, client, unvalidated_client
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NOW, options

@@ -83,7 +83,7 @@ def test_a_broken_file_is_reported_without_importing_the_solver(text: str, tmp_p
         "except SystemExit as ended: assert ended.code == 1\n"
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    path = os.pathsep.join(("layers/core/python", "cli"))
+    path = os.pathsep.join(("layers/core/python", "cli", "formats"))
     ran = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
@@ -103,6 +103,16 @@ def test_valid_files_have_no_findings(tmp_path: Path) -> None:
     file.write_text(SOUND)
     ran = validated(file)
     assert (ran.exit_code, ran.stdout) == (0, "4 objects: 0 errors, 0 warnings\n")
+
+
+def test_a_windows_nodepool_with_a_taint_is_sound_beside_a_linux_one(tmp_path: Path) -> None:
+    windows = CLASS.replace("al2023@latest", "windows2022@latest").replace("{name: default}", "{name: win}")
+    tainted = "      taints: [{key: os, value: windows, effect: NoSchedule}]\n      requirements:"
+    pool = POOL.replace("name: default\nspec", "name: win\nspec").replace("name: default}", "name: win}")
+    file = tmp_path / "windows.yaml"
+    file.write_text("---\n".join((SOUND, windows, pool.replace("      requirements:", tainted))))
+    ran = validated(file)
+    assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, "6 objects: 0 errors, 0 warnings"), ran.stdout
 
 
 def test_all_findings_are_reported_in_the_order_of_lines(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.judgement import proposal
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Fleet
-from nodesmith.decisions.disruption.worth.replacements import cut, for_spot
-from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
+from nodesmith.decisions.disruption.worth import LEAST_SAVING, cut, for_spot
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
+from nodesmith.decisions.scheduling.colocation import united
 from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.placement.units import united
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.ledger.moves import Reason
 
@@ -33,11 +33,18 @@ _CHEAPER = 1 - 1e-9
 _SPOT_TYPES = 15
 
 
+class OneNodePlanner(Planner):
+    """A planner that buys at most one node."""
+
+    def buy(self, assignment: Assignment, order: Order) -> Purchase:
+        """Buy one node for all demands."""
+        return super().buy(replace(assignment, demands=_as_one(assignment.demands)), order)
+
+
 class OneNode(Fleet):
     """A fleet whose trials buy at most one node."""
 
-    def _bought(self, assignment: Assignment, order: Order) -> Purchase:
-        return super()._bought(replace(assignment, demands=_as_one(assignment.demands)), order)
+    planner = OneNodePlanner
 
 
 def _as_one(demands: list[Demand]) -> list[Demand]:

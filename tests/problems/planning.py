@@ -10,8 +10,8 @@ from typing import Any
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
+from nodesmith_formats.manifests.manifests import Document
 
 Manifest = dict[str, Any]
 

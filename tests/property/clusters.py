@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import ARCH, CAPACITY_TYPE, HOSTNAME, ZONE
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import (
     ZONES,

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.apiserver.api import Api
-from nodesmith_cli.local.apiserver.messages import Reply, Request
-from nodesmith_cli.local.apiserver.patches import json_patch, merge_patch
-from nodesmith_cli.local.apiserver.selectors import label_matcher
+from nodesmith_formats.kubernetes.selectors import label_matcher
+from nodesmith_local.apiserver import Store
+from nodesmith_local.apiserver.requests.api import Api
+from nodesmith_local.apiserver.requests.messages import Reply, Request
+from nodesmith_local.apiserver.storage.patches import json_patch, merge_patch
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUNK = st.recursive(

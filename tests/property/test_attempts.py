@@ -10,14 +10,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.attempts import AttemptHistory, histories
-from nodesmith.decisions.provisioning.search.attempts import Repeating
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.provisioning.attempts import AttemptHistory, Repeating, Workloads, histories
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.unschedulable import Reason
-from nodesmith.model.ledger.pauses import Departure, departure_of
+from nodesmith.model.kubernetes.pods import Pod, Reason
+from nodesmith.model.ledger.ledger import Departure, departure_of
 from tests.builders import NOW, READY, claim, ledger, node, pods, shape, snapshot
 from tests.samples import sampled
 

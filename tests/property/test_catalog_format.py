@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.catalog.encoding import decode, encode
+from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog, encode
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
 

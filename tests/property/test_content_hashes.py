@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.schema.fields import Kind
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith.model.schema.reading import read_manifest
 from nodesmith.observation.reduction.objects import reduce_custom
 from tests import builders
 

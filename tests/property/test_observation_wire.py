@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.nodes import parse_node
 from nodesmith.model.kubernetes.pods import Pod, pod_requests
-from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from tests.clusters import deployment_pod, node, rolled

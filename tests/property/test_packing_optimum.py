@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
-from nodesmith.decisions.packing.columngeneration.covering import cheapest_cover
-from nodesmith.decisions.packing.columngeneration.enumeration import patterns, solve_all_patterns
+from nodesmith.decisions.packing.columngeneration.columns import all_patterns, solve_all_patterns
+from nodesmith.decisions.packing.columngeneration.rounding import cheapest_cover
 from nodesmith.decisions.packing.columngeneration.solve import pack_by_columns
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.partialplan import PartialPlan
-from nodesmith.decisions.packing.usablecapacity import usable
+from nodesmith.decisions.packing.problem import PartialPlan
+from nodesmith.decisions.packing.reduction import usable
 
 AXES = 3
 Counts = tuple[int, ...]
@@ -134,7 +134,7 @@ def test_no_bound_of_column_generation_is_above_the_optimum(
     first = PartialPlan(items, {})
     fill_greedily(first, bins, (0.1, 0.1), 10**6)
 
-    _, bound = solve_all_patterns(items, bins, patterns(items, bins), [])
+    _, bound = solve_all_patterns(items, bins, all_patterns(items, bins), [])
     partial = PartialPlan(items, {})
     proved = pack_by_columns(partial, bins, first, (0.1, 0.1, 0.0), 10**6)
 
@@ -162,7 +162,7 @@ def test_the_cheapest_cover_over_all_patterns_costs_as_much_as_the_optimum(
     problem: tuple[list[Item], list[Bin]],
 ) -> None:
     items, bins = problem
-    known = patterns(items, bins)
+    known = all_patterns(items, bins)
     offered = [known.column(n).counts for n in range(len(known.price))]
     counts = [item.count for item in items]
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import decide
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
+from nodesmith_formats.manifests.manifests import Document
 from tests.builders import nodeclass_manifest, nodepool_manifest
 from tests.property.clusters import CATALOG
 from tests.samples import sampled

@@ -7,14 +7,14 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.disruption.worth.replacements import cut, downsized, for_spot, only
+from nodesmith.decisions.disruption.worth import cut, downsized, for_spot, only
 from nodesmith.decisions.provisioning import PlannedNode, decide
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.purchase.claims import another
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.ledger.interruptions import Risk
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import NOW, cluster_info
 from tests.property.clusters import CATALOG, FAMILIES, clusters, made_from

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.apimachinery.taints import first_untolerated

@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.requirements import (
     Requirements,
     requirement,
 )
-from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
+from nodesmith.model.karpenter.nodeclaims import read_requirements, write_requirements
 
 WORDS = ("a", "b", "c")
 NUMBERS = tuple(str(number) for number in range(-2, 8))

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.scheduling.assign import assign
-from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
-from nodesmith.decisions.scheduling.spreadshares import Tally, share_out
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.existing import existing_nodes
+from nodesmith.decisions.scheduling.placement import AvailableCapacity
+from nodesmith.decisions.scheduling.topologyspread import Tally, share_out
+from nodesmith.model.kubernetes.pods import Shape, Spread
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import ZONES, pods, shape
 from tests.property.clusters import clusters, shapes

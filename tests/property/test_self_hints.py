@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.controllers.runs.selfhints import SelfHints
+from nodesmith.controllers.runs import SelfHints
 from nodesmith.model.functions.hints import Concern, Hint
 from tests import builders
 from tests.fakes.hints import FakeHints

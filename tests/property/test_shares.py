@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning.fairness import MOST_STEPS, MOST_STEPS_OF_SEVERAL, shared_out, steps_of
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
 from tests.builders import NOW, shape
 
 RULE = PodAffinityTerm("kubernetes.io/hostname", None, anti=True, namespaces=None)

@@ -9,10 +9,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.dispatch.ticks import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
-from nodesmith.model.functions.health import Record
+from nodesmith.decisions.dispatch import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
+from nodesmith.model.functions.health import Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Heartbeat, Marks
 from tests.samples import sampled
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)

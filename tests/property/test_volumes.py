@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.scheduling.compatibility import label_refusal
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, Mirror, observed
-from nodesmith.observation.reduction.volumeterms import both, either, read_terms
+from nodesmith.observation.reduction.volumes import both, either, read_terms
 from tests.builders import NOW
 from tests.standins import StandIns
 from tests.storage import ZONE, Manifest, claim, pod_with, storage_class, volume

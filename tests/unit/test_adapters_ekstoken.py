@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.credentials import Credentials
 
-from nodesmith.adapters.kubernetes.ekstoken import EksToken, eks_token
+from nodesmith.adapters.aws.eks import EksToken, eks_token
 
 CREDENTIALS = Credentials("AKIDEXAMPLE", "s3cr3t", "session")
 

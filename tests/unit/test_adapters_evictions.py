@@ -13,8 +13,8 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
-from nodesmith.adapters.kubernetes.events import publish
 from nodesmith.adapters.kubernetes.evictions import delete, evict
+from nodesmith.adapters.kubernetes.writes import publish
 from nodesmith.decisions.termination.notifications import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.kubernetes.evictions import (
@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.evictions import (
     PodOnNode,
     Postponed,
 )
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from tests.builders import NOW, claim
 
 PODS = [PodOnNode(f"default/web-{number}", "n1") for number in range(100)]

@@ -11,10 +11,8 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
-from nodesmith.adapters.s3.blobs import S3Blobs
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
+from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
 from tests.account import strict_aws

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit
-from nodesmith.adapters.kubernetes.nominations import nominate
+from nodesmith.adapters.kubernetes.writes import nominate
 from nodesmith.errors import Conflict, NodesmithError, Transient
 
 PODS = [f"default/web-{number}" for number in range(100)]

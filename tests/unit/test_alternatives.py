@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from nodesmith.decisions.provisioning.alternatives import best
 from nodesmith.decisions.provisioning.purchase.order import Purchase
-from nodesmith.decisions.provisioning.search.alternatives import best
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Assignment, Demand
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE

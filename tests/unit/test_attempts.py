@@ -9,14 +9,20 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.attempts import LONGEST_WAIT, AttemptHistory, histories, stayed, wait_after
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.provisioning.attempts import (
+    LONGEST_WAIT,
+    AttemptHistory,
+    Workloads,
+    histories,
+    stayed,
+    wait_after,
+)
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.pauses import departure_of
+from nodesmith.model.ledger.ledger import departure_of
 from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
 
 MINUTE = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from nodesmith.adapters.aws.errors import all_errors, error_code, is_passing, transient_errors
+from nodesmith.adapters.aws.calls import all_errors, error_code, is_passing, transient_errors
 from nodesmith.errors import Rejected, Transient
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.catalog.encoding import encode
+from nodesmith.adapters.catalog.catalogs import embedded_catalog, encode
 from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.adapters.catalog.listing import list_types
 from nodesmith.errors import Rejected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.scheduling.choices import Choices
+from nodesmith.decisions.scheduling.demands import Choices
 
 NAMES = [f"thing-{n}" for n in range(4)]
 

@@ -147,6 +147,13 @@ def test_an_entry_with_a_wrong_user_or_group_is_changed_and_one_of_a_wrong_type_
         assert actions(replace(account, entries={**account.entries, lifecycle: entry})) == [action]
 
 
+def test_a_node_role_keeps_the_entry_with_which_windows_nodes_join_too() -> None:
+    account = whole()
+    role = account.role_arn(NODES)
+    for kind, done in (("EC2_WINDOWS", []), ("STANDARD", [ReplaceEntry(role, "EC2_LINUX", "")])):
+        assert actions(replace(account, entries={**account.entries, role: Entry(kind)})) == done
+
+
 def test_missing_policies_are_attached_to_the_node_role() -> None:
     cni = "arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy"
     account = whole(node_roles={NODES: NodeRole(NODES, frozenset({cni}))})

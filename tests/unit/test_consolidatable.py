@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.nodeclaims.consolidatable import (
+from nodesmith.controllers.nodeclaims.objects import (
     MOST_A_MINUTE,
     SOONEST,
     TICK,

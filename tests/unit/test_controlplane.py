@@ -15,9 +15,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.controlplane import ControlPlane, User
-from nodesmith_cli.local.controlplane.authenticator import Authenticator, nobody
-from nodesmith_cli.local.controlplane.process import Died
+from nodesmith_local.controlplane import ControlPlane, User
+from nodesmith_local.controlplane.authenticator import Authenticator, nobody
+from nodesmith_local.controlplane.process import Died
 from tests.fakes.programs import programs
 from tests.patience import eventually
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.controlplane import PROGRAMS, find_binaries
+from nodesmith_local.controlplane import PROGRAMS, binaries, find_binaries
 from tests.patience import eventually
 
 GO_MOD = "module test\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n"
@@ -105,6 +105,10 @@ def test_an_installed_package_asks_for_a_checkout_or_a_folder(
         find_binaries(checkout=tmp_path)
 
 
+def test_this_checkout_has_the_module_that_the_programs_are_built_from() -> None:
+    assert (binaries._CHECKOUT / "tests" / "e2e" / "controlplane" / "go.mod").is_file()
+
+
 def test_missing_programs_are_built_once(checkout: Checkout) -> None:
     assert checkout.find() == checkout.built
     assert all(os.access(checkout.built / name, os.X_OK) for name in PROGRAMS)
@@ -191,9 +195,7 @@ def test_a_folder_that_cannot_be_written_is_named(checkout: Checkout) -> None:
 
 def test_a_killed_build_is_repeated(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_GO_BUILDS", "sleep 30")
-    program = (
-        "import sys; from pathlib import Path; from nodesmith_cli.local.controlplane import find_binaries; "
-    )
+    program = "import sys; from pathlib import Path; from nodesmith_local.controlplane import find_binaries; "
     program += "find_binaries(checkout=Path(sys.argv[1]))"
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
     python = [sys.executable, "-c", program, str(checkout.root)]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.controlplane import process as processes
-from nodesmith_cli.local.controlplane.folders import claimed
-from nodesmith_cli.local.controlplane.ports import free_ports
-from nodesmith_cli.local.controlplane.process import Died, Process
+from nodesmith_local.controlplane import process as processes
+from nodesmith_local.controlplane.folders import claimed
+from nodesmith_local.controlplane.ports import free_ports
+from nodesmith_local.controlplane.process import Died, Process
 from tests.patience import eventually
 
 
@@ -95,7 +95,7 @@ def test_child_processes_end_with_their_program(tmp_path: Path) -> None:
 OWNER = """
 import sys, threading, time
 from pathlib import Path
-from nodesmith_cli.local.controlplane.process import Process
+from nodesmith_local.controlplane.process import Process
 kept = []
 start = lambda: kept.append(Process([Path(sys.argv[1])], Path(sys.argv[2])))
 if sys.argv[3] == "here":

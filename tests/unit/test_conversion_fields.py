@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.conversion.changes import Fate
 from nodesmith.model.conversion.converting import convert
+from nodesmith.model.conversion.drafts import Fate
 from tests.unit.conversionfields import IDS, ROWS, Row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.schema.ages import served_beside
+from nodesmith.model.schema.crds import served_beside
 from nodesmith.model.schema.fields import Array, Field, Object
 from nodesmith.model.schema.statuses import DEFINITIONS
 from tests.unit.conversionfields import TABLES, Row

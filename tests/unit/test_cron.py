@@ -1,6 +1,6 @@
 import pytest
 
-from nodesmith.model.apimachinery.cron import MACROS, CronError, parse_cron
+from nodesmith.model.apimachinery.times import MACROS, CronError, parse_cron
 
 
 def test_a_schedule_has_the_moments_of_its_fields() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.kubernetes.deepjson import DEEPEST_LEVEL, read_json
+from nodesmith.adapters.kubernetes.apiserver import DEEPEST_LEVEL, read_json
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import NODECLASSES, Mirror, observed
 from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith_forwarder.watching import _events

@@ -11,10 +11,10 @@ import pytest
 
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.defaultspreads import with_default_spreads
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, DefaultSpread, parse_default_spreads
+from nodesmith.model.snapshot import with_default_spreads
 from tests.builders import bind, inputs, pods, shape, snapshot, spread
 
 HARD = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from nodesmith.adapters.functions.ticks import LambdaTicks
+from nodesmith.adapters.aws.functions import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.functions.health import Finding, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern, hints_of
-from nodesmith.model.functions.marks import Heartbeat, Marks
-from nodesmith.ports.region import Ticks
+from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
+from nodesmith.model.functions.hints import TALKING, TICK_MINUTES, Concern, hints_of
+from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration
-from nodesmith.settings import TALKING, function_name
+from nodesmith.settings import function_name
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", "west")]

@@ -11,11 +11,11 @@ import pytest
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, INSTANCE_TYPE
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.moves import Reason
 from tests.builders import NOW, claim, daemon, pods, shape
 from tests.fleets import Worker, fleet, pool, running, worker

@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.budgets import allowed, is_active, remaining
-from nodesmith.model.apimachinery.cron import last_hit, parse_cron
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.karpenter.budgets import Budget, read_budget, write_budget
+from nodesmith.model.apimachinery.times import last_hit, parse_cron
+from nodesmith.model.karpenter.disruption import Budget, read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.ledger.items import ledger_item, read_ledger
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.model.ledger.pauses import Departure, Pause
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.builders import NOW

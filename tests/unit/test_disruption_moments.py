@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.moments import next_change
-from nodesmith.decisions.disruption.moves.stages import PROPOSED_WITHIN, READY_WITHIN, REMEMBERED
+from nodesmith.decisions.disruption.moves import PROPOSED_WITHIN, READY_WITHIN, REMEMBERED
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
 from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.ledger import Departure
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
-from nodesmith.model.ledger.pauses import Departure
 from tests import builders
 from tests.builders import NOW
 from tests.fleets import Worker, changed, fleet, pool, running, worker

@@ -11,7 +11,7 @@ import pytest
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import DEFAULT_STEPS, look_again, may_end, propose
 from nodesmith.decisions.disruption.search.searchpass import FEW, Pass
-from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING
+from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.taints import DISRUPTED

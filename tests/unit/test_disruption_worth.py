@@ -13,10 +13,10 @@ from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.costs import DELETION_COST, eviction_cost
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.decisions.disruption.worth.worth import totals, worth_usd
+from nodesmith.decisions.disruption.worth import totals, worth_usd
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, SPOT, ZONE
-from nodesmith.model.karpenter.nodepoolannotations import SPOT_TYPES
+from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.model.ledger.moves import Reason
 from tests import builders
 from tests.builders import NOW, ZONES, expression, pods, shape, spread
@@ -141,6 +141,15 @@ def test_savings_of_another_nodepool_do_not_pay_for_evictions_in_a_balanced_one(
         sources = [one for one in survey.candidates if one.name != "claim-kept"]
         worths.append(worth_usd(sources, 0.1, totals(survey), NOW))
     assert worths[0] > 0 > worths[1]
+
+
+def test_a_replacement_of_a_windows_node_runs_beside_it_for_longer() -> None:
+    def worth(system: str) -> float:
+        one = worker("a", labels={"kubernetes.io/os": system})
+        survey = Survey(fleet([one], running(shape("1", "2Gi"), {"a": 1})))
+        return worth_usd(survey.candidates, 0.06, totals(survey), NOW)
+
+    assert worth("linux") - worth("windows") == pytest.approx(0.06 * 10 / 60)
 
 
 def spot(

@@ -7,15 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.runs.draintimes import Drains
-from nodesmith.decisions.termination.draining import PRESSING, drain
-from nodesmith.decisions.termination.protection import Allowances
+from nodesmith.controllers.drains import Drains
+from nodesmith.decisions.termination.evictions import PRESSING, Allowances, drain
 from nodesmith.model.commands import Advance, Evict
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.decay import HALF_LIFE
-from nodesmith.model.ledger.draintimes import MOST_SECONDS, DrainTime, learned
+from nodesmith.model.ledger.interruptions import HALF_LIFE, MOST_SECONDS, DrainTime, learned_drain_time
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
@@ -40,12 +38,12 @@ def test_a_drain_time_halves_with_every_half_life_until_it_is_less_than_a_second
 
 
 def test_only_drains_that_took_longer_than_expected_are_learned_and_at_most_half_a_notice() -> None:
-    assert learned(None, seconds(-3), NOW) is None
-    assert learned(KNOWN, seconds(40), NOW) is None
-    assert learned(KNOWN, seconds(41), NOW) == DrainTime(41.0, NOW)
+    assert learned_drain_time(None, seconds(-3), NOW) is None
+    assert learned_drain_time(KNOWN, seconds(40), NOW) is None
+    assert learned_drain_time(KNOWN, seconds(41), NOW) == DrainTime(41.0, NOW)
     later = NOW + HALF_LIFE
-    assert learned(KNOWN, seconds(30), later) == DrainTime(30.0, later)
-    assert learned(KNOWN, timedelta(hours=3), NOW) == DrainTime(MOST_SECONDS, NOW)
+    assert learned_drain_time(KNOWN, seconds(30), later) == DrainTime(30.0, later)
+    assert learned_drain_time(KNOWN, timedelta(hours=3), NOW) == DrainTime(MOST_SECONDS, NOW)
 
 
 @pytest.mark.parametrize("usual", [0.0, 5.0, 40.0])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.controllers.moves.drift import note_drift
+from nodesmith.controllers.disruption import note_drift
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
@@ -22,7 +22,7 @@ from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
+from nodesmith.model.ledger.items import claim_from_item, claim_to_item
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodeclasses.status import (
@@ -80,7 +80,7 @@ def test_a_new_node_has_not_drifted() -> None:
 
 
 def test_storing_a_claim_in_the_ledger_causes_no_drift() -> None:
-    kept = from_item(to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
+    kept = claim_from_item(claim_to_item(replace(CLAIM, drift="AMIDrift", drifted_at=NOW)))
     assert (kept.subnet_id, kept.security_groups) == (CLAIM.subnet_id, ("sg-1",))
     assert (kept.drift, kept.drifted_at) == ("AMIDrift", NOW)
     assert (kept.comparable_nodepool_hash, kept.comparable_nodeclass_hash) == (
@@ -91,11 +91,11 @@ def test_storing_a_claim_in_the_ledger_causes_no_drift() -> None:
 
 
 def test_a_claim_without_stored_subnets_and_security_groups_does_not_drift_because_of_them() -> None:
-    old = {key: v for key, v in to_item(CLAIM).items() if key not in {"subnet_id", "security_groups"}}
+    old = {key: v for key, v in claim_to_item(CLAIM).items() if key not in {"subnet_id", "security_groups"}}
     gone = builders.nodeclass_status(
         subnets=(Subnet("subnet-new", "us-east-1a"),), security_groups=(SecurityGroup("sg-new"),)
     )
-    assert drifted(from_item(old), today(status=gone)) == ""
+    assert drifted(claim_from_item(old), today(status=gone)) == ""
     assert drifted(CLAIM, today(status=gone)) == "SecurityGroupDrift"
 
 

@@ -13,9 +13,9 @@ from nodesmith.decisions import expiration, repair
 from nodesmith.decisions.disruption import moments as disruption
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.garbagecollection import Facts
-from nodesmith.decisions.garbagecollection import moments as garbagecollection
+from nodesmith.decisions.garbagecollection import decide as garbagecollection
 from nodesmith.decisions.lifecycle import moments as lifecycle_moments
-from nodesmith.decisions.provisioning import moments as provisioning
+from nodesmith.decisions.provisioning.decide import next_change as provisioning_change
 from nodesmith.decisions.readiness.leftfinalizers import next_hold
 from nodesmith.decisions.readiness.resolution import next_resolution
 from nodesmith.decisions.termination.beginning import to_end_later
@@ -26,10 +26,9 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import Risk
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.builders import NOW, ZONES
@@ -205,16 +204,16 @@ class TestGarbageCollection:
 class TestProvisioning:
     def test_without_pods_that_wait_it_is_due_when_an_offering_is_for_sale_again(self) -> None:
         inputs = fleet([OLD], running(builders.shape(), {"a": 2}))
-        assert provisioning.next_change(inputs) is None
+        assert provisioning_change(inputs) is None
         ledger = replace(inputs.ledger, unavailable={OFFERING: Backoff(NOW + MINUTE, 1)})
-        assert provisioning.next_change(replace(inputs, ledger=ledger)) == NOW + MINUTE
+        assert provisioning_change(replace(inputs, ledger=ledger)) == NOW + MINUTE
 
     @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.GIVEN_UP, Phase.TERMINATING])
     def test_a_launch_and_a_termination_keep_it_at_work(self, phase: Phase) -> None:
-        assert provisioning.next_change(fleet([OLD], claims=[builders.claim(phase=phase)])) == NOW
+        assert provisioning_change(fleet([OLD], claims=[builders.claim(phase=phase)])) == NOW
 
     def test_a_node_that_is_deleted_keeps_it_at_work(self) -> None:
-        assert provisioning.next_change(fleet([changed(OLD, deleting=True)])) == NOW
+        assert provisioning_change(fleet([changed(OLD, deleting=True)])) == NOW
 
 
 class TestDisruption:

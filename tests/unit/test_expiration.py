@@ -17,11 +17,11 @@ from nodesmith.decisions.expiration import (
     replaceable_from,
 )
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Condition, Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage

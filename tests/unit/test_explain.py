@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.explain import explain, summary
+from nodesmith_cli.explain import explain
 from nodesmith_cli.main import app
-from nodesmith_cli.records import Folder, Records, parse_record, writable_state_folder
+from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
+from nodesmith_formats.decisions.summaries import summary
 
 FIRST, SECOND = "20261121T080000Z-aaaaaaaa", "20261121T080100Z-bbbbbbbb"
 

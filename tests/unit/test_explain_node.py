@@ -12,26 +12,26 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.reaching import reachable
 from nodesmith_cli.main import app
 from nodesmith_cli.nodeview import ending_lines, lines
-from nodesmith_cli.records import Folder
 from nodesmith_cli.status import lines as status_lines
 from nodesmith_cli.status import tell as tell_status
+from nodesmith_formats.decisions.records import Folder
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_formats.localsystem.reaching import reachable
 from tests import foreign
 from tests.builders import NOW, READY, bind, catalog, claim, node, nodepool_manifest, shape, snapshot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.decisions.provisioning.considered import Considered, considered
+from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith_cli.poolview import pool_item, pool_lines

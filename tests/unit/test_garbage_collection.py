@@ -23,8 +23,7 @@ from nodesmith.model.garbage import (
     TakeBack,
     Terminate,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW, ZONES

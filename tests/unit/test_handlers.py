@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith import handlers, parts
 from nodesmith.adapters.aws.registrations import READ_AGAIN
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
@@ -20,13 +20,12 @@ from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc
 from nodesmith.telemetry import Telemetry
-from nodesmith_cli.local.deployment import register
+from nodesmith_local.functions.deployment import register
 from tests import builders
 from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
 
 VPC = "vpc-01234567"
 

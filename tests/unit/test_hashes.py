@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
+from nodesmith.controllers.nodeclaims.objects import renew_hashes, state_hashes
 from nodesmith.decisions.disruption.drift import Today, drifted
 from nodesmith.decisions.readiness import hashes
 from nodesmith.decisions.readiness.hashes import rehashed, unstated

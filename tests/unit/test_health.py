@@ -17,14 +17,13 @@ from nodesmith.adapters.dynamodb.healthrecords import (
     HealthWriter,
     SqsDeadLetters,
 )
-from nodesmith.controllers.health import HealthCheck, check_health, is_due
-from nodesmith.decisions.dispatch.health import KINDS, findings
-from nodesmith.decisions.dispatch.trials import PATIENCE
+from nodesmith.controllers.dispatch import HealthCheck, check_health, is_due
+from nodesmith.decisions.dispatch import KINDS, PATIENCE, findings
 from nodesmith.errors import Transient
 from nodesmith.model.functions.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.registration import NO_TRIAL, Registration, Trial
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws
 from tests.builders import NOW
 

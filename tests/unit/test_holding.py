@@ -11,15 +11,14 @@ import pytest
 
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import initialization_patch, next_steps, registration_patch
-from nodesmith.decisions.scheduling.nodes.existing import existing_nodes
+from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.commands import Command, Initialize, Nominate, Open, Register, Wait
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, NodePatch
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests import builders
 from tests.builders import NOW
 

@@ -51,7 +51,11 @@ def test_a_windows_image_requires_the_build_of_its_year() -> None:
 @pytest.mark.parametrize(
     ("alias", "kubernetes", "said"),
     [
-        ("al2@latest", "1.33", "use al2023"),
+        (
+            "al2@latest",
+            "1.33",
+            r"26 November 2025.* Kubernetes 1.33 \(the last ones are for 1.32\): use al2023@latest",
+        ),
         ("windows2025@latest", "1.34", "1.35"),
         ("ubuntu@latest", "1.33", "unknown family 'ubuntu'"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from nodesmith.errors import Rejected
 from nodesmith_cli.image.dockerfile import read_recipe
 from nodesmith_cli.image.wheels import MACHINES
-from nodesmith_cli.local.functions import shipped
+from nodesmith_formats.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 DIGEST = f"sha256:{'0a' * 32}"
@@ -54,7 +54,7 @@ def test_a_wheel_of_nodesmith_holds_what_the_image_is_built_by() -> None:
         ("forwarder/Dockerfile", "Dockerfile"),
         ("requirements/forwarder.txt", "forwarder.txt"),
     ):
-        assert included[beside] == f"nodesmith_cli/_image/{packaged}"
+        assert included[beside] == f"nodesmith_formats/_image/{packaged}"
         assert shipped(f"_image/{packaged}", beside) == ROOT / beside
 
 

@@ -7,7 +7,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
     restriction,
 )
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 
 @pytest.mark.parametrize(

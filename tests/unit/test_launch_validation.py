@@ -24,13 +24,6 @@ def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
     assert told(replace(NODECLASS, ami_family="Custom", user_data="anything")) == ""
 
 
-@pytest.mark.parametrize("family", ["AL2", "Bottlerocket", "Windows2019", "Windows2022", "Windows2025"])
-def test_a_family_without_supported_user_data_is_named_with_an_alternative(family: str) -> None:
-    found = told(replace(NODECLASS, ami_family=family))
-    assert found.startswith(f"UnsupportedAMIFamily: amiFamily {family}")
-    assert "al2023@latest" in found
-
-
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
@@ -105,11 +98,6 @@ def test_a_mime_document_without_parts_is_found() -> None:
     assert told(replace(NODECLASS, user_data=text)).startswith(
         "UserDataInvalid: spec.userData: the MIME document"
     )
-
-
-def test_a_problem_without_a_fix_is_reported_before_one_with_a_fix() -> None:
-    found = told(replace(NODECLASS, ami_family="AL2", tags={"aws:x": "y"}))
-    assert found.startswith("UnsupportedAMIFamily")
 
 
 def test_user_data_that_is_too_large_by_itself_is_not_parsed() -> None:

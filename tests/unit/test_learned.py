@@ -12,10 +12,9 @@ from nodesmith.decisions.provisioning import decide
 from nodesmith.model.apimachinery.resources import MEMORY, Resources
 from nodesmith.model.ec2.capacity import MIB
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, hash_in_cluster
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.learned import Boot, Offered, boot_of, learned
-from nodesmith.model.ledger.learnedtypes import known_types
+from nodesmith.model.ledger.learned import Boot, Offered, boot_of, known_types, learned
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from tests import builders
 

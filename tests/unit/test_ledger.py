@@ -8,12 +8,11 @@ import pytest
 
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff, next_backoff
+from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth, next_backoff
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import MoveKind
-from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests.builders import NOW, claim, cluster_info, ledger, nodeclass_status
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith_cli.local.apiserver import ApiServer
-from nodesmith_cli.local.applying import apply_documents
-from nodesmith_cli.local.manifests import Document, Fault, Manifests
-from nodesmith_cli.local.report import Report
-from nodesmith_cli.local.running import Outcome, with_defaults
+from nodesmith_formats.manifests.manifests import Document, Fault, Manifests
+from nodesmith_local.apiserver import ApiServer
+from nodesmith_local.runs.applying import apply_documents
+from nodesmith_local.runs.report import Report
+from nodesmith_local.runs.running import Outcome, with_defaults
 
 
 def document(kind: str, api_version: str = "v1", **metadata: Any) -> Document:

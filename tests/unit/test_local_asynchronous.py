@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local import lineage
-from nodesmith_cli.local.asynchronous import AsyncInvocations, InvokeConfig
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.invoker import Feeds
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions import lineage
+from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
+from nodesmith_local.functions.invoker import Feeds
 from tests.patience import eventually
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:nodesmith-lifecycle:live"

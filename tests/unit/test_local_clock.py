@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 

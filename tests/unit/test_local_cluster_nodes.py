@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.apiserver.objects import View, condition_of, dig
-from nodesmith_cli.local.cluster import Cluster, Pace, forget_node
-from nodesmith_cli.local.cluster.mirrors import Mirrors
-from nodesmith_cli.local.cluster.nodelifecycle import NodeLifecycle
+from nodesmith_formats.kubernetes.objects import View, condition_of, dig
+from nodesmith_local.apiserver import Store
+from nodesmith_local.cluster import Cluster, Pace, forget_node
+from nodesmith_local.cluster.mirrors import Mirrors
+from nodesmith_local.cluster.nodelifecycle import NodeLifecycle
 from tests.patience import eventually
 from tests.standins import StandIns
 

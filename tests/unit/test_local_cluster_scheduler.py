@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.apiserver.objects import dig
-from nodesmith_cli.local.cluster.scheduler.needs import needs_of
+from nodesmith_formats.kubernetes.objects import dig
+from nodesmith_local.cluster.scheduler.needs import needs_of
 from tests.standins import StandIns
 from tests.storage import storage_class
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith_cli.local.apiserver.objects import View, dig
+from nodesmith_formats.kubernetes.objects import View, dig
 from tests.standins import StandIns
 from tests.storage import claim, mounting, storage_class, volume
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith_cli.local.apiserver.objects import dig, labels_of, name_of
+from nodesmith_formats.kubernetes.objects import dig, labels_of, name_of
 from tests.standins import StandIns
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.marks import Heartbeat
-from nodesmith_cli.local.decisions import Decisions
-from nodesmith_cli.local.quiet import FOR_GOOD
-from nodesmith_cli.local.timeline import Timeline
-from nodesmith_cli.records import Folder
+from nodesmith.model.functions.health import Heartbeat
+from nodesmith_formats.decisions.records import Folder
+from nodesmith_local.runs.decisions import Decisions
+from nodesmith_local.runs.quiet import FOR_GOOD
+from nodesmith_local.runs.timeline import Timeline
 
 
 class Objects:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith_cli.local.interrupting import Interrupted, Life, drawn
+from nodesmith_local.runs.interrupting import Interrupted, Life, drawn
 
 TAKEN = Life("ip-10-0-0-4.ec2.internal", "gone at 60 s", leaving=45.0, until=60.0)
 BOUGHT = Life("ip-10-0-0-5.ec2.internal", "ready at 40 s", since=10.0, ready=40.0)

@@ -12,17 +12,18 @@ import boto3
 import pytest
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith_cli.local import lineage
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.lambdas import Lambdas
-from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.cloud.traceheaders import trace_headers_are_kept
-from nodesmith_cli.local.deployment import Deployment, deploy
-from nodesmith_cli.local.eventsource import EventSource
-from nodesmith_cli.local.functions import Function, environment, shipped
-from nodesmith_cli.local.invoker import Invoker
-from nodesmith_cli.local.queuetime import queues_run_on
-from nodesmith_cli.local.sharedclients import SharedClients
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.functions import lineage
+from nodesmith_local.functions.deployment import Deployment, deploy
+from nodesmith_local.functions.eventsource import EventSource
+from nodesmith_local.functions.invoker import Invoker
+from nodesmith_local.functions.lambdas import Lambdas
+from nodesmith_local.functions.loading import Function, environment
+from nodesmith_local.functions.queues import PolledQueues
+from nodesmith_local.functions.queuetime import queues_run_on
+from nodesmith_local.functions.sharedclients import SharedClients
+from nodesmith_local.functions.traceheaders import trace_headers_are_kept
 from tests.account import strict_aws
 from tests.patience import eventually
 

@@ -10,20 +10,22 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.decisions.launch.userdata.writing import user_data
 from nodesmith.model.apimachinery.resources import Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.devices import GIB
-from nodesmith_cli.local.apiserver import ApiServer, Store
-from nodesmith_cli.local.apiserver.kinds import Resource
-from nodesmith_cli.local.apiserver.objects import View, condition_of
-from nodesmith_cli.local.cloud.kubelet import Kubelets
-from nodesmith_cli.local.cloud.nodes import Machine
-from nodesmith_cli.local.cloud.stages import Delays, Stage
-from nodesmith_cli.local.cloud.userdata import Unusable, parse_user_data
-from nodesmith_cli.local.objects import Objects
-from nodesmith_cli.local.serverobjects import ServerObjects
+from nodesmith_formats.kubernetes.kinds import Resource
+from nodesmith_formats.kubernetes.objects import View, condition_of
+from nodesmith_local.apiserver import ApiServer, Store
+from nodesmith_local.aws.instances.kubelet import Kubelets
+from nodesmith_local.aws.instances.nodes import Machine
+from nodesmith_local.aws.instances.stages import Delays, Stage
+from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
+from nodesmith_local.aws.instances.userdata.reading import parse_user_data
+from nodesmith_local.backends.objects import Objects
+from nodesmith_local.backends.serverobjects import ServerObjects
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, options
 
@@ -40,7 +42,7 @@ def booting(claim: NodeClaim = CLAIM, **changes: Any) -> Machine:
         zone="us-east-1a",
         region="us-east-1",
         state="pending",
-        user_data=user_data(claim, "spot", 29, NODECLASS, CLUSTER),
+        user_data=user_data(Start(claim, "spot", 29, NODECLASS, CLUSTER)),
         private_dns_name=NAME,
         private_ip="10.0.0.4",
         launched_at=START,
@@ -218,7 +220,7 @@ def test_a_real_node_has_the_planned_resources_and_a_little_more_memory() -> Non
 
 def test_the_kubelets_own_reservations_and_the_volume_reduce_allocatable() -> None:
     nodeclass = replace(NODECLASS, kubelet=replace(NODECLASS.kubelet, kube_reserved=Resources({"cpu": 500})))
-    text = user_data(CLAIM, "spot", 10, nodeclass, CLUSTER)
+    text = user_data(Start(CLAIM, "spot", 10, nodeclass, CLUSTER))
     world = World(booting(user_data=text, root_volume_bytes=100 * GIB))
     world.after(0)
     world.after(60)
@@ -421,7 +423,7 @@ def test_an_instance_with_unusable_user_data_never_joins_and_says_why(text: str,
 
 def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
     stranger = replace(CLUSTER, endpoint="https://elsewhere")
-    world = World(booting(user_data=user_data(CLAIM, "spot", 29, NODECLASS, stranger)))
+    world = World(booting(user_data=user_data(Start(CLAIM, "spot", 29, NODECLASS, stranger))))
     world.after(0)
     world.after(600)
     assert world.node() is None
@@ -443,7 +445,7 @@ def test_one_instance_in_trouble_does_not_hold_up_the_others() -> None:
 
 
 def test_a_kubelet_that_labels_its_node_against_the_rules_does_not_start() -> None:
-    text = user_data(CLAIM, "spot", 29, NODECLASS, CLUSTER).replace(
+    text = user_data(Start(CLAIM, "spot", 29, NODECLASS, CLUSTER)).replace(
         "karpenter.sh/nodepool=", "kubernetes.io/role="
     )
     with pytest.raises(Unusable, match="node with kubernetes"):
@@ -459,7 +461,9 @@ spec:
     config: {maxPods: 5, shutdownGracePeriod: 30s}
     flags: [--node-labels=team=a, --v=4]
 """
-    started = parse_user_data(user_data(CLAIM, "spot", 29, replace(NODECLASS, user_data=first), CLUSTER))
+    started = parse_user_data(
+        user_data(Start(CLAIM, "spot", 29, replace(NODECLASS, user_data=first), CLUSTER))
+    )
     assert started.cluster == "express"
     assert (started.kubelet["maxPods"], started.kubelet["shutdownGracePeriod"]) == (29, "30s")
     assert started.labels["team"] == "a"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith_cli.local import lineage
-from nodesmith_cli.local.asynchronous import AsyncInvocations, InvokeConfig
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.lambdas import LARGEST_EVENT_BYTES, Lambdas
-from nodesmith_cli.local.deployment import function_arn
-from nodesmith_cli.local.functions import Function, environment
-from nodesmith_cli.local.sharedclients import SharedClients
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions import lineage
+from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
+from nodesmith_local.functions.deployment import function_arn
+from nodesmith_local.functions.lambdas import LARGEST_EVENT_BYTES, Lambdas
+from nodesmith_local.functions.loading import Function, environment
+from nodesmith_local.functions.sharedclients import SharedClients
 from tests.account import REGION, client, strict_aws
 
 NAME = "nodesmith-lifecycle"

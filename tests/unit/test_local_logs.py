@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nodesmith.model.functions.hints import Concern
 from nodesmith.telemetry import Telemetry
-from nodesmith_cli.local.logs import logs_to
+from nodesmith_local.logs import logs_to
 
 
 def test_the_functions_of_each_system_in_a_process_log_to_its_own_file(tmp_path: Path) -> None:

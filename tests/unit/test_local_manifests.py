@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.manifests import Document, load_manifests
+from nodesmith_formats.manifests.manifests import Document, load_manifests
 
 GOOD = """\
 apiVersion: karpenter.sh/v1

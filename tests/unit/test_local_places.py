@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.places import DEFAULT_CLUSTER, cluster_of, region_of, selected_tags, zones_of
+from nodesmith_formats.manifests.places import DEFAULT_CLUSTER, cluster_of, region_of, selected_tags, zones_of
 from tests import builders
 
 

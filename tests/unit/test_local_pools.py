@@ -7,7 +7,7 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith_cli.local.cloud.pools import PoolPattern, Pools, parse_pattern
+from nodesmith_local.aws.instances.pools import PoolPattern, Pools, parse_pattern
 
 SPOT_M5 = OfferingKey("spot", "m5.large", "us-east-1a")
 

@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.queuetime import queues_run_on
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions.queues import PolledQueues
+from nodesmith_local.functions.queuetime import queues_run_on
 from tests.account import strict_aws
 
 REGION = "eu-west-1"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.quiet import FOR_GOOD, Scene, undecided_nodepools, unrest
+from nodesmith_local.runs.quiet import FOR_GOOD, Scene, undecided_nodepools, unrest
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HELPED = "Pod/default/a may benefit from the latest change"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nodesmith_cli.local.cloud.ratelimits import TokenBucket
+from nodesmith_local.aws.ratelimits import TokenBucket
 
 
 class Clock:

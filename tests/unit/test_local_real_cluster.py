@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from botocore.credentials import Credentials
 
-from nodesmith.adapters.kubernetes.ekstoken import eks_token
+from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.apiserver import Store
-from nodesmith_cli.local.commands import place_of
-from nodesmith_cli.local.ekstokens import access_key_of
-from nodesmith_cli.local.manifests import Manifests
-from nodesmith_cli.local.real import functions_of, grant_rights, install_crds
+from nodesmith_cli.localcommands.commands import place_of
+from nodesmith_formats.manifests.manifests import Manifests
+from nodesmith_local.apiserver import Store
+from nodesmith_local.backends.ekstokens import access_key_of
+from nodesmith_local.backends.real import functions_of, grant_rights, install_crds
 from tests.served import now
 
 

@@ -4,9 +4,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith_cli.local.latency import Latency, latencies
-from nodesmith_cli.local.report import Price, Report, build_report
-from nodesmith_cli.local.timeline import Entry, Timeline, milestones
+from nodesmith_formats.prices import Price
+from nodesmith_local.runs.latency import Latency, latencies
+from nodesmith_local.runs.report import Report, build_report
+from nodesmith_local.runs.timeline import Entry, Timeline, milestones
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Transient
-from nodesmith_cli.local.apiserver import ApiError, ApiServer, Store, Write
-from nodesmith_cli.local.apiserver.history import Change, Watcher
-from nodesmith_cli.local.objects import Objects
-from nodesmith_cli.local.serverobjects import ServerObjects
+from nodesmith_local.apiserver import ApiError, ApiServer, Store, Write
+from nodesmith_local.apiserver.storage.history import Change, Watcher
+from nodesmith_local.backends.objects import Objects
+from nodesmith_local.backends.serverobjects import ServerObjects
 from tests import builders
 from tests.served import CRDS, now
 

@@ -17,18 +17,18 @@ from typer.testing import CliRunner
 
 from nodesmith.registration import CLUSTER_NAME
 from nodesmith_cli.explaincommands import Where
-from nodesmith_cli.local.functions import shipped
-from nodesmith_cli.local.greeting import greeting
-from nodesmith_cli.local.kubeconfigs import kubeconfig_at, merged, renamed
-from nodesmith_cli.local.manifests import Document, load_manifests
-from nodesmith_cli.local.ownmanifests import of_cluster
-from nodesmith_cli.local.places import numbered
-from nodesmith_cli.local.report import Report
-from nodesmith_cli.local.system import LocalSystem, Place
-from nodesmith_cli.local.timeline import Entry
-from nodesmith_cli.local.upcommand import told
-from nodesmith_cli.local.view import screens
+from nodesmith_cli.localcommands.greeting import greeting
+from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
+from nodesmith_cli.localcommands.upcommand import told
+from nodesmith_cli.localcommands.view import screens
 from nodesmith_cli.main import app
+from nodesmith_formats.manifests.manifests import Document, load_manifests
+from nodesmith_formats.manifests.places import numbered
+from nodesmith_formats.shipped import shipped
+from nodesmith_local.runs.ownmanifests import of_cluster
+from nodesmith_local.runs.report import Report
+from nodesmith_local.runs.system import LocalSystem, Place
+from nodesmith_local.runs.timeline import Entry
 
 EXPRESS = shipped("_examples", "examples") / "express-test"
 ENTRY = Entry(datetime(2026, 11, 21, 8, 0, 5, tzinfo=UTC), "bound", "Pod/default/web", "ip-10-0-0-4")

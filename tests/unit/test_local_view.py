@@ -12,12 +12,13 @@ from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith_cli.local.kubeconfigs import kubeconfig_at
-from nodesmith_cli.local.latency import Latency
-from nodesmith_cli.local.progress import RunProgress
-from nodesmith_cli.local.report import NodeReport, PendingPod, Price, Report
-from nodesmith_cli.local.timeline import Entry
-from nodesmith_cli.local.view import latency_table, screen
+from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.localcommands.progress import RunProgress
+from nodesmith_cli.localcommands.view import latency_table, screen
+from nodesmith_formats.prices import Price
+from nodesmith_local.runs.latency import Latency
+from nodesmith_local.runs.report import NodeReport, PendingPod, Report
+from nodesmith_local.runs.timeline import Entry
 
 GIB = 2**30
 KUBECONFIG = {"contexts": [{"name": "nodesmith-local"}], "current-context": "nodesmith-local"}

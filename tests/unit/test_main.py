@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected
-from nodesmith_cli.local.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
-from nodesmith_cli.local.manifests import Fault
-from nodesmith_cli.local.report import PendingPod, Report
-from nodesmith_cli.local.running import Outcome
+from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_cli.main import app, main
+from nodesmith_formats.manifests.manifests import Fault
+from nodesmith_local.runs.report import PendingPod, Report
+from nodesmith_local.runs.running import Outcome
 
 POOL = """
 apiVersion: karpenter.sh/v1

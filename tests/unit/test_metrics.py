@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.metrics.metrics import Histogram, Metrics, Recorded, labelled
-from nodesmith.model.metrics.series import AT_ONCE, SELDOM, SERIES, SOON
+from nodesmith.model.metrics import AT_ONCE, SELDOM, SERIES, SOON, Histogram, Metrics, Recorded, labelled
 from tests.builders import NOW
 
 DECISIONS = "voluntary_disruption_decisions_total"

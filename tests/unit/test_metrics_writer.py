@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from nodesmith.adapters.s3.metricswriter import LOOK_AGAIN, TRIES, MetricsWriter
+from nodesmith.adapters.s3 import LOOK_AGAIN, METRICS_TRIES, MetricsWriter
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.metrics.metrics import Metrics, labelled
-from nodesmith.model.metrics.metricsobject import MetricsObject
-from nodesmith.model.metrics.series import SELDOM, SOON
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.model.metrics import SELDOM, SOON, Metrics, labelled
+from nodesmith.model.metricsobjects import MetricsObject
+from nodesmith.ports import NONE_THERE, Version
 from tests.builders import NOW
 from tests.fakes.blobs import FakeBlobs
 
@@ -148,10 +147,10 @@ def test_while_s3_is_unavailable_not_every_run_sends_a_request() -> None:
 def test_a_write_that_always_conflicts_is_postponed_to_a_later_run() -> None:
     bucket = Bucket()
     process = Process(bucket)
-    bucket.refuses = TRIES
+    bucket.refuses = METRICS_TRIES
     with pytest.raises(Transient, match="other writers won"):
         process.decide().write()
-    assert bucket.writes == TRIES
+    assert bucket.writes == METRICS_TRIES
     process.now += SOON
     process.write()
     assert bucket.decisions() == 1
@@ -261,7 +260,7 @@ def test_everything_is_counted_once_whatever_fails(seed: int) -> None:
     counted = 0
     for _ in range(200):
         process = dice.choice(processes)
-        bucket.loses, bucket.refuses = dice.random() < 0.2, dice.choice((0, 0, 0, 1, 2, TRIES))
+        bucket.loses, bucket.refuses = dice.random() < 0.2, dice.choice((0, 0, 0, 1, 2, METRICS_TRIES))
         bucket.down = dice.random() < 0.1
         process.now += timedelta(seconds=dice.choice((0, 1, 20)))
         counted += 1

@@ -8,34 +8,31 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.moves.leftovers import ABANDONED
-from nodesmith.decisions.disruption.moves.stages import (
+from nodesmith.decisions.disruption.moves import (
+    ABANDONED,
     PROPOSED_WITHIN,
     READY_WITHIN,
     REMEMBERED,
     SECOND_LOOK,
-    Scene,
-    next_step,
-    strays,
-)
-from nodesmith.decisions.disruption.moves.steps import (
     Abandon,
     Await,
     Conclude,
     EndSources,
     ForgetMove,
     LookAgain,
+    Scene,
     Step,
     Taint,
     TidyUp,
+    next_step,
+    strays,
 )
-from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search.emptybatches import LARGEST_BATCH, in_batches
+from nodesmith.decisions.disruption.proposals import LARGEST_BATCH, Proposal, in_batches
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.model.ledger.pauses import Pause
 from tests import builders
 from tests.builders import NOW
 

@@ -8,11 +8,10 @@ import pytest
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
-from nodesmith.model.karpenter.nodespec import NodeClassRef
-from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
+from nodesmith.model.ledger.items import claim_from_item, claim_to_item
 
 CREATED = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 SMALLEST = NodeClaim("a", "default", NodeClassRef("default"), CREATED, Phase.PENDING, CREATED)
@@ -105,7 +104,7 @@ def told_of(claim: NodeClaim) -> dict[str, str]:
 
 @pytest.mark.parametrize("claim", [SMALLEST, FULLEST], ids=["smallest", "fullest"])
 def test_a_claim_is_read_from_the_ledger_as_it_was_written(claim: NodeClaim) -> None:
-    assert from_item(json.loads(json.dumps(to_item(claim)))) == claim
+    assert claim_from_item(json.loads(json.dumps(claim_to_item(claim)))) == claim
 
 
 def test_every_field_of_a_claim_is_tested() -> None:
@@ -120,19 +119,19 @@ def test_equal_claims_are_stored_as_equal_items() -> None:
     shuffled = replace(
         FULLEST, requirements=Requirements(dict(reversed(list(FULLEST.requirements.by_key.items()))))
     )
-    assert json.dumps(to_item(shuffled)) == json.dumps(to_item(FULLEST))
+    assert json.dumps(claim_to_item(shuffled)) == json.dumps(claim_to_item(FULLEST))
 
 
 def test_an_older_version_reads_what_a_newer_one_wrote() -> None:
-    assert from_item({**to_item(SMALLEST), "mood": "sunny"}) == SMALLEST
+    assert claim_from_item({**claim_to_item(SMALLEST), "mood": "sunny"}) == SMALLEST
 
 
 def test_a_claim_of_a_release_with_one_hash_version_is_read_and_such_a_release_finds_its_key() -> None:
     old = {"hash_version": "nodesmith-v1", "nodepool_hash": "0a", "nodeclass_hash": "0b"}
-    claim = from_item({**to_item(SMALLEST), **old})
+    claim = claim_from_item({**claim_to_item(SMALLEST), **old})
     assert (claim.nodepool_hash_version, claim.nodeclass_hash_version) == ("nodesmith-v1", "nodesmith-v1")
     assert (claim.comparable_nodepool_hash, claim.comparable_nodeclass_hash) == ("", "")
-    assert to_item(FULLEST)["hash_version"] == "v3", (
+    assert claim_to_item(FULLEST)["hash_version"] == "v3", (
         "without it, that release takes the hash for one of its own"
     )
 

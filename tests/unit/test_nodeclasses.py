@@ -386,13 +386,11 @@ def test_an_id_with_other_selectors_is_not_fatal_if_another_term_has_none() -> N
     ]
 
 
-def test_unlisted_kubelet_fields_are_supported_by_al2023_only() -> None:
-    kubelet = {"featureGates": {"A": True}}
-    assert parse_nodeclass(with_spec(SMALLEST, kubelet=kubelet)).problems == ()
-    bottlerocket = with_spec(SMALLEST, kubelet=kubelet, amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
-    assert [str(p) for p in parse_nodeclass(bottlerocket).problems] == [
-        "EC2NodeClass/default: spec.kubelet.featureGates is ignored: only AL2023 supports it; leave it out"
-    ]
+def test_unlisted_kubelet_fields_are_read() -> None:
+    parsed = parse_nodeclass(with_spec(SMALLEST, kubelet={"featureGates": {"A": True}}))
+    assert parsed.problems == ()
+    assert parsed.value is not None
+    assert dict(parsed.value.kubelet.other) == {"featureGates": FrozenMap({"A": True})}
 
 
 def test_deeply_nested_kubelet_data_is_refused() -> None:

@@ -7,9 +7,9 @@ import pytest
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.karpenter.disruption import Budget
+from nodesmith.model.karpenter.nodeclaims import NodeClassRef
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
-from nodesmith.model.karpenter.nodespec import NodeClassRef
 from tests import builders
 
 SMALLEST: dict[str, Any] = {

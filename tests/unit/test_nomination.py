@@ -11,7 +11,7 @@ import pytest
 from nodesmith.decisions.lifecycle import next_steps
 from nodesmith.decisions.nomination import preempting_only, to_clear, to_nominate
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.scheduling.nodes.existing import NOMINATION
+from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith.model.commands import ClearNominations, Command, Initialize, Nominate, Open, Register
 from nodesmith.model.karpenter.nodeclaimobjects import manifest

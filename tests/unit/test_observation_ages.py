@@ -10,7 +10,8 @@ import pytest
 
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod

@@ -10,7 +10,8 @@ import pytest
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import (
     CSI_NODES,
     NODES,

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import ARCH
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.observation.decoding import Observed, decode, encode
-from nodesmith.observation.reduction.limitranges import reduce_limit_range, reduce_runtime_class
+from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod, reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.podspecs import reduce_limit_range, reduce_runtime_class
 from tests.clusters import Manifest
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

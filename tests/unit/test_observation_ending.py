@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, key_of, observed
 from tests.clusters import deployment_pod, node, rolled
 

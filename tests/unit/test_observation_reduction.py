@@ -11,7 +11,9 @@ import pytest
 
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests.clusters import Manifest, deployment_pod, node, rolled

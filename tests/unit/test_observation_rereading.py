@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.observation.decoding import Observed, decode, encode
-from nodesmith.observation.reader import Reader
+from nodesmith.observation.decoding import Reader, decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from tests import builders
 from tests.clusters import node, rolled

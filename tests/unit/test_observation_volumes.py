@@ -9,7 +9,8 @@ import pytest
 
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import (
     PODS,
     STORAGE_CLASSES,

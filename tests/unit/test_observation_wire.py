@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.observation.decoding import LARGEST_BYTES, Observed, decode, encode
-from nodesmith.observation.observed import VERSION
+from nodesmith.observation.decoding import LARGEST_BYTES, decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import VERSION, Observed
 from nodesmith.observation.reduction.objects import reduce_namespace, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from tests.clusters import cluster, deployment_pod, node, rolled

@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.metrics.onsale import AGAIN_AFTER, OnSaleKeeper
+from nodesmith.controllers.onsale import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.metrics.onsale import MOST_OFFERINGS, OfferingOnSale, TypeOnSale, from_bytes, to_bytes
-from nodesmith.ports.blobs import NONE_THERE, Version
+from nodesmith.model.metricsobjects import (
+    MOST_OFFERINGS,
+    OfferingOnSale,
+    TypeOnSale,
+    read_on_sale,
+    write_on_sale,
+)
+from nodesmith.ports import NONE_THERE, Version
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.offerings import AVAILABLE, OfferingMetrics
 from tests.builders import (
@@ -93,7 +99,7 @@ def test_a_nodepool_whose_ec2nodeclass_has_not_been_resolved_adds_nothing() -> N
 
 def test_written_data_is_read_back_unchanged() -> None:
     told = on_sale(market())
-    assert from_bytes(to_bytes(told)) == told
+    assert read_on_sale(write_on_sale(told)) == told
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ def test_written_data_is_read_back_unchanged() -> None:
 )
 def test_invalid_data_is_refused(content: Any) -> None:
     with pytest.raises(Rejected, match="offerings:"):
-        from_bytes(json.dumps(content).encode())
+        read_on_sale(json.dumps(content).encode())
 
 
 class Bucket(FakeBlobs):
@@ -144,7 +150,7 @@ def test_the_object_is_written_once_until_something_changes() -> None:
     short = {OfferingKey("on-demand", "m5.large", ZONES[0]): Backoff(NOW + timedelta(hours=1), 1, "none")}
     shop.keeper.keep(market(unavailable=short))
     assert bucket.puts == [KEY, KEY]
-    assert not from_bytes(bucket.objects[KEY])["m5.large"].offerings[0].is_available
+    assert not read_on_sale(bucket.objects[KEY])["m5.large"].offerings[0].is_available
 
 
 def test_a_new_process_that_finds_equal_data_writes_nothing() -> None:
@@ -162,10 +168,10 @@ def test_after_another_process_wrote_first_it_checks_again_later() -> None:
     other.keeper.keep(pricier)
     third = market(nodepool_manifest(requirements=[sizes("m5.2xlarge"), ON_DEMAND]))
     one.keeper.keep(third)
-    assert list(from_bytes(bucket.objects[KEY])) == ["m5.xlarge"]
+    assert list(read_on_sale(bucket.objects[KEY])) == ["m5.xlarge"]
     one.now += AGAIN_AFTER
     one.keeper.keep(third)
-    assert list(from_bytes(bucket.objects[KEY])) == ["m5.2xlarge"]
+    assert list(read_on_sale(bucket.objects[KEY])) == ["m5.2xlarge"]
 
 
 def test_runs_continue_while_s3_is_unavailable() -> None:
@@ -191,7 +197,7 @@ def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_ty
         OfferingOnSale("spot", "us-east-1a", 0.0351, True),
         OfferingOnSale("spot", "us-east-1b", 0.04, False),
     )
-    bucket.put(KEY, to_bytes({"m5.large": TypeOnSale(2, 8589934592, offered)}))
+    bucket.put(KEY, write_on_sale({"m5.large": TypeOnSale(2, 8589934592, offered)}))
     metrics = OfferingMetrics(bucket, CLUSTER)
     prefix, where = "karpenter_cloudprovider_instance_type", 'capacity_type="spot",instance_type="m5.large"'
     assert told(metrics) == [
@@ -213,7 +219,7 @@ def test_before_there_is_an_object_the_series_are_named_and_have_no_samples() ->
 
 def test_the_last_valid_data_is_kept_when_an_object_is_damaged() -> None:
     bucket = Bucket()
-    bucket.put(KEY, to_bytes(on_sale(market())))
+    bucket.put(KEY, write_on_sale(on_sale(market())))
     metrics = OfferingMetrics(bucket, CLUSTER)
     before = told(metrics)
     bucket.put(KEY, b"garbage")

@@ -15,7 +15,8 @@ from nodesmith.model.karpenter.ownership import (
     is_marked,
     server_of,
 )
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, Mirror, observed
 from tests import builders, foreign
 from tests.builders import NOW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound, resource_prices
-from nodesmith.decisions.packing.usablecapacity import filled, usable
+from nodesmith.decisions.packing.reduction import filled, usable
 
 WEB, API = Item((1, 2, 1), 40, 40), Item((2, 2, 1), 30, 30)
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
-from nodesmith.decisions.packing.limits import RemainingLimits
-from nodesmith.decisions.packing.sequential.sequential import pack_sequentially
+from nodesmith.decisions.packing.problem import RemainingLimits
+from nodesmith.decisions.packing.sequential import pack_sequentially
 
 GROUP = 7
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesmith.decisions.packing import Bin, Item, pack
-from nodesmith.decisions.packing.sharing import Sharing
+from nodesmith.decisions.packing.problem import Sharing
 
 LARGE = Bin("large", (100, 100), 1.0, 0b111)
 

@@ -11,7 +11,7 @@ from nodesmith.decisions.readiness.readiness import nodepool_update
 from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.ledger.pauses import Pause, shown_pause
+from nodesmith.model.ledger.ledger import Pause, shown_pause
 from nodesmith_cli.pause import pause, resume
 from nodesmith_cli.status import lines, tell
 from tests import builders

@@ -13,10 +13,10 @@ from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.observation.mirror import WATCHED
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import Manifests, plan_inputs, plan_json, read_manifests
 from nodesmith_cli.planning.manifests import GROUPS, restricted
 from nodesmith_cli.planning.nodeclasses import assumed_zones
+from nodesmith_formats.manifests.manifests import Document
 from tests.builders import NOW, nodeclass_manifest, nodepool_manifest
 from tests.storage import attachment
 

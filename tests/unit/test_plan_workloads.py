@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning import Manifests, read_manifests
+from nodesmith_formats.manifests.manifests import Document
 
 Manifest = dict[str, Any]
 TEMPLATE: Manifest = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.nodeclaims.podevents import stamp
-from nodesmith.decisions.podevents import MOST_AT_ONCE, to_stamp
+from nodesmith.controllers.nodeclaims.objects import stamp
+from nodesmith.decisions.consolidatable import MOST_STAMPS_AT_ONCE, to_stamp
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -69,8 +69,8 @@ def many(count: int) -> tuple[list[NodeClaim], Snapshot]:
 
 
 def test_a_run_writes_a_limited_number_and_the_longest_quiet_nodes_first() -> None:
-    claims, seen = many(MOST_AT_ONCE + 20)
-    assert list(to_stamp(claims, seen, NOW)) == [c.name for c in reversed(claims)][:MOST_AT_ONCE]
+    claims, seen = many(MOST_STAMPS_AT_ONCE + 20)
+    assert list(to_stamp(claims, seen, NOW)) == [c.name for c in reversed(claims)][:MOST_STAMPS_AT_ONCE]
 
 
 def test_a_claim_that_cannot_be_stamped_does_not_delay_others() -> None:

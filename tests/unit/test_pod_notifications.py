@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.launching.unschedulable import PODS_AT_ONCE, tell_pods
-from nodesmith.decisions.podnotifications import LATELY, of_pods
+from nodesmith.decisions.nomination import LATELY, pod_events
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
@@ -26,11 +26,11 @@ def annotated(value: str, **fields: Any) -> list[ObjectEvent]:
     of = replace(shape(), annotations={DO_NOT_DISRUPT: value})
     (pod,) = bind(of, fields.pop("node", "n1"))
     old = replace(pod, **{"started_at": NOW - timedelta(hours=1), **fields})
-    return list(of_pods([STANDING], [old], NOW))
+    return list(pod_events([STANDING], [old], NOW))
 
 
 def test_a_nominated_pod_gets_an_event_with_its_claim() -> None:
-    (told,) = of_pods([COMING], WAITING, NOW)
+    (told,) = pod_events([COMING], WAITING, NOW)
     assert told == ObjectEvent(
         "Pod", WAITING[0].key, "Nominated", "Pod should schedule on: nodeclaim/default-x1"
     )
@@ -39,7 +39,7 @@ def test_a_nominated_pod_gets_an_event_with_its_claim() -> None:
 def test_a_pod_that_runs_or_terminates_gets_no_event_on_a_claim() -> None:
     (bound,) = bind(shape(), "n2")
     going = replace(WAITING[0], deleting=True)
-    assert list(of_pods([replace(COMING, nominated=(bound.key,))], [bound, going], NOW)) == []
+    assert list(pod_events([replace(COMING, nominated=(bound.key,))], [bound, going], NOW)) == []
 
 
 @pytest.mark.parametrize(

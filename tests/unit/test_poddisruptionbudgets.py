@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from tests.builders import shape
 
 

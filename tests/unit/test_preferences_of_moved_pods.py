@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.moves import Reason
 from tests.benchmarks.disruption.fleets import launched
 from tests.builders import (

@@ -10,9 +10,9 @@ import pytest
 
 from nodesmith.controllers.launching.launch import committable
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.apimachinery.durations import LONGEST_SECONDS, duration_seconds
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS, duration_seconds
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.nodeclaimitems import to_item
+from nodesmith.model.ledger.items import claim_to_item
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.builders import inputs, nodeclass_manifest, nodepool_manifest, pods, shape, snapshot
 
@@ -49,7 +49,7 @@ def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb
     full = replace(one, claim=replace(one.claim, nominated=tuple(f"{name}{i:03d}" for i in range(110))))
     taken = committable([full] * 90)
     assert 1 < len(taken) < 90
-    assert sum(len(json.dumps(to_item(node.claim)).encode()) for node in taken) < 4_000_000
+    assert sum(len(json.dumps(claim_to_item(node.claim)).encode()) for node in taken) < 4_000_000
     assert len(committable([one] * 200)) == 90
     assert len(committable([replace(full, claim=replace(full.claim, nominated=(name,) * 10_000))])) == 1
 

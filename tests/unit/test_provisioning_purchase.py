@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image

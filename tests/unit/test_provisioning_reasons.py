@@ -11,11 +11,10 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.nodepooltiers import pools as offered
-from nodesmith.decisions.provisioning.reasons.reasons import reason as why_left
+from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason, Shape
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests.builders import (

@@ -22,7 +22,9 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
-from nodesmith.observation.decoding import Observed, decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests.builders import (

@@ -22,8 +22,8 @@ from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.kubernetes.messages import AWAITING
-from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
+from nodesmith.model.kubernetes.events import AWAITING
+from nodesmith.model.ledger.backoffs import Ending, RegistrationHealth
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot

@@ -17,8 +17,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.policies import PreferencePolicy

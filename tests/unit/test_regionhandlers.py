@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import Parts
-from nodesmith.regionhandlers import delayed_or_scheduled, routing_events
+from nodesmith.regionruntime import delayed_or_scheduled, routing_events
 from tests import builders
 from tests.account import REGION, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-    from nodesmith.adapters.functions.invocations import LambdaInvocations
+    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
 
 EVENT = {"id": "e-1", "account": builders.ACCOUNT, "detail": {"instance-id": "i-1"}}
 CONTEXT = SimpleNamespace(

@@ -7,7 +7,7 @@ from nodesmith.model.apimachinery.requirements import (
     Requirements,
     requirement,
 )
-from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
+from nodesmith.model.karpenter.nodeclaims import read_requirements, write_requirements
 
 ZONE, ARCH = "topology.kubernetes.io/zone", "kubernetes.io/arch"
 INT64 = 2**63 - 1

@@ -14,10 +14,9 @@ from nodesmith.decisions.interruption import risks_after
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.decay import HALF_LIFE
+from nodesmith.model.ledger.interruptions import HALF_LIFE, Risk
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.builders import NOW, ZONES

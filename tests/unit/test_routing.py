@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodesmith.controllers.routing import Routing, route, wake_warned
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import Concern, Hint
 from tests import builders

@@ -39,4 +39,4 @@ def test_make_and_ci_run_them() -> None:
     assert 'NODESMITH_EXHAUSTIVE=1 $(BIN)/pytest -n 2 --dist loadgroup -m "exhaustive or hypothesis"' in (
         (ROOT / "Makefile").read_text()
     )
-    assert '"make test-exhaustive"' in (ROOT / ".ci" / "run").read_text()
+    assert '"make test-exhaustive"' in (ROOT / ".ci" / "nightly").read_text()

@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import (
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.existing import (
     NOMINATION,
     ExistingNode,
     existing_node_of,
     existing_nodes,
     nominations,
 )
+from nodesmith.decisions.scheduling.placement import AvailableCapacity
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests.builders import NOW, ZONES, anti_affinity, bind, claim, daemon, node, pods, shape, snapshot, spread
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from tests.builders import (
     ZONES,
     anti_affinity,

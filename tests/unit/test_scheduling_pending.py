@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
-from nodesmith.decisions.termination.protection import kept
+from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests.builders import (
     NOW,
     anti_affinity,

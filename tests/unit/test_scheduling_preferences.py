@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
 from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.budgets import remaining
+from nodesmith.decisions.consolidatable import to_stamp
 from nodesmith.decisions.disruption.moments import next_change
-from nodesmith.decisions.disruption.moves.leftovers import empty
-from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, Scene, next_step, strays
-from nodesmith.decisions.disruption.moves.steps import LookAgain
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, LookAgain, Scene, empty, next_step, strays
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, propose
-from nodesmith.decisions.podevents import to_stamp
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.readiness.readiness import nodepool_update
-from nodesmith.decisions.scheduling.nodes.existing import existing_node_of, existing_nodes
+from nodesmith.decisions.scheduling.existing import existing_node_of, existing_nodes
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, REGISTERED
 from nodesmith.model.apimachinery.resources import NOTHING

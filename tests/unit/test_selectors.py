@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 
 LABELS = {"app": "web", "track": "canary"}
 

@@ -8,9 +8,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.taints import Toleration
-from nodesmith.model.kubernetes.namespaces import Namespaces
-from nodesmith.model.kubernetes.shapereading import parse_shape
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Shape, Spread
+from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from tests.builders import anti_affinity, expression, node_affinity, shape
 
 

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls
-from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.adapters.ec2.launchtemplates import Templates
 from nodesmith.decisions.launch import dealt, launch_plan, shared
 from nodesmith.decisions.provisioning.outcomes import launched_claim, tags_due

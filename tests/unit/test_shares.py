@@ -15,8 +15,7 @@ from nodesmith.decisions.provisioning.fairness import (
     shared_out,
     steps_of,
 )
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
 from tests.builders import NOW, anti_affinity, inputs, pods, shape, spread
 
 

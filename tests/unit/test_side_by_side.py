@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from nodesmith.controllers.runs.concurrently import Spread, each, from_anywhere, in_turn
+from nodesmith.controllers.runs import Spread, each, from_anywhere, in_turn
 from nodesmith.errors import Conflict, Failures, Rejected, Transient
 from nodesmith.model.commands import Release, Wait
 from tests.builders import claim

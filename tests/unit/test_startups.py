@@ -10,9 +10,10 @@ import pytest
 
 from nodesmith.decisions.disruption.costs import EVICTION_MINUTES, lost_usd, startups
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.observation.decoding import Observed, decode, encode
-from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith.observation.reduction.startups import startup_minutes
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.pods import reduce_pod, startup_minutes
 from tests import builders
 from tests.builders import NOW, shape
 from tests.clusters import deployment_pod, rolled

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.durations import nanoseconds
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION, hash_in_cluster
+from nodesmith.model.apimachinery.times import nanoseconds
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION, hash_in_cluster
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests import builders

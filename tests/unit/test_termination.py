@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.termination import next_steps, to_check, to_end
-from nodesmith.decisions.termination.draining import drain
+from nodesmith.decisions.termination.evictions import Allowances, drain, protected_for, refuses_disruption
 from nodesmith.decisions.termination.notifications import of_waiting
-from nodesmith.decisions.termination.protection import Allowances, protected_for, refuses_disruption
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.apimachinery.labels import (
     DO_NOT_DISRUPT,
     EXCLUDE_FROM_LOAD_BALANCERS,
     TERMINATION_FINALIZER,
 )
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.taints import DISRUPTED, Effect, Taint, Toleration
 from nodesmith.model.commands import (
     Close,
@@ -31,15 +30,13 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.karpenter.budgets import Budget
-from nodesmith.model.karpenter.nodeclaimconditions import conditions_of
-from nodesmith.model.karpenter.nodeclaimobjects import manifest
+from nodesmith.model.karpenter.disruption import Budget
+from nodesmith.model.karpenter.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.shownclaims import shown_claim
-from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
 from tests import builders
 from tests.builders import NOW

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.decisions.termination.foreseen import obstacles
-from nodesmith.decisions.termination.waiting import Waiting, why_not_gone
+from nodesmith.decisions.termination.waiting import Waiting, obstacles, why_not_gone
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests.builders import NOW, bind, claim, daemon, node, shape, snapshot
 
 

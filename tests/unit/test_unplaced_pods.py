@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from nodesmith.controllers.launching.unschedulable import EVENTS_AT_ONCE, tell_unplaced, write_unplaced
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
+from nodesmith.controllers.runs import EventDeduplication
 from nodesmith.decisions.provisioning import Plan, Unplaced, decide
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Reason
 from tests.builders import CLUSTER, NOW, bind, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster

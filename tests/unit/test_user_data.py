@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.decisions.launch.userdata import MalformedUserData, node_labels, own_parts, registered_taints
+from nodesmith.decisions.launch.userdata.al2023 import own_parts
+from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
+from nodesmith.decisions.launch.userdata.starting import node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith_cli.local.cloud.userdata import parse_user_data
+from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from tests.launching import CLAIM, NODECLASS, plan
 
 GOLDEN = Path(__file__).parent / "golden/userdata"
@@ -75,6 +77,11 @@ CASES = {
     "raid0": (replace(NODECLASS, instance_store_policy="RAID0"), CLAIM),
     "custom": (replace(NODECLASS, ami_family="Custom", user_data="#!/bin/sh\r\nexec join\n"), CLAIM),
 }
+
+
+def texts(text: str) -> list[str]:
+    """Return the user's own parts, as they are written."""
+    return [part.as_string() for part in own_parts(text)]
 
 
 def written(nodeclass: EC2NodeClass, claim: NodeClaim = CLAIM) -> str:
@@ -154,14 +161,14 @@ def test_a_boundary_that_occurs_in_a_users_part_is_not_used() -> None:
     ],
 )
 def test_bare_user_data_is_a_nodeconfig_or_else_a_script(text: str, kind: str) -> None:
-    (part,) = own_parts(text)
+    (part,) = texts(text)
     assert part.startswith(f"Content-Type: {kind}")
     assert part.endswith(text)
 
 
 def test_a_mime_document_may_begin_with_any_header_and_windows_line_ends() -> None:
     for text in (MIME, MIME.replace("\n", "\r\n"), "\n" + MIME):
-        first, second = own_parts(text)
+        first, second = texts(text)
         assert first.startswith("Content-Type: text/cloud-config")
         assert "packages: [htop]" in first
         assert "shutdownGracePeriod: 30s" in second
@@ -169,7 +176,7 @@ def test_a_mime_document_may_begin_with_any_header_and_windows_line_ends() -> No
 
 
 def test_a_mime_document_of_a_single_part_is_that_part() -> None:
-    (part,) = own_parts("MIME-Version: 1.0\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n")
+    (part,) = texts("MIME-Version: 1.0\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n")
     assert part == "Content-Type: text/x-shellscript\n\n#!/bin/sh\n"
 
 
@@ -178,27 +185,27 @@ def test_parts_inside_parts_are_kept_whole() -> None:
         'Content-Type: multipart/mixed; boundary="IN"\n\n--IN\nContent-Type: text/plain\n\nhello\n--IN--\n'
     )
     outer = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="OUT"\n'
-    (part,) = own_parts(f"{outer}\n--OUT\n{inner}\n--OUT--\n")
+    (part,) = texts(f"{outer}\n--OUT\n{inner}\n--OUT--\n")
     assert 'boundary="IN"' in part
     assert "hello" in part
 
 
 def test_empty_user_data_has_no_parts() -> None:
-    assert own_parts("") == own_parts(" \n") == []
+    assert texts("") == texts(" \n") == []
 
 
 def test_a_multipart_document_without_its_boundary_is_malformed() -> None:
     with pytest.raises(MalformedUserData, match="boundary"):
-        own_parts('MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="A"\n\n--B\nx\n')
+        texts('MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="A"\n\n--B\nx\n')
 
 
 def test_parts_that_are_nested_too_deeply_are_malformed() -> None:
     levels = "".join(f'Content-Type: multipart/mixed; boundary="b{n}"\n\n--b{n}\n' for n in range(400))
     with pytest.raises(MalformedUserData, match="nested too deeply"):
-        own_parts(f"MIME-Version: 1.0\n{levels}Content-Type: text/plain\n\nx\n")
+        written(replace(NODECLASS, user_data=f"MIME-Version: 1.0\n{levels}Content-Type: text/plain\n\nx\n"))
 
 
 def test_distinguishing_a_nodeconfig_from_a_script_takes_linear_time() -> None:
     before = time.process_time()
-    own_parts("#" + "\n" * 200_000)
+    texts("#" + "\n" * 200_000)
     assert time.process_time() - before < 1  # by trying every pair of lines it would take minutes

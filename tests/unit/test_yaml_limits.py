@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.local.documents import EVENTS, BadDocument, PurePython, parse_document
+from nodesmith_formats.manifests.documents import EVENTS, BadDocument, PurePython, parse_document
 
 MIB = 2**20
 LAUGHS = "a0: &a0 [lol]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))

@@ -7,7 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
+from nodesmith.adapters.aws.calls import error_code
 from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting.asking import Asker, is_made
 from nodesmith_cli.connecting.clients import if_there

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.connecting.accountreading import AccountReading
 from nodesmith_cli.connecting.clients import asking, if_there
 from nodesmith_cli.connecting.eksreading import EksReading, cluster_of

@@ -9,7 +9,7 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
+from nodesmith.adapters.aws.calls import error_code
 from nodesmith_cli.connecting.clients import Client, asking
 
 _THERE = frozenset(

@@ -11,7 +11,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
 
-from nodesmith.adapters.aws.errors import DENIED, all_errors, error_code, error_message
+from nodesmith.adapters.aws.calls import DENIED, all_errors, error_code, error_message
 from nodesmith.errors import Rejected
 
 Client = Callable[[str], Any]

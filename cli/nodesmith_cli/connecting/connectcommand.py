@@ -19,7 +19,7 @@ from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import counted, some
+from nodesmith_formats.wording import counted, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
 _MEND_SECONDS = 30.0

@@ -21,10 +21,10 @@ from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reaching import refuse_without_rights
 from nodesmith_cli.connecting.removing import RemoveAction
 from nodesmith_cli.connecting.takingaway import Remover
-from nodesmith_cli.printing import some
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
+from nodesmith_formats.wording import some
 
 DONE, LEFT = 0, 1
 _KEPT_NODES = (

@@ -18,8 +18,8 @@ from nodesmith_cli.connecting.rightschecks import rights_findings
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.printing import span
 from nodesmith_cli.sharing.findings import Severity
+from nodesmith_formats.wording import span
 
 FINE, FOUND = 0, 1
 

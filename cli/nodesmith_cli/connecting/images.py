@@ -24,7 +24,7 @@ def image_in_registry(client: Client) -> str:
 def _pushed(client: Client) -> str:
     from botocore.exceptions import ClientError
 
-    from nodesmith.adapters.aws.errors import error_code
+    from nodesmith.adapters.aws.calls import error_code
 
     ecr = client("ecr")
     try:

@@ -8,8 +8,8 @@ from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.findings import Finding, info, warning
 from nodesmith_cli.connecting.manifests import ADMISSION
 from nodesmith_cli.connecting.observed import Account, Inside
-from nodesmith_cli.printing import some
 from nodesmith_cli.sharing import findings as sharing
+from nodesmith_formats.wording import some
 
 _SHARED = "shared-crds"
 

@@ -8,7 +8,7 @@ from nodesmith_cli.connecting.actions import Apply, RestartForwarder, Row, chang
 from nodesmith_cli.connecting.applying import State, reference
 from nodesmith_cli.connecting.manifests import ADMISSION, CRD
 from nodesmith_cli.connecting.observed import Inside, Object
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
 
 def installed(inside: Inside) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
-from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG
 from nodesmith.settings import (
     forwarder_partition_key,
     health_partition_key,

@@ -23,7 +23,7 @@ from nodesmith_cli.connecting.removing import (
     RemoveAction,
     Untag,
 )
-from nodesmith_cli.printing import counted, some
+from nodesmith_formats.wording import counted, some
 
 
 @dataclass(frozen=True, slots=True)

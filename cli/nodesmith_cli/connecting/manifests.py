@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from nodesmith.model.schema.crds import custom_resource_definitions
-from nodesmith_cli.local.functions import shipped
 from nodesmith_cli.sharing.survey import SHARED_CRDS
+from nodesmith_formats.shipped import shipped
 
 Manifest = dict[str, Any]
 NAMESPACE = "nodesmith"

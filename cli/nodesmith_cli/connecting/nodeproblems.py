@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nodesmith_cli.connecting.findings import Finding, error, warning
 from nodesmith_cli.connecting.observed import Account, RegionStack
 from nodesmith_cli.connecting.wanted import Wanted, default_node_role, registration
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
 
 def node_problems(wanted: Wanted, account: Account) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from nodesmith_cli.connecting.findings import Finding, error, warning
 from nodesmith_cli.connecting.nodeproblems import deploy_command, node_problems
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
 OLDEST = (1, 25)
 """The validation rules in the CRDs require Kubernetes 1.25."""

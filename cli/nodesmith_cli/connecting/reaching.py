@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from nodesmith.adapters.aws.eks import EksToken
 from nodesmith.adapters.kubernetes.apiserver import connect
-from nodesmith.adapters.kubernetes.ekstoken import EksToken
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.kubeconfigs import configuration, has_current_context

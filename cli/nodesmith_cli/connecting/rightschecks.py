@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.findings import Finding, error
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _READ_SECONDS = 15.0

@@ -36,9 +36,9 @@ from nodesmith_cli.connecting.wanted import (
     readable,
     registration,
 )
-from nodesmith_cli.printing import some
+from nodesmith_formats.wording import some
 
-EC2_LINUX, STANDARD = "EC2_LINUX", "STANDARD"
+EC2_LINUX, EC2_WINDOWS, STANDARD = "EC2_LINUX", "EC2_WINDOWS", "STANDARD"
 
 
 def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
@@ -130,6 +130,8 @@ def _entry(account: Account, principal: str, kind: str, username: str) -> Row:
     what, there = f"access entry of {principal.rpartition('/')[2]}", account.entries.get(principal)
     if there is None:
         return made(what, username or kind, MakeEntry(principal, kind, username))
+    if (there.kind, kind) == (EC2_WINDOWS, EC2_LINUX):  # what Linux nodes may do, and what Windows nodes need
+        return present(what, there.kind)
     if there.kind != kind:
         detail = f"type {kind} instead of {there.kind}"
         return changed(what, detail, ReplaceEntry(principal, kind, username))

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
+from nodesmith.adapters.aws.calls import error_code
 from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting import removing

@@ -13,8 +13,8 @@ import typer
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.connecting.actions import Row, Standing
 from nodesmith_cli.connecting.findings import Finding
-from nodesmith_cli.printing import printable
 from nodesmith_cli.sharing.findings import Severity
+from nodesmith_formats.wording import printable
 
 _FILE_WIDTH = 200
 Line = tuple[Severity | Standing, str, str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.heartbeats import read_heartbeat
+from nodesmith.adapters.dynamodb.healthrecords import read_heartbeat
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.settings import forwarder_partition_key, function_name, snapshot_key
 from nodesmith_cli.connecting.clients import Client, asking, if_there

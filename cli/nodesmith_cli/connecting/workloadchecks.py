@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.karpenter.ownership import nodeclass_name
-from nodesmith.model.kubernetes.poddisruptionbudgets import parse_budget
-from nodesmith.observation.decoding import UNREADABLE
+from nodesmith.model.kubernetes.evictions import parse_budget
+from nodesmith.observation.observed import UNREADABLE
 from nodesmith_cli.connecting.findings import Finding, error, warning
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of
+from nodesmith_formats.manifests.manifests import Document
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 

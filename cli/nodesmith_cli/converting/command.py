@@ -11,12 +11,12 @@ from typing import Any, Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith.model.conversion.changes import Conversion, Converted, Fate
 from nodesmith.model.conversion.converting import convert
-from nodesmith.model.conversion.nodetemplates import Surroundings
+from nodesmith.model.conversion.drafts import Conversion, Converted, Fate
+from nodesmith.model.conversion.nodeclasses import Surroundings
 from nodesmith_cli.converting.layout import Remarks, finder, remarks_of, write_yaml
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, unreadable
-from nodesmith_cli.local.manifests import Document, Fault, read_documents
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 
 OK, REFUSED, BAD_INPUT = 0, 1, 2
 
@@ -64,7 +64,7 @@ def _say(fault: Fault, colour: str) -> None:
 def _print_report(documents: Sequence[Document], conversion: Conversion) -> None:
     """Print every change with its risk, as tables on standard error."""
     from nodesmith_cli.converting.report import LEGEND, report_tables
-    from nodesmith_cli.local.view import console
+    from nodesmith_cli.terminal import console
 
     side = console(stderr=True)
     for table in report_tables(documents, conversion):

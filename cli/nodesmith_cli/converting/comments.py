@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import yaml
 
-from nodesmith.model.schema.reports import at
+from nodesmith.model.apimachinery.problems import at
 
 _BLOCK_HEADER = re.compile(r"[|>][-+0-9]*")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.conversion.changes import Converted, Origin
-from nodesmith.model.schema.reports import at
+from nodesmith.model.apimachinery.problems import at
+from nodesmith.model.conversion.drafts import Converted, Origin
 from nodesmith_cli.converting.comments import Comment, Comments, comments_of
-from nodesmith_cli.local.documents import node_at
+from nodesmith_formats.manifests.documents import node_at
 
 _MAP, _SEQ = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 _LAST_STEP = re.compile(r"^.*\.(?=[^\].]*$)|^.*\[(?=[^\]]*\]$)|\]$")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, Problem
-from nodesmith.model.conversion.changes import Change, Conversion, Converted, Fate
 from nodesmith.model.conversion.converting import convert, loud
+from nodesmith.model.conversion.drafts import Change, Conversion, Converted, Fate
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _SERVERS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
 """The metadata fields that only an API server sets."""

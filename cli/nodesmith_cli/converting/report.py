@@ -7,9 +7,9 @@ from itertools import groupby
 
 from rich.table import Table
 
-from nodesmith.model.conversion.changes import Change, Conversion, Fate
+from nodesmith.model.conversion.drafts import Change, Conversion, Fate
 from nodesmith_cli.converting.objects import fault_of
-from nodesmith_cli.local.manifests import Document
+from nodesmith_formats.manifests.manifests import Document
 
 _RISKS = {
     Fate.MOVED: "none",

@@ -17,7 +17,7 @@ from nodesmith_cli.image.credentials import Credentials
 from nodesmith_cli.image.outcome import PushedImage
 from nodesmith_cli.image.pushing import PLATFORMS, PushOptions, push_image
 from nodesmith_cli.options import Output
-from nodesmith_cli.printing import printable
+from nodesmith_formats.wording import printable
 
 OK, MAY_PASS = 0, 1
 _STATES = {"there": "exists", "missing": "would be pushed"}

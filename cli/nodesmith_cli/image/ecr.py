@@ -56,7 +56,7 @@ def ensure_repository(ecr: Ecr, repository: str) -> bool:
     """
     from botocore.exceptions import ClientError
 
-    from nodesmith.adapters.aws.errors import DENIED, error_code
+    from nodesmith.adapters.aws.calls import DENIED, error_code
 
     client, named = _client(ecr), {"registryId": ecr.account}
     with _asking("DescribeRepositories", ecr):
@@ -85,7 +85,7 @@ def _asking(action: str, ecr: Ecr) -> Iterator[None]:
     """Translate the errors of one ECR call, with the permissions that a push needs."""
     from botocore.exceptions import ClientError, NoCredentialsError
 
-    from nodesmith.adapters.aws.errors import DENIED, all_errors, error_code, error_message
+    from nodesmith.adapters.aws.calls import DENIED, all_errors, error_code, error_message
 
     where = f"ECR of account {ecr.account} in {ecr.region}"
     with all_errors(f"{where}: ecr:{action}"):

@@ -27,7 +27,7 @@ from nodesmith_cli.image.references import Reference, parse_reference, parse_tar
 from nodesmith_cli.image.registry import Repository
 from nodesmith_cli.image.sending import Part, Sender, Tell, say_nothing
 from nodesmith_cli.image.wheels import MACHINES, fetch_wheels, wheel_entries
-from nodesmith_cli.local.functions import shipped
+from nodesmith_formats.shipped import shipped
 
 PLATFORMS = tuple(f"linux/{architecture}" for architecture in MACHINES)
 _PACKAGES = ("nodesmith", "nodesmith_forwarder")

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.resources import format_resources, parse_resources
-from nodesmith.model.apimachinery.spelling import did_you_mean
-from nodesmith.observation.decoding import UNREADABLE
-from nodesmith.observation.reduction.limitranges import reduce_limit_range, with_default_requests
-from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith.observation.observed import UNREADABLE
+from nodesmith.observation.reduction.podspecs import reduce_limit_range, with_default_requests
 from nodesmith_cli.planning.existing import is_active
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 Manifest = Mapping[str, Any]
 _SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -13,18 +13,18 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.observation.decoding import UNREADABLE
-from nodesmith_cli.local.apiserver.builtin import fields_of, schema_of_kind, type_of
-from nodesmith_cli.local.apiserver.defaults import with_defaults
-from nodesmith_cli.local.apiserver.errors import FieldProblem
-from nodesmith_cli.local.apiserver.kinds import BUILTIN
-from nodesmith_cli.local.apiserver.objects import dig
-from nodesmith_cli.local.apiserver.podchecks import pod_spec_problems
-from nodesmith_cli.local.apiserver.schemas import misfits, prune
-from nodesmith_cli.local.apiserver.validation import problems_of
-from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.claims import claims
 from nodesmith_cli.planning.launching import unlaunchable
 from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses
+from nodesmith_formats.kubernetes.builtin import fields_of, schema_of_kind, type_of
+from nodesmith_formats.kubernetes.defaults import with_defaults
+from nodesmith_formats.kubernetes.errors import FieldProblem
+from nodesmith_formats.kubernetes.kinds import BUILTIN
+from nodesmith_formats.kubernetes.objects import dig
+from nodesmith_formats.kubernetes.podchecks import pod_spec_problems
+from nodesmith_formats.kubernetes.schemas import misfits, prune
+from nodesmith_formats.kubernetes.validation import problems_of
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _RESOURCES = {resource.kind: resource for resource in BUILTIN}
 _SOME_TIME = parse_time("2000-01-01T00:00:00Z")

@@ -13,8 +13,8 @@ from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_cli.kubeconfigconnection import connection
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.preconditions import require_kubeconfig
+from nodesmith_formats.manifests.manifests import Document
 
 _PRIORITIES = ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass")
 _PATIENCE_SECONDS = 30.0

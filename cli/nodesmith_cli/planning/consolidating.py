@@ -11,11 +11,11 @@ from rich.console import Console
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith_cli.local.view import console
 from nodesmith_cli.planning.fleet import fleet_of
 from nodesmith_cli.planning.moves import moves_json
 from nodesmith_cli.planning.movestable import show_moves
 from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.terminal import console
 
 _STEPS = 200_000
 """The step limit of the search. It is generous, since no tick waits for it."""

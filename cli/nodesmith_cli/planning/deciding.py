@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, replicas
 from nodesmith.model.apimachinery.resources import total
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 def planned(inputs: Inputs) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from nodesmith_cli.local.manifests import Document
+from nodesmith_formats.manifests.manifests import Document
 
 Manifest = Mapping[str, Any]
 _OVER = frozenset({"Failed", "Succeeded"})

@@ -20,9 +20,8 @@ from nodesmith.model.apimachinery.labels import (
     NODEPOOL,
     ZONE,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
-from nodesmith.model.karpenter.nodespec import NodeClassRef
 from nodesmith.model.kubernetes.nodes import Node
 
 _QUIET = timedelta(days=1)

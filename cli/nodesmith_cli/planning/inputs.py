@@ -14,7 +14,8 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
-from nodesmith.observation.decoding import decode, encode
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith_cli.planning.claims import claims
 from nodesmith_cli.planning.launching import judged

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from yaml import ScalarNode
+
 from nodesmith.decisions.launch.validation import launch_obstacle
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
-from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
+from nodesmith_formats.manifests.documents import node_at
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16", KUBERNETES)
 """An arbitrary cluster, since the obstacles depend on the EC2NodeClass only."""
@@ -33,4 +36,7 @@ def unlaunchable(document: Document) -> Fault | None:
     if obstacle is None:
         return None
     message = obstacle.message.removeprefix(f"{obstacle.field}: ").removeprefix(f"{obstacle.field} ")
-    return document.fault(f"cannot launch nodes: {message}", obstacle.field)
+    fault = document.fault(f"cannot launch nodes: {message}", obstacle.field)
+    node = node_at(document.node, obstacle.field) if document.was is None else None
+    is_block = isinstance(node, ScalarNode) and node.style == "|"
+    return replace(fault, line=fault.line + obstacle.line) if is_block else fault

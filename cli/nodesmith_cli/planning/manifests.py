@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.converting.objects import todays_documents
-from nodesmith_cli.local.manifests import Document, Fault, load_manifests
 from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.workloads import WORKLOADS, with_pods
+from nodesmith_formats.manifests.manifests import Document, Fault, load_manifests
 
 GROUPS: Mapping[str, str] = {
     **WORKLOADS,

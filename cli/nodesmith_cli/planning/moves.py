@@ -14,8 +14,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.moves import Reason
-from nodesmith_cli.local.report import HOURS_A_YEAR
 from nodesmith_cli.planning.report import plan_json
+from nodesmith_formats.prices import HOURS_A_YEAR
 
 _DIGITS = 9
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith_cli.planning.table import plain_table
-from nodesmith_cli.printing import counted
+from nodesmith_formats.wording import counted
 
 _MOST_ROWS = 40
 

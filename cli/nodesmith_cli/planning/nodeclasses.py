@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodespec import read_requirements
+from nodesmith.model.karpenter.nodeclaims import read_requirements
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
@@ -26,6 +27,8 @@ _ZONES = 3
 _ASSUMED = "assumed"
 KUBERNETES = "1.34"
 """The assumed Kubernetes version, which determines the images of an alias."""
+_OTHER_VERSIONS = ("1.32", "1.35")
+"""The last version with AL2, and the first with Windows Server 2025."""
 AVAILABLE = "availableInstanceCount"
 """EC2's field for the free instances of a capacity reservation. The status of an EC2NodeClass does not have it."""
 _READY = StatusCondition("Ready", "True", "Ready")
@@ -114,9 +117,14 @@ def _reservation(shown: Manifest) -> CapacityReservation:
 def _assumed_images(nodeclass: EC2NodeClass) -> Iterator[Image]:
     """Yield the images of aliases. Images selected in another way are assumed to boot on every instance type."""
     for term in nodeclass.ami_selector_terms:
-        try:
-            parameters = alias_parameters(term.alias, KUBERNETES) if term.alias else ()
-        except Unresolved:  # for another Kubernetes version, whose images are unknown here
-            parameters = ()
+        parameters = _parameters(term.alias) if term.alias else ()
         served = [needs for parameter in parameters for needs in parameter.serves] or [NO_REQUIREMENTS]
         yield from (Image("ami-assumed", requirements=needs) for needs in served)
+
+
+def _parameters(alias: str) -> tuple[ImageParameter, ...]:
+    """Return the parameters of an alias, for the assumed Kubernetes version or another one that has such images."""
+    for kubernetes in (KUBERNETES, *_OTHER_VERSIONS):
+        with suppress(Unresolved):
+            return alias_parameters(alias, kubernetes)
+    return ()

@@ -22,8 +22,6 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.foreign import name_of, said_of
-from nodesmith_cli.local.places import region_of
-from nodesmith_cli.local.view import console
 from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.deciding import planned
 from nodesmith_cli.planning.inputs import plan_inputs
@@ -31,7 +29,9 @@ from nodesmith_cli.planning.manifests import Manifests, read_manifests, restrict
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
-from nodesmith_cli.printing import counted
+from nodesmith_cli.terminal import console
+from nodesmith_formats.manifests.places import region_of
+from nodesmith_formats.wording import counted
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
 _OF_NODES = tuple(field.name for field in fields(NodeSettings))

@@ -15,10 +15,10 @@ from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith_cli.explain import price_and_bound
-from nodesmith_cli.local.report import Price
-from nodesmith_cli.local.view import ESTIMATE, gauge, price_text
-from nodesmith_cli.printing import counted, some
+from nodesmith_cli.terminal import ESTIMATE, gauge, price_text
+from nodesmith_formats.decisions.summaries import price_and_bound
+from nodesmith_formats.prices import Price
+from nodesmith_formats.wording import counted, some
 
 _MOST_ROWS = 40
 _BAR = 8

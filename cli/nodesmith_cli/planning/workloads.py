@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.observation.decoding import UNREADABLE
-from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.existing import Existing, Key, Manifest, is_active, key_of
 from nodesmith_cli.planning.podmaking import claim_from, number, pod_from, pods_from, template_hash
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 WORKLOADS: Mapping[str, str] = {
     "ReplicaSet": "apps",

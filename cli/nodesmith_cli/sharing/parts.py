@@ -8,8 +8,8 @@ from typing import Any
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, nodeclass_name, server_of
 from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLAIMS, NODECLASSES, NODEPOOLS, PROVISIONERS
-from nodesmith_cli.printing import counted
 from nodesmith_cli.sharing.survey import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey, name_of
+from nodesmith_formats.wording import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
-from nodesmith.adapters.kubernetes.leases import karpenter_runs
+from nodesmith.adapters.kubernetes.cluster import karpenter_runs
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL
 from nodesmith.model.karpenter.ownership import is_foreign, is_karpenters, provider_id
 from nodesmith.observation.mirror import (

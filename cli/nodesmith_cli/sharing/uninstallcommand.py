@@ -13,10 +13,10 @@ import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
-from nodesmith_cli.printing import counted, printable
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
+from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT, STOPPED = 0, 1, 130
 Output = Literal["table", "json"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.observation.decoding import UNREADABLE
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_cli.validating.findings import Finding, warning
+from nodesmith_formats.manifests.manifests import Document
 
 _REPLICATED = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
 

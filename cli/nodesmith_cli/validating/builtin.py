@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
-from nodesmith_cli.local.apiserver.builtin import fields_of, type_of
-from nodesmith_cli.local.apiserver.kinds import BUILTIN
-from nodesmith_cli.local.manifests import Document
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_cli.validating.findings import OURS, Finding
+from nodesmith_formats.kubernetes.builtin import fields_of, type_of
+from nodesmith_formats.kubernetes.kinds import BUILTIN
+from nodesmith_formats.manifests.manifests import Document
 
 _BUILTIN_KINDS = {resource.kind: resource.api_version() for resource in BUILTIN}
 _PLANNINGS = ("; the object is ignored", "; it is ignored")

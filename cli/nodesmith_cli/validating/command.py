@@ -18,11 +18,11 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.foreign import said_of
-from nodesmith_cli.local.manifests import Document, Fault, read_documents
-from nodesmith_cli.printing import counted
 from nodesmith_cli.validating.findings import Finding, in_order, warning
 from nodesmith_cli.validating.objects import object_findings
 from nodesmith_cli.validating.references import class_findings
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
+from nodesmith_formats.wording import counted
 
 OK, ERRORS = 0, 1
 _MOST_VALUES = 100_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nodesmith.model.conversion.converting import KINDS
-from nodesmith_cli.local.manifests import Fault
+from nodesmith_formats.manifests.manifests import Fault
 
 OURS = frozenset(kind for _, kind in KINDS)
 """Karpenter's kinds, of every API version."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, decide
-from nodesmith_cli.local.manifests import Document
-from nodesmith_cli.local.places import region_of
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests, read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.validating.findings import Finding
+from nodesmith_formats.manifests.manifests import Document
+from nodesmith_formats.manifests.places import region_of
 
 _COUNTS = {
     "Deployment": "replicas",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
-from nodesmith.model.conversion.changes import Conversion, Fate
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
+from nodesmith.model.conversion.drafts import Conversion, Fate
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
-from nodesmith_cli.local.manifests import Document
 from nodesmith_cli.validating.findings import OURS, Finding, warning
 from nodesmith_cli.validating.placeholders import placeholder_findings
+from nodesmith_formats.manifests.manifests import Document
 
 
 def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conversion]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from nodesmith.model.schema.reports import at
-from nodesmith_cli.local.manifests import Document
+from nodesmith.model.apimachinery.problems import at
 from nodesmith_cli.validating.findings import Finding, warning
+from nodesmith_formats.manifests.manifests import Document
 
 _PLACEHOLDER = re.compile(r"\$\{[\w.\[\]-]+\}|<[A-Za-z][\w -]*>")
 _SCRIPTS = frozenset({"userData"})

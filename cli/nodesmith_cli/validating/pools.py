@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.decisions.provisioning.considered import Considered, considered
 from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
-from nodesmith_cli.local.manifests import Document, Fault
+from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
 from nodesmith_cli.validating.findings import Finding, warning
+from nodesmith_formats.manifests.manifests import Document, Fault
 
 _SHOWN = 3
+_OPEN_WINDOWS = (
+    "lets kube-scheduler place Linux pods on Windows nodes, since it does not compare operating systems: add a taint "
+    "such as os=windows:NoSchedule, and a toleration to Windows pods"
+)
 _OF_TYPES = ("cpu", "memory")
 
 
@@ -29,6 +34,8 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
         yield from _nothing_left(inputs, pools_there)
     for template in templates:
         yield from _limit_findings(template, pools_there[template.name])
+        if _is_open_windows(template):
+            yield warning(pools_there[template.name].fault(_OPEN_WINDOWS, "spec.template.spec.taints"))
     for number, template in enumerate(templates):
         first = next((each for each in templates[:number] if _same_pods(each, template)), None)
         if first is not None:
@@ -47,6 +54,15 @@ def _no_type(counted: Considered) -> str:
     rest = len(counted.removals) - len(removals)
     more = f" and {rest} more conditions" if rest else ""
     return f"leaves none of {counted.all:,} instance types: {', '.join(removals)}{more}"
+
+
+def _is_open_windows(template: Template) -> bool:
+    """Return whether nodes run Windows and no taint keeps Linux pods off."""
+    return _is_windows(template) and all(t.effect == Effect.PREFER_NO_SCHEDULE for t in template.pool.taints)
+
+
+def _is_windows(template: Template) -> bool:
+    return template.nodeclass.ami_family in WINDOWS_FAMILIES
 
 
 def _limit_findings(template: Template, document: Document) -> Iterator[Finding]:
@@ -68,6 +84,8 @@ def _limit_findings(template: Template, document: Document) -> Iterator[Finding]
 def _same_pods(first: Template, second: Template) -> bool:
     """Return whether two NodePools of the same weight accept the same pods on the same instance types."""
     if first.pool.weight != second.pool.weight or _keeping_off(first) != _keeping_off(second):
+        return False
+    if _is_windows(first) != _is_windows(second):
         return False
     some, others = _asked(first), _asked(second)
     if not all(some[key].intersects(others[key]) for key in some.keys() & others.keys()):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
-from nodesmith_cli.local.manifests import Document
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.validating.findings import Finding
+from nodesmith_formats.manifests.manifests import Document
 
 
 def class_findings(pools_there: Mapping[str, Document], classes: Mapping[str, Document]) -> Iterator[Finding]:

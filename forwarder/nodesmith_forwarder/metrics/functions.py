@@ -10,10 +10,9 @@ from threading import Lock, Thread
 
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.functions.hints import MEASURED, Concern
-from nodesmith.model.metrics.metrics import Labels, Recorded, labelled
-from nodesmith.model.metrics.metricsobject import MetricsObject
-from nodesmith.model.metrics.series import SERIES
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.model.metrics import SERIES, Labels, Recorded, labelled
+from nodesmith.model.metricsobjects import MetricsObject
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import metrics_key
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics.exposition import Family, written

@@ -20,9 +20,8 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.kubernetes.shapereading import parse_shape
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.metrics.metrics import Labels, labelled
-from nodesmith.observation.endingnodes import ending_nodes
-from nodesmith.observation.observed import UNREADABLE, Observed
+from nodesmith.model.metrics import Labels, labelled
+from nodesmith.observation.observed import UNREADABLE, Observed, ending_nodes
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.metrics.conditions import condition_gauges
 from nodesmith_forwarder.metrics.exposition import Family

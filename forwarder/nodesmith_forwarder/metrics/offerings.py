@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodesmith.model.metrics.metrics import Labels, labelled
-from nodesmith.model.metrics.onsale import OfferingOnSale, OnSale, from_bytes
-from nodesmith.ports.blobs import NONE_THERE, VersionedBlobs
+from nodesmith.model.metrics import Labels, labelled
+from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, read_on_sale
+from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.exposition import Family, written
 
@@ -35,7 +35,7 @@ class OfferingMetrics:
         found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
         if found.data is not None:
             self._tag = found.tag
-            self.text = written(_families(from_bytes(found.data)))
+            self.text = written(_families(read_on_sale(found.data)))
 
 
 def _families(types: OnSale) -> Iterator[Family]:

@@ -14,8 +14,7 @@ from datetime import timedelta
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
 

@@ -12,8 +12,7 @@ from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests import builders
 from tests.fleets import Worker, fleet, kinds, pool
 

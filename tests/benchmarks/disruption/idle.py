@@ -7,8 +7,9 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
-from nodesmith.adapters.s3.blobs import S3Blobs
-from nodesmith.controllers.disruption import Disruption, disrupt
+from nodesmith.adapters.s3 import S3Blobs
+from nodesmith.controllers.disruption import disrupt
+from nodesmith.controllers.moves.look import Disruption
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.benchmarks.figures import Figure, median_ms

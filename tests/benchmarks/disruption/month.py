@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search.driftreplacement import renew
-from nodesmith.decisions.disruption.search.emptiness import let_go
+from nodesmith.decisions.disruption.search.methods import remove_empty, renew
 from nodesmith.decisions.disruption.search.search import DEFAULT_STEPS, propose
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, decide
@@ -164,7 +163,7 @@ def _theirs(inputs: Inputs) -> Sequence[Proposal]:
 
 def _empty_only(inputs: Inputs) -> Sequence[Proposal]:
     under_way = Pass(inputs, DEFAULT_STEPS)
-    let_go([one for one in under_way.consolidatable() if not one.pods], under_way)
+    remove_empty([one for one in under_way.consolidatable() if not one.pods], under_way)
     renew(under_way.survey.candidates, {}, under_way)
     return under_way.found
 

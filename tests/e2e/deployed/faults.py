@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from moto.sqs.models import Message, Queue
 
-from nodesmith_cli.local.asynchronous import Deliveries
-from nodesmith_cli.local.invocable import Invocable
+from nodesmith_local.functions.asynchronous import Deliveries
+from nodesmith_local.functions.invocable import Invocable
 
 _TWIN_LATE_SECONDS = 10  # at most, after the first
 _APART = 3  # at most, invocations from one fatal one to the next

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.settings import ALIAS
-from nodesmith_cli.local.clock import LocalClock
+from nodesmith_formats.localsystem.clock import LocalClock
 from tests.e2e import hurry
 from tests.e2e.deployed.assembly import BUILT, Assembly
 from tests.e2e.deployed.invocations import aliases, concern_of

@@ -10,10 +10,10 @@ from typing import Any
 from moto.core import DEFAULT_ACCOUNT_ID
 
 from nodesmith.settings import ALIAS
-from nodesmith_cli.local import lineage
-from nodesmith_cli.local.asynchronous import AsyncInvocations, Deliveries, InvokeConfig, once
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.invocable import Invocable
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions import lineage
+from nodesmith_local.functions.asynchronous import AsyncInvocations, Deliveries, InvokeConfig, once
+from nodesmith_local.functions.invocable import Invocable
 from tests.infra.templates import Template
 
 _VERSION = frozenset({"FunctionName"})

@@ -11,11 +11,11 @@ from typing import Any
 
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.settings import function_name
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud.queues import PolledQueues
-from nodesmith_cli.local.eventsource import EventSource, Mapped
-from nodesmith_cli.local.invocable import Invocable
-from nodesmith_cli.local.invoker import Schedule
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions.eventsource import EventSource, Mapped
+from nodesmith_local.functions.invocable import Invocable
+from nodesmith_local.functions.invoker import Schedule
+from nodesmith_local.functions.queues import PolledQueues
 from tests.e2e.deployed.invocations import USUAL, concern_of, only, recursive_loops
 from tests.infra.templates import Template
 

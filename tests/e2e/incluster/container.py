@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.controlplane.process import on_a_lifeline
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.controlplane.process import on_a_lifeline
 from tests.e2e import hurry
 from tests.e2e.incluster.image import Image
 from tests.e2e.incluster.volumes import Manifest, Mounts

@@ -15,7 +15,7 @@ from typing import Any
 
 import urllib3
 
-from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
+from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.e2e import manifests
 from tests.e2e.incluster import site
 from tests.e2e.incluster.site import kwok_node

@@ -16,8 +16,8 @@ from types import TracebackType
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import NodesmithError
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.controlplane import ControlPlane
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.controlplane import ControlPlane
 from tests.e2e.incluster.container import ROOT, Container, Host
 from tests.e2e.incluster.image import Image, build_image
 from tests.e2e.incluster.volumes import Manifest, Mounts

@@ -12,14 +12,14 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import WOKEN, snapshot_key
-from nodesmith_cli.local.asynchronous import AsyncInvocations
-from nodesmith_cli.local.clock import LocalClock
-from nodesmith_cli.local.cloud import LocalAws
-from nodesmith_cli.local.cloud.account import Endpoint
-from nodesmith_cli.local.cloud.nodes import conditions
-from nodesmith_cli.local.controlplane import ControlPlane, find_binaries
-from nodesmith_cli.local.deployment import TABLE_NAME, deploy, function_arn
-from nodesmith_cli.local.functions import Function
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.aws import LocalAws
+from nodesmith_local.aws.account import Endpoint
+from nodesmith_local.aws.instances.nodes import conditions
+from nodesmith_local.controlplane import ControlPlane, find_binaries
+from nodesmith_local.functions.asynchronous import AsyncInvocations
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy, function_arn
+from nodesmith_local.functions.loading import Function
 from tests.e2e.incluster.forwarder import FORWARDER, InCluster
 from tests.e2e.incluster.image import Image
 from tests.patience import eventually

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import requests
 
-from nodesmith_cli.local.controlplane.process import Process
+from nodesmith_local.controlplane.process import Process
 from tests.patience import eventually
 from tests.registries.bases import Remote
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.model.functions.hints import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom

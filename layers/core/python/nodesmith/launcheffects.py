@@ -41,6 +41,7 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.metrics import Metrics
 from nodesmith.ports import Cloud, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
@@ -229,3 +230,17 @@ def _make_anew(
     else:
         why = "a launch template is missing and will be created again"
         settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
+
+
+def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
+    """Count each offering that EC2 refused to a call, even if another offering served the call."""
+    statuses = ledger.nodeclasses.values()
+    zone_ids = {subnet.zone: subnet.zone_id for status in statuses for subnet in status.subnets}
+    for _, offering, code in sorted(settled.refused):
+        metrics.count(
+            "cloudprovider_instance_launch_failures_total",
+            zone=offering.zone,
+            zone_id=zone_ids.get(offering.zone, ""),
+            capacity_type=offering.capacity_type,
+            reason=code,
+        )

@@ -16,24 +16,21 @@ from botocore.config import Config
 from botocore.exceptions import UnknownServiceError
 from botocore.session import get_session
 
+from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.aws.registrations import SsmRegistrations
 from nodesmith.adapters.dynamodb.healthrecords import HealthWriter
-from nodesmith.adapters.functions.delayedinvocations import SqsDelayedInvocations
-from nodesmith.adapters.functions.hints import LambdaHints
-from nodesmith.adapters.functions.invocations import LambdaInvocations
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
-from nodesmith.adapters.s3.blobs import S3Blobs
-from nodesmith.adapters.s3.metricswriter import MetricsWriter
+from nodesmith.adapters.s3 import MetricsWriter, S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import MEASURED, Concern
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
 from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
-    from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+    from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
@@ -200,7 +197,7 @@ class ClusterParts:
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:
         """The heartbeats of the cluster's forwarder."""
-        from nodesmith.adapters.dynamodb.heartbeats import DynamoHeartbeats
+        from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 
         return DynamoHeartbeats(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name)
 
@@ -224,8 +221,8 @@ class ClusterParts:
 
     def _connection(self) -> Connection:
         """Return a connection to the API server, whose endpoint settings or EKS provide. Raises Transient, Rejected."""
+        from nodesmith.adapters.aws.eks import EksToken
         from nodesmith.adapters.kubernetes.apiserver import connect
-        from nodesmith.adapters.kubernetes.ekstoken import EksToken
 
         cluster = self.cloud.cluster_info()
         credentials = self.client.session.get_credentials()
@@ -288,7 +285,7 @@ def _cluster_session(parts: Parts, registration: Registration) -> Any:
     role_arn = parts.settings.session_role_arn
     if not role_arn:
         return _session(parts.concern, registration.cluster)
-    from nodesmith.adapters.aws.sessions import cluster_session
+    from nodesmith.adapters.aws.registrations import cluster_session
 
     # Credentials expire by real time, even if a local system lets time run faster.
     return cluster_session(parts.client.session, parts.client("sts"), role_arn, registration, system_time)

@@ -222,6 +222,6 @@ def settings_faults(where: str, settings: Any) -> Iterator[str]:
 
 def _unknown(prefix: str, found: Mapping[str, Any], known: tuple[str, ...]) -> Iterator[str]:
     for key in sorted(set(found) - set(known)):
-        from nodesmith.model.apimachinery.spelling import did_you_mean  # difflib is only needed for mistakes
+        from nodesmith.model.apimachinery.problems import did_you_mean  # difflib is only needed for mistakes
 
         yield f"{prefix}{key}: unknown{did_you_mean(key, known) or ', use one of ' + ', '.join(known)}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.handlers import Handler, Run, looking
 from nodesmith.model.functions.hints import Concern
 from nodesmith.parts import ClusterParts, Parts, now
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
-    from nodesmith.model.metrics.metrics import Metrics
+    from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
 LEDGER_AND_EC2 = ("ssm", "sts", "s3", "dynamodb", "ec2", "lambda")
@@ -65,7 +65,7 @@ def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
 
 def provisioning() -> Handler:
     """Compose provisioning, which buys nodes for pending pods."""
-    from nodesmith.controllers.metrics.onsale import OnSaleKeeper
+    from nodesmith.controllers.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
@@ -132,7 +132,8 @@ def interruption() -> Handler:
 def disruption() -> Handler:
     """Compose disruption, which shrinks the fleet with its load, at the lowest price and with the least harm."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.disruption import Disruption, Memory, disrupt
+    from nodesmith.controllers.disruption import disrupt
+    from nodesmith.controllers.moves.look import Disruption, Memory
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         buying, memory = _provisioning(own), Memory()
@@ -158,10 +159,8 @@ def lifecycle() -> Handler:
     """Compose lifecycle, which takes claims to registered and initialized nodes, or ends them."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.lifecycle import Lifecycle, follow
-    from nodesmith.controllers.nodeclaims.consolidatable import Pace
-    from nodesmith.controllers.runs.concurrently import from_anywhere
-    from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
-    from nodesmith.controllers.runs.selfhints import SelfHints
+    from nodesmith.controllers.nodeclaims.objects import Pace
+    from nodesmith.controllers.runs import EventDeduplication, SelfHints, from_anywhere
 
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
@@ -187,9 +186,8 @@ def lifecycle() -> Handler:
 def termination() -> Handler:
     """Compose termination, which drains ending nodes, terminates their instances and forgets their claims."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
-    from nodesmith.controllers.runs.draintimes import Drains
-    from nodesmith.controllers.runs.selfhints import SelfHints
+    from nodesmith.controllers.drains import Drains, InterruptionMetrics
+    from nodesmith.controllers.runs import SelfHints
     from nodesmith.controllers.termination import Termination, end_nodes
 
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
@@ -235,7 +233,7 @@ def readiness() -> Handler:
 
 def observation() -> Handler:
     """Compose observation, which writes a snapshot from the API server while the forwarder is away."""
-    from nodesmith.adapters.kubernetes.observer import Observer
+    from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.controllers.observation import Observation, observe
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
@@ -279,7 +277,7 @@ def repair() -> Handler:
     """Compose repair, which replaces or reports nodes that have been unhealthy for too long."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.repair import Repair, repair_nodes
-    from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
+    from nodesmith.controllers.runs import EventDeduplication
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         told: EventDeduplication = {}

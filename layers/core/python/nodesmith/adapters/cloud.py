@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls
 from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
 from nodesmith.adapters.ec2.launchtemplates import Templates
@@ -25,7 +25,7 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.karpenter.instancetags import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
+from nodesmith.model.karpenter.ownership import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.settings import Settings

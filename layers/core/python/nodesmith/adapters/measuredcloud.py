@@ -19,7 +19,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.ports import Cloud

@@ -11,13 +11,12 @@ from typing import Any, assert_never
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import error_code, error_message, rows, transient_errors
 from nodesmith.adapters.ec2.instances import ours, where
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
 from nodesmith.errors import Transient
 from nodesmith.model.garbage import Kind, Owned
-from nodesmith.model.karpenter.instancetags import KEEP_VOLUMES_TAG, NODECLAIM_TAG
+from nodesmith.model.karpenter.ownership import KEEP_VOLUMES_TAG, NODECLAIM_TAG
 from nodesmith.settings import Settings
 
 Client = Callable[[str], Any]

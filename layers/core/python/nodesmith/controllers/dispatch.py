@@ -1,20 +1,20 @@
-"""The controller of dispatch: wake each concern of each cluster from time to time, in case a message was lost."""
+"""The controller of dispatch: wake each concern of each cluster from time to time, and report faulty functions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.dispatch.ticks import due_concerns, is_quiet
+from nodesmith.decisions.dispatch import KINDS, due_concerns, findings, is_quiet, judge_trial
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.health import Record
+from nodesmith.model.functions.health import Finding, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.model.functions.marks import Marks
-from nodesmith.ports.region import HealthRecords, Registrations, Ticks
-from nodesmith.ports.region import Marks as MarksPort
+from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords, Registrations, Ticks, Trials
+from nodesmith.regionports import Marks as MarksPort
 from nodesmith.registration import Registration
+from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +106,72 @@ def _records(run: Dispatch, cluster: str, report: DispatchReport) -> Sequence[Re
     except (Transient, Rejected) as error:
         report.note(error)
         return None
+
+
+LOOK_EVERY = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """What a run needs."""
+
+    records: HealthRecords
+    dead_letters: DeadLetters
+    events: HealthEvents
+    trials: Trials
+
+
+def is_due(at: datetime) -> bool:
+    """Return whether a health check is due in the minute of `at`."""
+    return int(at.timestamp()) // 60 % (LOOK_EVERY // timedelta(minutes=1)) == 0
+
+
+def check_health(
+    run: HealthCheck,
+    registrations: Sequence[Registration],
+    unreadable: Mapping[str, str],
+    now: datetime,
+) -> list[Finding]:
+    """Return all findings, and send an event for each finding that is new or gone.
+
+    `unreadable` maps each cluster whose registration cannot be read to the reason. Raises Transient, Rejected.
+    """
+    known_since, before = run.records.state()
+    since = {"": known_since.get("", now)}
+    since |= {each.cluster: known_since.get(each.cluster, now) for each in registrations}
+    records = [record for name in since for record in run.records.of(name)]
+    served = [(each, since[each.cluster]) for each in registrations]
+    found = findings(records, served, since[""], now)
+    found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
+    found += _trial(run, records, now)
+    given_up = run.dead_letters.waiting()
+    if given_up:
+        found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))
+    after = frozenset(found)
+    if after != before:
+        run.events.tell(_changes(before, after))
+    if after != before or since != known_since:
+        run.records.keep(since, after)
+    return sorted(found)
+
+
+def _trial(run: HealthCheck, records: Sequence[Record], now: datetime) -> list[Finding]:
+    """End the trial of a release that fails; return a finding if one was ended, until the next deployment."""
+    trial = run.trials.current()
+    judged = judge_trial(trial, (each for each in records if each.cluster in trial.clusters), now)
+    if judged != trial:
+        run.trials.keep(judged)
+    return [Finding("", "", "TrialEnded", judged.ended)] if judged.ended else []
+
+
+def _changes(before: frozenset[Finding], after: frozenset[Finding]) -> Iterator[Mapping[str, str]]:
+    for state, changed in (("unwell", after - before), ("well", before - after)):
+        for each in sorted(changed):
+            yield {
+                "state": state,
+                "cluster": each.cluster,
+                "concern": each.concern,
+                "kind": each.kind,
+                "meaning": KINDS.get(each.kind, ""),
+                "said": each.said,
+            }

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.controllers.moves.drift import note_drift
-from nodesmith.controllers.moves.look import Disruption, Look, Memory
-from nodesmith.controllers.moves.metrics import note_search, timed
+from nodesmith.controllers.moves.look import Disruption, Look, Memory, close, note_search, open_again, timed
 from nodesmith.controllers.moves.moves import carry_on
-from nodesmith.controllers.moves.tainting import close, open_again
-from nodesmith.controllers.runs.selfhints import tick_for, wait_until
-from nodesmith.controllers.runs.snapshots import own_snapshot
+from nodesmith.controllers.nodeclaims.objects import rewrite
+from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions.disruption import notifications
-from nodesmith.decisions.disruption.drift import drifting
+from nodesmith.decisions.disruption.drift import drifting, judged, noted
 from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
-from nodesmith.decisions.disruption.moves.stages import SECOND_LOOK, strays
-from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
+from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search.emptybatches import in_batches
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.errors import Conflict
+from nodesmith.errors import Conflict, Failures
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Cluster, Store
 from nodesmith.settings import snapshot_key
+
+MOST_DRIFT_WRITES = 200
+"""The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""
+
+
+def note_drift(
+    drift: Mapping[str, str], inputs: Inputs, store: Store, cluster: Cluster, failures: Failures
+) -> int:
+    """Record which claims drift now or no longer do; return their number. The oldest come first, as in disruption."""
+    changed = noted(judged(inputs.snapshot, inputs.ledger), drift, inputs.now)
+    changed.sort(key=lambda claim: (claim.created_at, claim.name))
+    return rewrite(changed[:MOST_DRIFT_WRITES], store, cluster, failures)
+
 
 __all__ = ["Disruption", "Look", "Memory", "disrupt"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
-from nodesmith.decisions.garbagecollection.moments import next_change
+from nodesmith.decisions.garbagecollection.decide import next_change
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.functions.hints import Concern, Hint

@@ -7,33 +7,26 @@ what is committed needs no notice any more, since every later run continues from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.metrics.notices import note_checks, note_message
+from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.provisioning import Outcome
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.snapshots import newest_snapshot
-from nodesmith.decisions.interruption import (
-    Answer,
-    answer,
-    expiries,
-    next_expiry,
-    of_instances,
-    risks_after,
-)
+from nodesmith.controllers.runs import Report
+from nodesmith.decisions.interruption import Answer, answer, expiries, next_expiry, of_instances, risks_after
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2.events import read_event
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import KeptEvent, Notice
+from nodesmith.model.ec2.notices import Fate, KeptEvent, Notice
 from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Hints, Store
-from nodesmith.ports.notices import Notices
+from nodesmith.regionports import Notices
 
 LOCKED_FOR = timedelta(seconds=20)
 """How long a run holds the lock on the notices: the function's time-out. Two runs would buy twice for the same pods."""
@@ -219,3 +212,36 @@ def _replace(run: Interruption, going: Sequence[str], report: Report) -> None:
         report.counts["LaunchesPutOff"] += 1
     finally:
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, f"{len(going)} nodes are interrupted"))
+
+
+_MESSAGE_TYPES: Mapping[Fate, str] = {
+    Fate.TERMINATED: "instance_terminated",
+    Fate.STOPPED: "instance_stopped",
+    Fate.SPOT: "spot_interrupted",
+    Fate.RESERVATION: "capacity_reservation_interrupted",
+    Fate.EXPIRING: "capacity_reservation_interrupted",
+    Fate.SCHEDULED: "scheduled_change",
+    Fate.REBALANCE: "rebalance_recommendation",
+}
+_NOTHING = "no_op"
+"""Karpenter's type for a message that requires no action."""
+
+
+def note_message(metrics: Metrics, notices: Sequence[Notice], now: datetime) -> None:
+    """Count a message that was read. `notices` is its content, empty if the message is of no interest."""
+    first = notices[0] if notices else None
+    kind = _MESSAGE_TYPES.get(first.fate, _NOTHING) if first else _NOTHING
+    metrics.count("interruption_received_messages_total", message_type=kind)
+    if first is not None and first.told_at is not None:
+        seconds = (now - first.told_at).total_seconds()
+        metrics.observe("interruption_message_queue_duration_seconds", seconds)
+
+
+def note_checks(metrics: Metrics, notices: Iterable[Notice], ending: Iterable[NodeClaim]) -> None:
+    """Count the claims whose termination begins because an EC2 status check failed."""
+    checks = {(notice.instance_id, notice.fate.value): notice.check for notice in notices if notice.check}
+    for claim in ending:
+        check = checks.get((claim.instance_id, claim.cause))
+        if check:
+            name = "interruption_instance_status_unhealthy_total"
+            metrics.count(name, category=snake_case(check))

@@ -9,29 +9,32 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import fsum
 from typing import Any
 
 from nodesmith.controllers.launching.unlaunchable import delete_unlaunchable
 from nodesmith.controllers.launching.unschedulable import tell_pods, tell_unplaced
-from nodesmith.controllers.metrics.costs import note_cost
-from nodesmith.controllers.nodeclaims import registrationhealth
-from nodesmith.controllers.nodeclaims.attempts import note_stayed
-from nodesmith.controllers.nodeclaims.consolidatable import Pace, show_consolidatable
-from nodesmith.controllers.nodeclaims.learning import learn
-from nodesmith.controllers.nodeclaims.podevents import stamp
-from nodesmith.controllers.nodeclaims.tagging import write_tags
-from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.selfhints import SelfHints, tick_for, wait_until
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.nodeclaims.lessons import keep_health, learn, note_stayed, wake_after_health
+from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import (
+    EventDeduplication,
+    Outside,
+    Report,
+    SelfHints,
+    Spread,
+    each,
+    failed,
+    in_turn,
+    tick_for,
+    wait_until,
+)
 from nodesmith.decisions.expiration import expired, next_deadline
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.moments import next_change
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
-from nodesmith.decisions.scheduling.nodes.existing import NOMINATION
-from nodesmith.decisions.surplus import surplus
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
+from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
@@ -49,10 +52,11 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, known_instances
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.snapshot import Snapshot
 
 HELD_SECONDS = (2, 5, 10, 20)
@@ -111,7 +115,7 @@ def _steps(
     commands += expired(ledger, snapshot, read, now) + surplus(staying, snapshot, read, now)
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
-    commands = registrationhealth.keep(run.store, health, commands, done, failures)
+    commands = keep_health(run.store, health, commands, done, failures)
     learn(run.store, commands, ledger, snapshot, failures)
     requested = unclaimed(snapshot, ledger.claims)
     deleted = delete_unlaunchable(run, requested, snapshot, now, failures)
@@ -133,7 +137,7 @@ def _steps(
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
-    registrationhealth.wake(run.hints, run.cluster_name, ledger.health, health)
+    wake_after_health(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, [each for each in requested if each["metadata"]["name"] not in deleted])
     return done
 
@@ -260,3 +264,16 @@ def _awaited(commands: Iterable[Command], snapshot: Snapshot) -> bool:
     """Return whether pods still wait for a Node that was bought for them and is now ready."""
     expected = {pod for c in commands if isinstance(c, Initialize) for pod in c.claim.nominated}
     return any(pod.key in expected for pod in snapshot.pods if not pod.node)
+
+
+_UNPAID = frozenset({Phase.PENDING, Phase.TERMINATED, Phase.GIVEN_UP})
+"""Phases without an instance, or after EC2 was asked to terminate it."""
+
+
+def note_cost(metrics: Metrics, claims: Sequence[NodeClaim], nodepools: Iterable[str], now: datetime) -> None:
+    """Record what the instances of each NodePool cost an hour in USD, at the prices at which they were bought."""
+    paid = [claim for claim in claims if claim.phase not in _UNPAID]
+    names = sorted({*nodepools, *(claim.nodepool for claim in paid)})
+    cost = {name: fsum(c.price_hourly_usd for c in paid if c.nodepool == name) for name in names}
+    series = {labelled(nodepool=name): round(usd, 6) for name, usd in cost.items()}
+    metrics.show("nodepools_cost_total", series, now)

@@ -1,4 +1,4 @@
-"""The controller of observation: read the API server directly when the forwarder has stopped."""
+"""The controller of observation: read the API server directly when the forwarder has stopped, and load snapshots."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from nodesmith.controllers.runs.snapshots import newest_snapshot
 from nodesmith.errors import Rejected
+from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Hint
-from nodesmith.model.functions.marks import CLOCK_SKEW, Heartbeat
-from nodesmith.observation.decoding import Observed, encode
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.decoding import Reader
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith.ports import Blobs, Hints
 from nodesmith.settings import snapshot_key
 
@@ -69,3 +71,21 @@ def _is_fresh(run: Observation, now: datetime) -> bool:
         return True
     heartbeat = run.last_heartbeat()
     return heartbeat is not None and heartbeat.is_fresh(now, run.stale_after)
+
+
+_READER = Reader()
+"""One per process: most of a snapshot is the same as in the run before."""
+
+
+def newest_snapshot(blobs: Blobs, cluster: str) -> Snapshot | None:
+    """Return a cluster's newest snapshot, None if there is none yet. Raises Transient, Rejected (`own_snapshot`)."""
+    data = blobs.get(snapshot_key(cluster))
+    return None if data is None else own_snapshot(data, cluster)
+
+
+def own_snapshot(data: bytes, cluster: str) -> Snapshot:
+    """Return the snapshot read from `data`. Raises Rejected if it is damaged or of another cluster."""
+    snapshot = _READER.read(data)
+    if snapshot.cluster != cluster:
+        raise Rejected(f"snapshot: field 'cluster' is {snapshot.cluster!r}, this function serves {cluster!r}")
+    return snapshot

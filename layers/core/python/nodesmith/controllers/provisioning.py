@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -14,10 +14,8 @@ from nodesmith.controllers.launching.launch import TypeTable, buy_many, write_do
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
 from nodesmith.controllers.launching.withoutpods import buy_without_pods
-from nodesmith.controllers.metrics.launches import note_refused
-from nodesmith.controllers.metrics.pendingpods import note_waiting
-from nodesmith.controllers.runs.selfhints import SelfHints
-from nodesmith.controllers.runs.snapshots import own_snapshot
+from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -29,13 +27,15 @@ from nodesmith.decisions.provisioning import (
     record,
     unread,
 )
-from nodesmith.decisions.provisioning.moments import next_change
+from nodesmith.decisions.provisioning.decide import next_change
+from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.launcheffects import Settled
+from nodesmith.launcheffects import Settled, note_refused
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Labels, Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
@@ -296,3 +296,19 @@ def _resume(
     if not (settled.launched or settled.given_up):
         return ledger
     return replace(run.store.load(), learned=ledger.learned)
+
+
+_BY = {"controller": "provisioner"}
+
+
+def note_waiting(metrics: Metrics, pods: Sequence[Pod], unplaced: int, now: datetime) -> None:
+    """Record how many pods of the cluster wait, in which zones they may run, and how many are `unplaced`."""
+    zones, ignored = waiting_by_zone(pods)
+    by_zone = {labelled(**_BY, zone=zone): count for zone, count in zones.items()}
+    shown: Mapping[str, Mapping[Labels, float]] = {
+        "scheduler_unschedulable_pods_count": {labelled(**_BY): unplaced},
+        "scheduler_ignored_pods_count": {(): ignored},
+        "scheduler_pending_pods_by_effective_zone_count": by_zone,
+    }
+    for name, series in shown.items():
+        metrics.show(name, series, now)

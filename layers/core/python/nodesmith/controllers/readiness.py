@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from nodesmith.controllers.nodeclaims.contenthashes import keep_contents
-from nodesmith.controllers.nodeclaims.hashes import renew_hashes, state_hashes
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes, state_hashes
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
@@ -24,12 +23,11 @@ from nodesmith.decisions.readiness.resolution import next_resolution, to_resolve
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodepoolannotations import PROVISIONER
-from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools
+from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth, basis_of, current
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
@@ -136,7 +134,10 @@ def _health(
     for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
     found = (
-        (pool.name, current(ledger.health.get(pool.name), basis_of(pool, statuses.get(pool.nodeclass.name))))
+        (
+            pool.name,
+            current_health(ledger.health.get(pool.name), basis_of(pool, statuses.get(pool.nodeclass.name))),
+        )
         for pool in _readable(pools)
     )
     return {name: health for name, health in found if health is not None}

@@ -7,19 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import EventDeduplication, Report, publish_new
 from nodesmith.decisions.due import first
 from nodesmith.decisions.repair import Finding, findings, next_change
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodepoolannotations import NODE_REPAIR
-from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.metrics.metrics import Metrics, snake_case
+from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store
 
 AGAIN_AFTER = timedelta(minutes=15)

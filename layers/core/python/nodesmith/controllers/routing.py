@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.controllers.runs.report import Report
+from nodesmith.controllers.runs import Report
 from nodesmith.errors import Failures, Rejected
 from nodesmith.model.ec2.events import event_id, read_event
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.ports import Hints
-from nodesmith.ports.notices import RegionNotices
-from nodesmith.ports.region import MarkedInstances, Routes
+from nodesmith.regionports import MarkedInstances, RegionNotices, Routes
 
 AGAIN_SECONDS = 30
 """After a notice, interruption is woken at once, and again after this delay in case its first run has died."""

@@ -7,19 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.metrics.drains import note_drained
-from nodesmith.controllers.metrics.interruptions import InterruptionMetrics
-from nodesmith.controllers.runs.concurrently import Spread, each, failed, in_turn
-from nodesmith.controllers.runs.draintimes import Drains
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.report import Report
-from nodesmith.controllers.runs.selfhints import SelfHints, wait_until
-from nodesmith.controllers.runs.snapshots import newest_snapshot
+from nodesmith.controllers.drains import Drains, InterruptionMetrics, note_drained
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
-from nodesmith.decisions.termination.moments import next_change
 from nodesmith.decisions.termination.notifications import of_evictions
-from nodesmith.decisions.termination.steps import SHORTEST_DRAIN
+from nodesmith.decisions.termination.steps import SHORTEST_DRAIN, next_change
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, release, terminate
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.commands import (
@@ -38,7 +32,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
-from nodesmith.model.ledger.draintimes import DrainTime, learned
+from nodesmith.model.ledger.interruptions import DrainTime, learned_drain_time
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -123,7 +117,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
     run.interruption_metrics.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, told, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
-        lesson = learned(known.get(nodepool), beyond, now)
+        lesson = learned_drain_time(known.get(nodepool), beyond, now)
         if lesson is not None:
             with failures.of():
                 run.store.save_drain_time(nodepool, lesson)

@@ -15,15 +15,14 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from nodesmith.decisions.due import first_after
-from nodesmith.model.apimachinery.cron import is_schedule, last_hit, parse_cron
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.karpenter.budgets import Budget
+from nodesmith.model.apimachinery.times import is_schedule, last_hit, parse_cron
+from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import RATE_WINDOW, Ledger
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.ledger.pauses import RATE_WINDOW
 from nodesmith.model.snapshot import Snapshot
 
 _MOST_WINDOWS = 50

@@ -1,8 +1,12 @@
-"""Condition `Consolidatable` of NodeClaims: no pod has come or gone for as long as the NodePool's consolidateAfter.
+"""Condition `Consolidatable` of NodeClaims, and the time of the last pod event (`status.lastPodEventTime`) behind it.
 
-The rule is Karpenter's and ignores the consolidation policy: it also holds for nodes that other rules keep. The
-condition is written when it changes, and removed when it no longer holds. Nodes of static NodePools are never
-consolidated.
+A node is consolidatable if no pod has come or gone for as long as the NodePool's consolidateAfter. The rule is
+Karpenter's and ignores the consolidation policy: it also holds for nodes that other rules keep. The condition is
+written when it changes, and removed when it no longer holds. Nodes of static NodePools are never consolidated.
+
+The snapshot knows the time from the pods themselves, except for pods that have gone: the forwarder forgets those when
+it restarts. The time in the NodeClaim survives a restart and comes back with the next snapshot. One write per burst is
+enough, after the node has become quiet: while pods come and go, nothing depends on the last of them.
 """
 
 from __future__ import annotations
@@ -14,13 +18,22 @@ from heapq import nsmallest
 
 from nodesmith.decisions.disruption.candidates import quiet_since
 from nodesmith.decisions.due import first_after
-from nodesmith.model.karpenter.nodeclaimconditions import CONSOLIDATABLE, ObjectCondition, shown_status
+from nodesmith.model.karpenter.nodeclaimobjects import (
+    CONSOLIDATABLE,
+    ObjectCondition,
+    shown_pod_event,
+    shown_status,
+)
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.snapshot import Snapshot
 
 MOST_AT_ONCE = 50
 """The most NodeClaims written in one run; the oldest changes among the others come first in the next."""
+QUIET = timedelta(seconds=10)
+"""A node's last pod event is written after this time without another one; Karpenter writes no more often either."""
+MOST_STAMPS_AT_ONCE = 50
+"""The most NodeClaims in one run; the others follow in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +94,18 @@ def _states(
         after = None if pool.is_static else pool.disruption.consolidate_after_seconds
         at = None if after is None else quiet_since(claim, node) + timedelta(seconds=after)
         yield claim, at, shown_status(manifest, CONSOLIDATABLE)
+
+
+def to_stamp(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, datetime]:
+    """Return the times that must be written, by NodeClaim; nodes that have been quiet the longest come first."""
+    shown = snapshot.shown_nodeclaims()
+    due: list[tuple[datetime, str]] = []
+    for claim in claims:
+        node, manifest = snapshot.node_of(claim), shown.get(claim.name)
+        at = node.last_pod_event_at if node is not None else None
+        if at is None or manifest is None or claim.is_ending or now - at < QUIET:
+            continue
+        written = shown_pod_event(manifest)
+        if written is None or at > written:
+            due.append((at, claim.name))
+    return {name: at for at, name in nsmallest(MOST_STAMPS_AT_ONCE, due)}

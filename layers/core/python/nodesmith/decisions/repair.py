@@ -15,8 +15,7 @@ from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.replacing import UNHEALTHY
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, NodeRepair
-from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, NodeRepair
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 

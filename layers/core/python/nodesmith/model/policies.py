@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, normalised
-from nodesmith.model.apimachinery.spelling import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean
 
 _FIELDS = ("maxSkew", "topologyKey", "whenUnsatisfiable")
 _WHEN = ("DoNotSchedule", "ScheduleAnyway")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
-from nodesmith.model.karpenter.claimednodes import ClaimedNodes
-from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
+from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
+from nodesmith.model.policies import DefaultSpread
 
-if TYPE_CHECKING:  # see ClaimedNodes
+if TYPE_CHECKING:
     from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 
@@ -73,3 +73,85 @@ class Snapshot:
     def shown_nodeclaims(self) -> dict[str, Mapping[str, Any]]:
         """Return the NodeClaim objects by name."""
         return {str((m.get("metadata") or {}).get("name")): m for m in self.nodeclaims}
+
+
+# Nodes are matched to claims by provider id and, if several Nodes have that id, by registration.
+#
+# Anyone who may create Nodes can write any provider id into one. A kubelet, however, can only create a Node whose
+# name is bound to its instance. So a Node with a name other than EC2 gave the instance belongs to no claim.
+#
+# A restored Node (from a backup, by `kubectl replace --force`) may lack its provider id, which no other component
+# puts back. It is matched by its name and by the registered label, which a Node that is just joining does not
+# have.
+class ClaimedNodes:
+    """Finds the Nodes of claims. A second Node with a provider id belongs to no claim: it has no machine of its own."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+
+    def of(self, claim: NodeClaim) -> Node | None:
+        """Return the claim's Node, or None if it has none."""
+        found = self.all_of(claim)
+        if len(found) < 2:
+            return found[0] if found else None
+        # The NodeClaim does not always name the Node that registered, but that Node's label shows it.
+        return min(found, key=lambda n: (n.name != claim.node_name, n.labels.get(REGISTERED) != "true"))
+
+    def all_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Return all Nodes with the claim's provider id, or the restored Node that lacks it if no Node has it.
+
+        Nodes whose name the claim's instance cannot have are left out.
+        """
+        shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        if not claim.private_dns_name:
+            return shown
+        return [node for node in shown if claim.may_be_named(node.name)]
+
+    def impostors_of(self, claim: NodeClaim) -> Sequence[Node]:
+        """Return the Nodes with the claim's provider id and a name that its instance cannot have."""
+        return [n for n in self._by_provider.get(claim.provider_id, ()) if not claim.may_be_named(n.name)]
+
+    @cached_property
+    def _by_provider(self) -> dict[str, list[Node]]:
+        """Built on first use: code that derives many snapshots looks up claims in only a few of them."""
+        found: dict[str, list[Node]] = {}
+        for node in self._nodes:
+            if node.provider_id:
+                found.setdefault(node.provider_id, []).append(node)
+        return found
+
+    @cached_property
+    def _restored(self) -> dict[str, list[Node]]:
+        return {node.name: [node] for node in self._nodes if node.is_restored}
+
+
+_SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
+_OWNER_LABEL = "nodesmith.dev/controller"
+"""Stands for the controller's selector. No pod in the cluster has this label, and no other selector uses it."""
+
+
+# kube-scheduler counts the pods that a pod's Services and its ReplicaSet, StatefulSet or ReplicationController
+# select together. This module counts the pods of the same controller. The result is the same unless Services
+# select only some of them. A pod that only Services select gets no default constraints.
+def with_default_spreads(snapshot: Snapshot, defaults: Sequence[DefaultSpread]) -> Snapshot:
+    """Return the snapshot with these default constraints applied, as kube-scheduler sees it."""
+    if not defaults:
+        return snapshot
+    changed: dict[Shape, Shape] = {}
+    for pod in snapshot.pods:
+        if pod.shape not in changed:
+            changed[pod.shape] = _spread(pod.shape, defaults)
+    return replace(snapshot, pods=tuple(replace(pod, shape=changed[pod.shape]) for pod in snapshot.pods))
+
+
+def _spread(shape: Shape, defaults: Sequence[DefaultSpread]) -> Shape:
+    """Return the shape with the label that counts pods of its controller, and with the defaults if they apply."""
+    if not shape.owner.startswith(_SPREAD_OWNERS):
+        return shape
+    own = {_OWNER_LABEL: shape.owner}
+    labels = {**shape.labels, **own}
+    if shape.spreads:
+        return replace(shape, labels=labels)
+    selector = parse_selector({"matchLabels": own})
+    spreads = (Spread(each.topology_key, each.max_skew, each.hard, selector) for each in defaults)
+    return replace(shape, labels=labels, spreads=tuple(spreads))

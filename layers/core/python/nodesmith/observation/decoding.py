@@ -1,4 +1,4 @@
-"""The snapshot as bytes: gzip of one JSON object, with equal bytes for equal clusters.
+"""Read snapshots from bytes: gzip of one JSON object, with equal bytes for equal clusters.
 
 Each shape is written once, with its pods as columns: `names`, `created` (seconds since 1970), `nodes` (index into
 `nodeNames`, -1 for none; for a nominated pod, as `flags` shows, the nominated node) and `flags`. Properties that few
@@ -13,9 +13,11 @@ ending nodes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import Any
@@ -25,13 +27,10 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.attachlimits import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.kubernetes.namespaces import Namespaces
-from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget, parse_budget
-from nodesmith.model.kubernetes.pods import Manifest, Pod
-from nodesmith.model.kubernetes.shapereading import parse_shape
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.volumeattachments import VolumeAttachment
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
+from nodesmith.model.kubernetes.pods import Manifest, Pod, Shape
+from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import (
@@ -223,3 +222,44 @@ def _group(
 
 def _moment(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+# Even in an idle cluster, a snapshot is written every minute and every function reads it. Decompressing and
+# comparing the text takes a twentieth of the time of parsing it.
+_TAKEN_AT = b'"takenAt":"'
+
+
+class Reader:
+    """Reads snapshots like `decode`, and keeps the last one, whose content must not be modified."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, Snapshot] | None = None
+
+    def read(self, data: bytes) -> Snapshot:
+        """Read a snapshot. Raises Rejected like `decode`."""
+        text = inflated(data)
+        taken_at, digest = _parted(text)
+        if taken_at is None:
+            return read(text)
+        if self._last is not None and self._last[0] == digest:
+            return replace(self._last[1], taken_at=taken_at)
+        self._last = None  # so that two snapshots are never in memory at once
+        snapshot = read(text)
+        if snapshot.taken_at == taken_at:
+            self._last = digest, snapshot
+        return snapshot
+
+
+def _parted(text: bytes) -> tuple[datetime | None, bytes]:
+    """Return the last `takenAt` in a text, which is the snapshot's, and a digest of the text around it."""
+    start = text.rfind(_TAKEN_AT) + len(_TAKEN_AT)
+    end = text.find(b'"', start)
+    if start < len(_TAKEN_AT) or end < 0:
+        return None, b""
+    view = memoryview(text)
+    digest = hashlib.sha256(view[:start])
+    digest.update(view[end:])
+    try:
+        return parse_time(text[start:end].decode()), digest.digest()
+    except ValueError:
+        return None, b""

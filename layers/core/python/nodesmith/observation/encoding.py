@@ -6,15 +6,13 @@ import gzip
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
-from nodesmith.model.kubernetes.namespaces import NAME_LABEL
 from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.observation.attachments import Attachments
-from nodesmith.observation.daemonpods import expected_pods
-from nodesmith.observation.endingnodes import ending_nodes, held_volumes
+from nodesmith.model.kubernetes.shapereading import NAME_LABEL
 from nodesmith.observation.observed import (
     DELETING,
     FORMAT,
@@ -23,11 +21,13 @@ from nodesmith.observation.observed import (
     UNSCHEDULABLE,
     VERSION,
     Observed,
+    ending_nodes,
+    held_volumes,
 )
 from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith.observation.selectedlabels import guarded_keys, selected_keys, selected_namespace_keys
-from nodesmith.observation.volumes import Reach, Volumes
+from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
+from nodesmith.observation.volumes import Attachments, Reach, Volumes
 
 _COMPRESSION = 6
 
@@ -176,3 +176,122 @@ def _name(manifest: Manifest) -> str:
 
 def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+# Labels that no selector in the cluster uses (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-
+# hash`, a workflow's run id …) cannot affect decisions, but would give every pod a shape of its own.
+_KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
+
+
+def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
+    """Return the pod label keys that any spread constraint or pod (anti-)affinity term in these manifests uses."""
+    return frozenset().union(*map(_keys_of, shapes))
+
+
+def guarded_keys(budgets: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
+    """Return the pod label keys that PodDisruptionBudgets use, by namespace, since they only select in their own."""
+    found: dict[str, frozenset[str]] = {}
+    for budget in budgets:
+        namespace = budget["metadata"]["namespace"]
+        selector = (budget.get("spec") or {}).get("selector") or {}
+        found[namespace] = found.get(namespace, frozenset()).union(_selector_keys(selector))
+    return found
+
+
+def selected_namespace_keys(shapes: Iterable[str]) -> frozenset[str]:
+    """Return the namespace label keys that any namespaceSelector in these manifests uses."""
+    return frozenset().union(*map(_namespace_keys_of, shapes))
+
+
+@lru_cache(maxsize=8192)
+def _keys_of(shape: str) -> frozenset[str]:
+    spec = json.loads(shape).get("spec") or {}
+    return frozenset(key for constraint in _constraints(spec) for key in _keys(constraint))
+
+
+@lru_cache(maxsize=8192)
+def _namespace_keys_of(shape: str) -> frozenset[str]:
+    if "namespaceSelector" not in shape:
+        return frozenset()
+    spec = json.loads(shape).get("spec") or {}
+    selectors = (term.get("namespaceSelector") for term in _constraints(spec))
+    return frozenset(key for selector in selectors for key in _selector_keys(selector or {}))
+
+
+def _constraints(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from spec.get("topologySpreadConstraints") or ()
+    for part in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(part) or {}
+        yield from affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for preferred in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield preferred.get("podAffinityTerm") or {}
+
+
+def _keys(constraint: Mapping[str, Any]) -> Iterator[str]:
+    yield from _selector_keys(constraint.get("labelSelector") or {})
+    for name in _KEY_LISTS:
+        yield from constraint.get(name) or ()
+
+
+def _selector_keys(selector: Mapping[str, Any]) -> Iterator[str]:
+    yield from selector.get("matchLabels") or ()
+    yield from (str(expression.get("key")) for expression in selector.get("matchExpressions") or ())
+
+
+# The pods that DaemonSets will create on new nodes are derived from their existing pods. Webhooks, a vertical
+# autoscaler and the namespace's LimitRanges change the requests in a pod's template. The newest pod of a DaemonSet
+# shows the result of all of these (karpenter: GetDaemonSetPod).
+_Key = tuple[str, str]
+"""A DaemonSet's namespace and name."""
+
+
+def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
+    """Yield the pod that each DaemonSet would create.
+
+    It is like the DaemonSet's newest pod. If there is none, it is the template with the changes that admission makes.
+    Its affinity is always the template's, because the controller pins every existing pod to its node.
+    """
+    newest, defaults = _newest(observed.pods), _default_requests(observed.limitranges)
+    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+    for daemonset in observed.daemonsets:
+        known, (namespace, _) = newest.get(_key(daemonset)), _key(daemonset)
+        template = {**daemonset["spec"]}
+        runtime = classes.get(template.pop("runtimeClassName", ""), {})
+        if known:
+            yield {**daemonset, "spec": _unpinned(known, template)}
+        else:
+            spec = with_default_requests(template, defaults.get(namespace, {}))
+            yield {**daemonset, "spec": with_runtime_class(spec, runtime)}
+
+
+def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
+    """Return the default requests of containers by namespace. If several LimitRanges apply, the first by name wins."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
+        namespace = str(each["metadata"]["namespace"])
+        found[namespace] = {**each["requests"], **found.get(namespace, {})}
+    return found
+
+
+def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
+    """Return the spec of the newest pod of each DaemonSet; if several have the same age, of the last by name."""
+    youngest: dict[tuple[str, str], tuple[int, str]] = {}  # for each shape, since only shapes need parsing
+    for pod in pods:
+        if pod.owner_kind == "DaemonSet":
+            alike, age = (pod.namespace, pod.shape), (pod.created, pod.name)
+            youngest[alike] = max(age, youngest.get(alike, age))
+    found: dict[_Key, Manifest] = {}
+    for (_, shape), _ in sorted(youngest.items(), key=lambda item: item[1]):
+        manifest = json.loads(shape)
+        found[_key(manifest)] = manifest.get("spec") or {}
+    return found
+
+
+def _unpinned(spec: Manifest, template: Manifest) -> Mapping[str, Any]:
+    affinity = {"affinity": template["affinity"]} if template.get("affinity") else {}
+    return {**spec, **affinity}
+
+
+def _key(manifest: Manifest) -> _Key:
+    metadata = manifest["metadata"]
+    return str(metadata["namespace"]), str(metadata["ownerReferences"][0]["name"])

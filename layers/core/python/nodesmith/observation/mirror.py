@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.observation.endingnodes import reduce_attachment
-from nodesmith.observation.observed import UNREADABLE, Observed
-from nodesmith.observation.reduction.csinodes import reduce_csi_node
-from nodesmith.observation.reduction.limitranges import reduce_limit_range, reduce_runtime_class
+from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
 from nodesmith.observation.reduction.objects import (
+    reduce_budget,
     reduce_custom,
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
 )
-from nodesmith.observation.reduction.poddisruptionbudgets import reduce_budget
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
-from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, reduce_volume
+from nodesmith.observation.reduction.podspecs import reduce_limit_range, reduce_runtime_class
+from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, reduce_csi_node, reduce_volume
 
 
 @dataclass(frozen=True, slots=True)

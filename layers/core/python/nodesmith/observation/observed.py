@@ -1,15 +1,82 @@
-"""All reduced objects of a cluster, and constants that writing and reading a snapshot share."""
+"""All reduced objects of a cluster, with the nodes that are ending, and constants that readers and writers share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.observation.endingnodes import ReducedAttachment
-from nodesmith.observation.reduction.csinodes import ReducedCsiNode
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith.observation.reduction.volumes import ReducedClaim, ReducedClass, ReducedVolume
+from nodesmith.observation.reduction.volumes import ReducedClaim, ReducedClass, ReducedCsiNode, ReducedVolume
+from nodesmith.observation.volumes import Volumes
+
+
+# Attachments of other nodes are not in a snapshot: a cluster has thousands, and no decision waits for their
+# removal.
+@dataclass(frozen=True, slots=True)
+class ReducedAttachment:
+    """A VolumeAttachment. `volume` is the PersistentVolume, empty for a volume that is defined inline in a pod."""
+
+    name: str
+    node: str
+    volume: str
+
+
+def reduce_attachment(manifest: Manifest) -> ReducedAttachment:
+    """Reduce a VolumeAttachment. Raises KeyError or TypeError for content that no API server accepts."""
+    spec = manifest["spec"]
+    volume = (spec.get("source") or {}).get("persistentVolumeName")
+    return ReducedAttachment(str(manifest["metadata"]["name"]), str(spec["nodeName"]), str(volume or ""))
+
+
+def ended_by(node: Manifest) -> str:
+    """Return a reduced Node's name if it is being deleted or disrupted, else an empty string."""
+    metadata, taints = node["metadata"], (node.get("spec") or {}).get("taints") or ()
+    ends = "deletionTimestamp" in metadata or any(taint.get("key") == DISRUPTED.key for taint in taints)
+    return str(metadata["name"]) if ends else ""
+
+
+def ended_by_claim(claim: Manifest) -> str:
+    """Return the name of a reduced NodeClaim's Node if the NodeClaim is being deleted, else an empty string."""
+    name = (claim.get("status") or {}).get("nodeName")
+    return str(name) if name and "deletionTimestamp" in claim["metadata"] else ""
+
+
+def ending_nodes(nodes: Iterable[Manifest], nodeclaims: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the Nodes that are ending."""
+    return frozenset((*map(ended_by, nodes), *map(ended_by_claim, nodeclaims))) - {""}
+
+
+def held_volumes(
+    attachments: Iterable[ReducedAttachment],
+    ending: frozenset[str],
+    pods: Iterable[ReducedPod],
+    volumes: Volumes,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the volumes that are attached to ending nodes, as in the snapshot, with the pods there that use them."""
+    held = sorted((each for each in attachments if each.node in ending), key=lambda each: each.name)
+    users = _users(pods, {each.node for each in held}, volumes) if held else {}
+    for each in held:
+        yield {
+            "node": each.node,
+            "volume": each.volume or each.name,
+            "pods": sorted(users.get((each.node, each.volume), ())),
+        }
+
+
+def _users(
+    pods: Iterable[ReducedPod], nodes: set[str], volumes: Volumes
+) -> Mapping[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        for mount in pod.claims if pod.node in nodes else ():
+            claim = volumes.claim(mount.key)
+            if claim is not None and claim.volume:
+                found.setdefault((pod.node, claim.volume), []).append(f"{pod.namespace}/{pod.name}")
+    return found
+
 
 FORMAT = "nodesmith-snapshot"
 VERSION = 4

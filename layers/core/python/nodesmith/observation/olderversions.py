@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nodesmith.model.conversion.converting import convert, loud
-from nodesmith.model.karpenter.nodepoolannotations import PROVISIONER, PROVISIONER_UID
+from nodesmith.model.karpenter.nodepools import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE

@@ -1,1 +1,1 @@
-"""Code shared by all AWS adapters, and adapters for STS sessions, EKS and SSM parameters."""
+"""Code shared by all AWS adapters, and adapters for Lambda, SQS, STS sessions, EKS and SSM parameters."""

@@ -1,15 +1,20 @@
-"""The cluster that new nodes join, described by the settings and, for values that they lack, by EKS."""
+"""EKS: the cluster that new nodes join, as far as settings lack values, and bearer tokens for its API server."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Any
 
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import DENIED, error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.settings import Settings
@@ -89,3 +94,50 @@ def _describe(client: Callable[[str], Any], name: str) -> tuple[Mapping[str, str
         "service_cidr": network.get("serviceIpv6Cidr" if ipv6 else "serviceIpv4Cidr", ""),
         "version": cluster.get("version", ""),
     }, ""
+
+
+# Format (aws-iam-authenticator): `k8s-aws-v1.` followed by the unpadded base64url of a presigned URL of the
+# regional endpoint. The signature covers the header `x-k8s-aws-id`, the cluster's name. A token is valid for 15
+# minutes.
+_PREFIX = "k8s-aws-v1."
+_KEPT_FOR = timedelta(minutes=14)
+_URL_EXPIRES_SECONDS = 60
+
+
+def eks_token(credentials: Credentials, cluster: str, region: str) -> str:
+    """Return a new token."""
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    request = AWSRequest(
+        method="GET",
+        url=f"https://sts.{region}.{suffix}/?Action=GetCallerIdentity&Version=2011-06-15",
+        headers={"x-k8s-aws-id": cluster},
+    )
+    frozen = credentials.get_frozen_credentials()
+    signer = SigV4QueryAuth(frozen, "sts", region, expires=_URL_EXPIRES_SECONDS)
+    signer.add_auth(request)
+    return _PREFIX + base64.urlsafe_b64encode(str(request.url).encode()).decode().rstrip("=")
+
+
+class EksToken:
+    """A callable that returns a token and renews it before it expires."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        cluster: str,
+        region: str,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._credentials = credentials
+        self._cluster = cluster
+        self._region = region
+        self._clock = clock
+        self._token = ""
+        self._until = datetime.min.replace(tzinfo=UTC)
+
+    def __call__(self) -> str:
+        now = self._clock()
+        if now >= self._until:
+            self._token = eks_token(self._credentials, self._cluster, self._region)
+            self._until = now + _KEPT_FOR
+        return self._token

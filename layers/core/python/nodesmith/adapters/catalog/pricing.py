@@ -15,8 +15,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from nodesmith.adapters.aws.errors import all_errors
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import all_errors, rows
 from nodesmith.adapters.catalog.catalogs import published_limits
 from nodesmith.adapters.ec2.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient

@@ -1,19 +1,26 @@
-"""DynamoDB: health records of functions, in one partition for each cluster and one for the region."""
+"""DynamoDB: health records of functions, heartbeats of forwarders, and when clusters last changed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.errors import all_errors
-from nodesmith.adapters.dynamodb.partition import Partition
+from nodesmith.adapters.aws.calls import all_errors
+from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, read_moment
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time, parse_time
-from nodesmith.model.functions.health import AT_ONCE, Finding, Record
-from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, dead_letters_url, health_partition_key
+from nodesmith.model.functions.health import AT_ONCE, Finding, Heartbeat, Marks, Record
+from nodesmith.settings import (
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
+    dead_letters_url,
+    forwarder_partition_key,
+    health_partition_key,
+    partition_key,
+)
 
 WRITE_EVERY = timedelta(minutes=5)
 """How often a process records that its runs succeed"""
@@ -209,3 +216,65 @@ def _record(cluster: str, concern: str, document: Mapping[str, Any]) -> Record:
         return Record.from_document(cluster, concern, document)
     except (AttributeError, KeyError, TypeError, ValueError, Rejected):
         return Record(cluster, concern)
+
+
+HEARTBEAT = "HEARTBEAT"
+
+
+class DynamoHeartbeats:
+    """The Heartbeats of one cluster. `client` is a boto3 DynamoDB client. All calls may raise Transient, Rejected."""
+
+    def __init__(self, client: Any, table: str, cluster: str) -> None:
+        self._partition = Partition(client, table, forwarder_partition_key(cluster))
+
+    def beat(self, at: datetime, changed: datetime) -> None:
+        """Write that the forwarder is alive, and when it last wrote a snapshot because something had changed."""
+        item = {**self._partition.key(HEARTBEAT), "at": _text(at), "changed": _text(changed)}
+        with all_errors("dynamodb:PutItem"):
+            self._partition.put(item)
+
+    def last(self) -> Heartbeat | None:
+        """Return the latest heartbeat, perhaps a second old, or None if there is none that can be read."""
+        with all_errors("dynamodb:Query"):
+            found = self._partition.attributes(HEARTBEAT, "at", "changed", consistent=False)
+        return read_heartbeat(found)
+
+
+def read_heartbeat(item: Attributes) -> Heartbeat | None:
+    """Return the heartbeat in an item, or None if it is missing or cannot be read."""
+    at, changed = read_moment(item, "at"), read_moment(item, "changed")
+    return None if at is None or changed is None else Heartbeat(at, changed)
+
+
+def _text(moment: datetime) -> Attributes:
+    return {"S": moment.astimezone(UTC).isoformat(timespec="milliseconds")}
+
+
+_NAMES = {"#pk": "pk", "#sk": "sk", "#changed": "changed", "#at": "at"}
+_ASKED = {"ProjectionExpression": ", ".join(_NAMES), "ExpressionAttributeNames": _NAMES}
+
+
+class DynamoMarks:
+    """The Marks of a region's clusters. `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client, self._table = client, table
+
+    def of(self, clusters: Collection[str]) -> Mapping[str, Marks]:
+        """Return the marks of these clusters, by cluster, perhaps a second old. Raises Transient, Rejected."""
+        ledgers = {partition_key(cluster): cluster for cluster in sorted(clusters)}
+        forwarders = {forwarder_partition_key(cluster): cluster for cluster in ledgers.values()}
+        keys = [_key(pk, META) for pk in ledgers] + [_key(pk, HEARTBEAT) for pk in forwarders]
+        with all_errors("dynamodb:BatchGetItem"):
+            items = {item["pk"]["S"]: item for item in read_items(self._client, self._table, keys, _ASKED)}
+        return {
+            cluster: Marks(
+                read_heartbeat(items.get(forwarder_partition_key(cluster), {})),
+                read_moment(items.get(pk, {}), "changed"),
+            )
+            for pk, cluster in ledgers.items()
+        }
+
+
+def _key(pk: str, sk: str) -> Attributes:
+    return {"pk": {"S": pk}, "sk": {"S": sk}}

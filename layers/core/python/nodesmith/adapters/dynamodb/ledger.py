@@ -1,4 +1,4 @@
-"""DynamoDB: the ledger of one cluster, in a single partition.
+"""DynamoDB: the ledger of one cluster, in a single partition, and what all clusters of a region have learned.
 
 `META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
 These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
@@ -19,39 +19,34 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.errors import transient_errors
+from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.callbudget import take_calls
-from nodesmith.adapters.dynamodb.learned import read_learned, write_learned
-from nodesmith.adapters.dynamodb.ledgercache import KeptLedger
-from nodesmith.adapters.dynamodb.ledgermarks import LedgerMark, read_mark
-from nodesmith.adapters.dynamodb.locks import Locks
-from nodesmith.adapters.dynamodb.partition import META, Partition, conflicts, written_once
-from nodesmith.adapters.dynamodb.reading import Attributes, Found
+from nodesmith.adapters.dynamodb.ledgermarks import KeptLedger, LedgerMark, Locks, read_mark
+from nodesmith.adapters.dynamodb.partition import META, Attributes, Found, Partition, conflicts, written_once
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import moves
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     backoff_item,
+    claim_to_item,
     cluster_item,
     drain_time_item,
     health_item,
     nodeclass_item,
+    offered_item,
+    read_offered,
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_item, departure_of, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.nodeclaimitems import to_item
-from nodesmith.model.ledger.pauses import Departure, Pause, departure_item, departure_of, pause_item
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.settings import partition_key
+from nodesmith.settings import learned_partition_key, partition_key
 
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
 
@@ -276,7 +271,7 @@ class DynamoStore:
 def _claim(partition: Partition, claim: NodeClaim) -> Attributes:
     return partition.item(
         f"CLAIM#{claim.name}",
-        to_item(claim),
+        claim_to_item(claim),
         revision=claim.revision,
         instance=claim.instance_id,
         reservation=claim.labels.get(RESERVATION_ID, ""),
@@ -305,3 +300,42 @@ def _offering(key: OfferingKey) -> str:
 
 def _pool(key: OfferingKey) -> str:
     return f"{key.capacity_type}#{key.instance_type}#{key.zone}"
+
+
+# Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
+# last write wins. The next such node restores what a write has lost.
+_KEPT = timedelta(days=180)
+
+
+def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
+    """Return all entries, eventually consistent. `client` is a boto3 DynamoDB client. Raises Transient."""
+    pages = client.get_paginator("query").paginate(
+        TableName=table,
+        KeyConditionExpression="pk = :pk",
+        ExpressionAttributeValues={":pk": {"S": _partition(client)}},
+    )
+    found: dict[Boot, Offered] = {}
+    with transient_errors("dynamodb:Query"):
+        for page in pages:
+            for item in page["Items"]:
+                boot = Boot(*item["sk"]["S"].split("#"))
+                found[boot] = read_offered(json.loads(item["doc"]["S"]))
+    return found
+
+
+def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now: datetime) -> None:
+    """Write `offered`. Entries expire after half a year, so that no error lasts forever. Raises Transient."""
+    expires = str(int((now + _KEPT).timestamp()))
+    for boot in sorted(offered):
+        item = {
+            "pk": {"S": _partition(client)},
+            "sk": {"S": f"{boot.instance_type}#{boot.image_id}"},
+            "doc": {"S": json.dumps(offered_item(offered[boot]), separators=(",", ":"))},
+            "ttl": {"N": expires},
+        }
+        with transient_errors("dynamodb:PutItem"):
+            client.put_item(TableName=table, Item=item)
+
+
+def _partition(client: Any) -> str:
+    return learned_partition_key(client.meta.region_name)

@@ -1,20 +1,20 @@
-"""DynamoDB: the mark in a ledger that records when it last changed.
-
-The mark precedes the write. If a run dies between a write and the hint for it, the mark shows that another run must
-look. Locks say nothing about the cluster and leave no mark.
-"""
+"""DynamoDB: a ledger's mark of its last change, the cache that relies on it, and locks for one run at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
-from nodesmith.adapters.dynamodb.partition import META, Partition, conflicts
-from nodesmith.adapters.dynamodb.reading import read_moment
+from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, conflicts, read_moment
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ledger.ledger import Ledger
 
+# A mark precedes the write. If a run dies between a write and the hint for it, the mark shows that another run
+# must look. Locks say nothing about the cluster and leave no mark.
 _EVERY = timedelta(seconds=30)
 """Minimum time between a process's marks, much shorter than the time for which a change counts as recent."""
 _ATTEMPTS = 3
@@ -58,3 +58,105 @@ def read_mark(partition: Partition) -> tuple[int, datetime | None]:
     found = partition.attributes(META, "version", "changed")
     version = int(found["version"]["N"]) if "version" in found else 0
     return version, read_moment(found, "changed")
+
+
+# A process may reuse a ledger while its mark shows that nothing has changed. Each writer marks the ledger first,
+# unless the same process did so within the last half minute. If the mark was older than `SETTLED` when the ledger
+# was read, and it has not changed since, nobody has written: a function runs for at most two minutes, and the
+# clocks of functions differ by less than a minute.
+SETTLED = timedelta(minutes=5)
+"""Minimum age of a mark: half a minute, the longest run, and the clock skew, with a minute to spare."""
+READ_AGAIN = timedelta(minutes=15)
+"""How often a ledger is read completely in any case, because manual edits of the table leave no mark."""
+
+
+@dataclass(slots=True)
+class KeptLedger:
+    """The ledger as last read, if its mark was settled at that time."""
+
+    _ledger: Ledger | None = None
+    _changed: datetime | None = None
+    _read_at: datetime | None = None
+
+    def keep(self, ledger: Ledger, changed: datetime | None, now: datetime) -> None:
+        """Keep a ledger that was read completely. `changed` is its mark, which was read before."""
+        self._ledger = None
+        if changed is not None and now - changed >= SETTLED:
+            self._ledger, self._changed, self._read_at = ledger, changed, now
+
+    def at(self, version: int, changed: datetime | None, now: datetime) -> Ledger | None:
+        """Return the ledger if its mark is unchanged, else None. Expired departures are omitted.
+
+        The statuses of EC2NodeClasses may be outdated, since a resolution with the same outcome leaves no mark.
+        """
+        ledger = self._ledger
+        if ledger is None or self._read_at is None or now - self._read_at >= READ_AGAIN:
+            return None
+        if changed is None or (version, changed) != (ledger.version, self._changed):
+            return None
+        lately = tuple(each for each in ledger.departures if now <= each.kept_until)
+        return ledger if lately == ledger.departures else replace(ledger, departures=lately)
+
+
+# `TURN#concern` holds when the lock expires (`ends`), and whether other runs have tried to take it (`came`).
+_LOCK_ATTEMPTS = 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Locks:
+    """The locks of one cluster, by concern. Every call may raise Transient."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def take(self, concern: Concern, now: datetime, until: datetime) -> bool:
+        """Lock a concern until `until`. If another run holds the lock, record the attempt there and return False."""
+        times = {":now": _number(now), ":until": _number(until)}
+        free = "attribute_not_exists(pk) OR ends <= :now"
+        for _ in range(_LOCK_ATTEMPTS):
+            if self._write(concern, "SET ends = :until REMOVE came", free, times):
+                return True
+            came = {":now": times[":now"], ":came": {"BOOL": True}}
+            if self._write(concern, "SET came = :came", "ends > :now", came):
+                return False
+        # The lock was released and taken again between our writes. Its new holder sees the same state as we would.
+        return False
+
+    def end(self, concern: Concern, until: datetime) -> bool:
+        """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
+        partition = self._partition
+        try:
+            with conflicts("the lock has expired"):
+                answer = partition.client.delete_item(
+                    TableName=partition.table,
+                    Key=partition.key(_sk(concern)),
+                    ConditionExpression="ends = :until",
+                    ExpressionAttributeValues={":until": _number(until)},
+                    ReturnValues="ALL_OLD",
+                )
+        except Conflict:
+            return False
+        return "came" in answer["Attributes"]
+
+    def _write(self, concern: Concern, update: str, condition: str, values: Attributes) -> bool:
+        partition = self._partition
+        try:
+            with conflicts("another run holds the lock"):
+                partition.client.update_item(
+                    TableName=partition.table,
+                    Key=partition.key(_sk(concern)),
+                    UpdateExpression=update,
+                    ConditionExpression=condition,
+                    ExpressionAttributeValues=values,
+                )
+        except Conflict:
+            return False
+        return True
+
+
+def _sk(concern: Concern) -> str:
+    return f"TURN#{concern}"
+
+
+def _number(moment: datetime) -> Attributes:
+    return {"N": str((moment - _EPOCH) // timedelta(microseconds=1))}

@@ -1,4 +1,4 @@
-"""DynamoDB: EC2 events that a cluster still has to act on, in one partition for each cluster.
+"""DynamoDB: which cluster an instance belongs to, and the EC2 events that a cluster still has to act on.
 
 The sort key is EventBridge's event id, so an event that is delivered twice is one item. Items are deleted when they
 have been handled. The table's TTL removes unhandled items after four hours.
@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.partition import Partition
-from nodesmith.adapters.dynamodb.reading import Attributes
+from nodesmith.adapters.aws.calls import transient_errors
+from nodesmith.adapters.dynamodb.partition import Attributes, Partition
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.settings import notices_partition_key
+from nodesmith.settings import INDEXES, cluster_of, notices_partition_key
 
 KEPT = timedelta(hours=4)
 
@@ -60,3 +60,37 @@ def _kept(item: Attributes) -> KeptEvent:
         value if isinstance(value := found.get(name), str) else "" for name in ("event", "account")
     )
     return KeptEvent(item["sk"]["S"], event, account)
+
+
+_INSTANCE, _RESERVATION = INDEXES
+
+
+class DynamoRoutes:
+    """The Routes of a region. `client` is a boto3 DynamoDB client.
+
+    DynamoDB updates the indexes with every write of a claim, after a short delay. If an event arrives before that, the
+    cluster's next sweep finds its cause.
+    """
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client, self._table = client, table
+
+    def of_instance(self, instance_id: str) -> frozenset[str]:
+        """Return the cluster that has a claim with this instance, or an empty set. Raises Transient."""
+        return self._clusters(_INSTANCE, instance_id)
+
+    def of_reservation(self, reservation_id: str) -> frozenset[str]:
+        """Return the clusters with instances in this capacity reservation. Raises Transient."""
+        return self._clusters(_RESERVATION, reservation_id)
+
+    def _clusters(self, index: str, value: str) -> frozenset[str]:
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table,
+            IndexName=index,
+            KeyConditionExpression=f"{index} = :value",
+            ExpressionAttributeValues={":value": {"S": value}},
+            ProjectionExpression="pk",
+        )
+        with transient_errors("dynamodb:Query"):
+            found = {cluster_of(item["pk"]["S"]) for page in pages for item in page["Items"]}
+        return frozenset(found - {""})

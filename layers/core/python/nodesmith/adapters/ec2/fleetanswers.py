@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nodesmith.adapters.aws.errors import DENIED, THROTTLED, UNWELL, plain_code
+from nodesmith.adapters.aws.calls import DENIED, THROTTLED, UNWELL, plain_code
 from nodesmith.model.ec2.launches import (
     Instance,
     LaunchOutcome,

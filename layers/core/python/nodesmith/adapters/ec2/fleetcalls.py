@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.errors import THROTTLED, error_code, error_message, is_passing, plain_code
+from nodesmith.adapters.aws.calls import THROTTLED, error_code, error_message, is_passing, plain_code
 from nodesmith.adapters.ec2.fleetanswers import (
     FleetError,
     call_failure,
@@ -19,7 +19,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.adapters.ec2.launchtemplates import Templates
 from nodesmith.decisions.launch.sharing import dealt
 from nodesmith.errors import Transient

@@ -8,12 +8,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import error_code, error_message, rows, transient_errors
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.karpenter.instancetags import (
+from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
     MANAGED_BY_TAG,

@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.aws.errors import transient_errors
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import rows, transient_errors
 from nodesmith.adapters.ec2.instances import Filter, described, parts, where
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
-from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG
 
 _PAGE = {"PageSize": 1000}
 _MARKED = ("marked-for-stop", "marked-for-termination")

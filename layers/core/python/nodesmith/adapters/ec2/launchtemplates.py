@@ -8,11 +8,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, is_passing
+from nodesmith.adapters.aws.calls import error_code, error_message, is_passing
 from nodesmith.adapters.ec2.fleetanswers import refusal_reason
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Refused
-from nodesmith.model.karpenter.instancetags import tag_list
+from nodesmith.model.karpenter.ownership import tag_list
 
 _EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
 _TRUSTED = timedelta(minutes=30)

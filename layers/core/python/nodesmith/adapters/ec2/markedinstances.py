@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.adapters.ec2.instances import where
 from nodesmith.adapters.ec2.instancestatus import marked_requests
-from nodesmith.model.karpenter.instancetags import MANAGED_BY_TAG
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG
 
 MOST = 5_000
 """How many marked instances are read at a time. The rest are left for the next look, a minute later."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Literal, TypeAlias
@@ -15,9 +16,7 @@ from urllib.parse import quote
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
-from nodesmith.adapters.kubernetes.connection import Connection, connection_pool
-from nodesmith.adapters.kubernetes.deepjson import read_json
-from nodesmith.adapters.kubernetes.retryafter import send_patiently
+from nodesmith.adapters.kubernetes.connection import Connection, connection_pool, send_patiently
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
 from nodesmith.model.apimachinery.frozen import thaw
 
@@ -258,3 +257,35 @@ def connect(endpoint: str, ca_bundle: str, token: Callable[[], str]) -> Connecti
     """
     pool = connection_pool(endpoint, ca_pem=base64.b64decode(ca_bundle).decode())
     return Connection(endpoint, pool, lambda: f"Bearer {token()}")
+
+
+# API servers accept objects nested ten times deeper than the parser of Python 3.13 and earlier supports. Only
+# free-form fields (`spec.kubelet` of an EC2NodeClass) can be that deep, and no meaningful value is. One such
+# object must not hide the other objects in its list or watch.
+DEEPEST_LEVEL = 100
+"""In a text that is too deep to parse, values nested deeper than this become null."""
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def read_json(text: bytes) -> Any:
+    """Return the value of a JSON text, with values that are too deep as null. Raises ValueError if it is not JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return json.loads(_cut(text))
+
+
+def _cut(text: bytes) -> bytes:
+    kept: list[bytes] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == DEEPEST_LEVEL + 1:
+                    kept += [text[start : token.start()], b"null"]
+            case b"]" | b"}":
+                if depth == DEEPEST_LEVEL + 1:
+                    start = token.end()
+                depth -= 1
+    return b"".join([*kept, text[start:]])

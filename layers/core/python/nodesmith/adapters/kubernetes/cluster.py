@@ -1,4 +1,4 @@
-"""The Cluster port on an API server: NodeClaims, node registration, conditions and events.
+"""The Cluster port on an API server: NodeClaims, node registration, conditions and events, and reading all of it.
 
 Each write reads the object, compares it, and sends a merge patch with the resourceVersion that it read. Nothing is
 written if there is no difference. If the object has changed meanwhile, it is read again.
@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.adapters.kubernetes.events import publish
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.adapters.kubernetes.evictions import delete, evict
-from nodesmith.adapters.kubernetes.leases import karpenter_runs
-from nodesmith.adapters.kubernetes.nominations import clear_nominations, nominate
-from nodesmith.adapters.kubernetes.observer import read_all
-from nodesmith.adapters.kubernetes.paths import PATHS, object_path
 from nodesmith.adapters.kubernetes.statuspatches import (
     difference,
     is_left_of,
@@ -27,13 +22,25 @@ from nodesmith.adapters.kubernetes.statuspatches import (
     with_finalizers,
     without_finalizer,
 )
+from nodesmith.adapters.kubernetes.writes import PATHS, clear_nominations, nominate, object_path, publish
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.model.metrics.metrics import Metrics
-from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLASSES, NODEPOOLS, PROVISIONERS, observed
+from nodesmith.model.metrics import Metrics
+from nodesmith.observation.mirror import (
+    NODE_TEMPLATES,
+    NODECLASSES,
+    NODEPOOLS,
+    PROVISIONERS,
+    WATCHED,
+    Mirror,
+    WatchedKind,
+    observed,
+)
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 
@@ -230,3 +237,62 @@ def _with_metadata(there: Manifest, wanted: Manifest) -> Manifest:
         if wanted.get(part):
             metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
     return {**there, "metadata": with_finalizers(metadata, wanted.get("finalizers") or ())}
+
+
+_READ_ATTEMPTS = 3
+
+
+class Observer:
+    """Lists the objects that the forwarder would watch. Pages are reduced as they arrive, to keep memory use low."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    def observe(self) -> Observed:
+        """Return all objects. A custom kind that is not installed has none. Raises Transient."""
+        return observed([read_all(self._server, kind) for kind in WATCHED])
+
+
+def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
+    """Return all objects of one kind. A custom kind that is not installed has none. Raises Transient."""
+    for _ in range(_READ_ATTEMPTS - 1):
+        try:
+            return _listed(server, kind)
+        except Expired:
+            continue
+    return _listed(server, kind)
+
+
+def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
+    mirror = Mirror(kind)
+    try:
+        for page in server.pages(kind.path):
+            for manifest in page.get("items") or ():
+                mirror.put(manifest)
+    except NotServed:
+        if not kind.custom:
+            raise
+    return mirror
+
+
+KARPENTERS_LEASE = "karpenter-leader-election"
+"""Karpenter's default name. Its chart disables leader election for a single replica."""
+_LEASES = "/apis/coordination.k8s.io/v1/leases"
+_PATIENCE = timedelta(minutes=1)
+"""How long an expired lease counts as held, because clocks differ and another replica may be about to take it."""
+
+
+def karpenter_runs(server: ApiServer, now: datetime) -> bool:
+    """Return whether a Karpenter controller holds its lease, in any namespace. Raises Transient, Rejected."""
+    pages = server.pages(_LEASES, f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}")
+    return any(is_held(lease, now) for page in pages for lease in page.get("items") or ())
+
+
+def is_held(lease: Mapping[str, Any], now: datetime) -> bool:
+    """Return whether a lease has a holder that has renewed it in time."""
+    spec = lease.get("spec") or {}
+    renewed = spec.get("renewTime")
+    if not spec.get("holderIdentity") or not renewed:
+        return False
+    term = timedelta(seconds=int(spec.get("leaseDurationSeconds") or 0))
+    return now - parse_time(renewed) < term + _PATIENCE

@@ -26,8 +26,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method, failure
-from nodesmith.adapters.kubernetes.paths import pod_path
-from nodesmith.adapters.kubernetes.podwrites import READ_SECONDS, for_each
+from nodesmith.adapters.kubernetes.writes import READ_SECONDS, for_each, pod_path
 from nodesmith.errors import Transient
 from nodesmith.model.kubernetes.evictions import (
     BUDGET,

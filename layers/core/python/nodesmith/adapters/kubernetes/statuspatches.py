@@ -8,8 +8,8 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED, SHOWN_WHILE_TRUE
-from nodesmith.model.karpenter.nodespec import write_taints
+from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED, SHOWN_WHILE_TRUE
+from nodesmith.model.karpenter.nodeclaims import write_taints
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 

@@ -13,23 +13,23 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.errors import DENIED, error_code, error_message, transient_errors
-from nodesmith.adapters.ec2.fleets import fleet_request
+from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
+from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch.templates import Build, launch_template
-from nodesmith.model.apimachinery.labels import ARCH, ON_DEMAND
+from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
-from nodesmith.model.karpenter.instancetags import instance_tags, tag_list
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.ownership import instance_tags, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus
 from nodesmith.settings import DRY_RUN_NODEPOOL
 
 BELIEVED = timedelta(minutes=30)
 """How long a result is valid for the same EC2NodeClass with the same resolution, as in Karpenter."""
 _TYPES = {"amd64": "m5.large", "arm64": "m6g.large"}
 """The instance types of dry runs by image architecture: Karpenter's fallbacks."""
+_ACCELERATORS = (f"{AWS_DOMAIN}/instance-gpu-count", f"{AWS_DOMAIN}/instance-accelerator-count")
 _MAX_PODS = 29
 
 
@@ -69,7 +69,7 @@ class DryRuns:
             Phase.PENDING,
             self._now(),
         )
-        image = status.images[0]
+        image = next(filter(_needs_no_accelerator, status.images), status.images[0])
         architecture = image.requirements.get(ARCH)
         arch = next((a for a in _TYPES if architecture is None or architecture.allows(a)), "amd64")
         build = Build(image.id, _MAX_PODS)
@@ -98,6 +98,13 @@ class DryRuns:
                 return None
             first = first or denied
         return first
+
+
+def _needs_no_accelerator(image: Image) -> bool:
+    """Return whether the types of dry runs, which have no accelerators, boot an image."""
+    return all(
+        image.requirements[key].tolerates_absence for key in _ACCELERATORS if key in image.requirements
+    )
 
 
 def _create(ec2: Any, template: LaunchTemplate) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 
 from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
@@ -22,6 +23,8 @@ _VARIANTS = {
     "neuron": (requirement(_ACCELERATOR, "Exists"),),
 }
 _EKS = "/aws/service/eks/optimized-ami"
+AL2_ENDED = date(2025, 11, 26)
+"""The day on which EKS published its last images of Amazon Linux 2."""
 _LAST_AL2, _FIRST_WINDOWS_2025 = (1, 32), (1, 35)
 
 
@@ -43,7 +46,8 @@ def alias_parameters(alias: str, kubernetes: str) -> tuple[ImageParameter, ...]:
     if family == "al2" and release > _LAST_AL2:
         raise Unresolved(
             "UnsupportedAlias",
-            f"alias {alias}: no AL2 image is built for Kubernetes {kubernetes}: use al2023",
+            f"alias {alias}: EKS ended AL2 on {AL2_ENDED:%d %B %Y}, and built no image for Kubernetes {kubernetes} "
+            f"(the last ones are for {'.'.join(map(str, _LAST_AL2))}): use al2023@latest",
         )
     if family == "windows2025" and release < _FIRST_WINDOWS_2025:
         raise Unresolved(

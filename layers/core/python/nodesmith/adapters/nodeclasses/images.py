@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,17 +10,19 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters, arch_requirement
 from nodesmith.adapters.nodeclasses.networks import tag_filters, term_text
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.nodeclasses.imagealiases import LATEST
 from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from nodesmith.model.nodeclasses.status import Image
 
+_SHOWN = 3
+_RELEASE = re.compile(r"-(v[0-9]+(?:\.[0-9]+\.[0-9]+)?)(?:-[0-9a-f]+)?$")
 _NO_PARAMETER = frozenset({"ParameterNotFound", "ParameterVersionNotFound", "ValidationException"})
 
 
@@ -48,7 +51,7 @@ def images(
             if rival is None or _worth(found) > _worth(rival):
                 best[found.image.requirements] = found
     if not best:
-        raise Unresolved("AMINotFound", _nothing_found(terms, kubernetes))
+        raise Unresolved("AMINotFound", _nothing_found(client, terms, kubernetes))
     by_id = sorted(best.values(), key=lambda f: (f.image.id, _canonical(f.image.requirements)))
     return tuple(f.image for f in sorted(by_id, key=lambda f: f.created, reverse=True))
 
@@ -125,16 +128,35 @@ def _worth(found: _Found) -> tuple[bool, str, str]:
     return not found.image.deprecated, found.created, found.image.name
 
 
+def _newest_release(client: Callable[[str], Any], alias: str, kubernetes: str) -> str:
+    """Return the newest version of an alias's images, empty if there is none."""
+    family, _, version = alias.partition("@")
+    if version == LATEST:
+        return ""
+    served = _served_by_alias(client, (AMISelectorTerm(alias=f"{family}@{LATEST}"),), kubernetes)
+    names = (str(raw.get("Name", "")) for raw in _by_ids(client("ec2"), served))
+    return max((found[1] for found in map(_RELEASE.search, names) if found), default="")
+
+
+def deprecation_notice(found: Iterable[Image]) -> str:
+    """Return which of the images are deprecated, for a condition's message; empty if none is."""
+    names = sorted({image.name or image.id for image in found if image.deprecated})
+    if not names:
+        return ""
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"deprecated, and nothing newer is selected: {shown}"
+
+
 def _canonical(requirements: Requirements) -> tuple[str, ...]:
     return tuple(str(requirements[key]) for key in sorted(requirements))
 
 
-def _nothing_found(terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
+def _nothing_found(client: Callable[[str], Any], terms: Sequence[AMISelectorTerm], kubernetes: str) -> str:
     shown = "; ".join(map(term_text, terms))
-    alias = any(term.alias for term in terms)
-    remedy = (
-        f"no such release exists for Kubernetes {kubernetes}: try @latest"
-        if alias
-        else "check id, name, owner and tags, and that the image is available in this region"
-    )
+    alias = next((term.alias for term in terms if term.alias), "")
+    remedy = "check id, name, owner and tags, and that the image is available in this region"
+    if alias:
+        newest = _newest_release(client, alias, kubernetes)
+        hint = f"use {newest}, the newest, or @latest" if newest else "try @latest"
+        remedy = f"no such release exists for Kubernetes {kubernetes}: {hint}"
     return f"no image matches spec.amiSelectorTerms [{shown}]: {remedy}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import rows
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.nodeclasses.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
 from nodesmith.model.nodeclasses.status import SecurityGroup, Subnet

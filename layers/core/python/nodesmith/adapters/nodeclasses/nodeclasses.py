@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from nodesmith.adapters.aws.errors import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.nodeclasses.dryruns import DryRuns
-from nodesmith.adapters.nodeclasses.images import images
+from nodesmith.adapters.nodeclasses.images import deprecation_notice, images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
 from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.model.kubernetes.messages import shortened
+from nodesmith.model.kubernetes.events import shortened
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
@@ -49,6 +49,9 @@ def resolve(
 
     terms = nodeclass.subnet_selector_terms, nodeclass.security_group_selector_terms
     found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
+    conditions[-1] = replace(
+        conditions[-1], message=conditions[-1].message or deprecation_notice(found or ())
+    )
     nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
     groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
     with_role, said = _with_role(nodeclass, settings.default_node_role)

@@ -8,8 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.errors import error_code
-from nodesmith.adapters.aws.pages import rows
+from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.nodeclasses.networks import tag_filters
 from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclasses.status import CapacityReservation

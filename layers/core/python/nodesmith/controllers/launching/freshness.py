@@ -9,7 +9,7 @@ from datetime import datetime
 
 from nodesmith.decisions.provisioning import Inputs, is_old
 from nodesmith.errors import Transient
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.snapshot import Snapshot
 
 

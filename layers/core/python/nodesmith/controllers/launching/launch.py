@@ -10,20 +10,19 @@ from typing import Any, Protocol
 
 from nodesmith.controllers.launching.allowance import Allowance
 from nodesmith.controllers.launching.pendingclaims import first_calls
-from nodesmith.controllers.metrics.launches import note_refused
 from nodesmith.decisions.provisioning import PlannedNode, canonical
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.errors import Conflict
-from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch
+from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch, note_refused
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.learnedtypes import known_types
+from nodesmith.model.ledger.learned import known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason
-from nodesmith.model.metrics.metrics import Metrics
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Store

@@ -16,8 +16,7 @@ from nodesmith.errors import Conflict, Rejected
 from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, call_of, launch
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS
-from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.ports import Cloud, Store

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.controllers.launching.unschedulable import read_unschedulable
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import overdue, unlaunchable
+from nodesmith.controllers.runs import Outside
+from nodesmith.decisions.provisioning.nodeclaims import overdue, unlaunchable
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.ownership import is_unclaimed

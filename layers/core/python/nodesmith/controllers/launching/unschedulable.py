@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new, unpublished
-from nodesmith.decisions.podnotifications import of_pods
+from nodesmith.controllers.runs import EventDeduplication, publish_new, unpublished
+from nodesmith.decisions.nomination import pod_events
 from nodesmith.decisions.provisioning import Plan, canonical
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.plan import BACK_OFF
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
-from nodesmith.model.karpenter.nodeclaimconditions import LAUNCHED
+from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.messages import shortened
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.events import ObjectEvent, shortened
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key
@@ -139,7 +138,7 @@ def tell_pods(
     cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: EventDeduplication, now: datetime
 ) -> int:
     """Publish Events on pods that are nominated for a node or protected from disruption; return their number."""
-    return publish_new(cluster, of_pods(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
+    return publish_new(cluster, pod_events(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
 
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:

@@ -12,7 +12,7 @@ from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.provisioning import Inputs, by_hand, replicas
 from nodesmith.errors import Conflict
 from nodesmith.launcheffects import Settled, TypeLookup
-from nodesmith.model.functions.marks import Heartbeat
+from nodesmith.model.functions.health import Heartbeat
 
 
 def buy_without_pods(

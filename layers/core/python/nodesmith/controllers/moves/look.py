@@ -1,28 +1,34 @@
-"""One look of disruption at a cluster: what it reads and writes, and what a warm process keeps from run to run."""
+"""One look of disruption at a cluster: what it reads and writes, its metrics, and taints on the sources of moves."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from nodesmith.controllers.launching.launch import write_down
-from nodesmith.controllers.runs.eventdeduplication import EventDeduplication, publish_new
-from nodesmith.controllers.runs.outside import Outside
-from nodesmith.controllers.runs.selfhints import SelfHints
-from nodesmith.decisions.disruption.moves.stages import Scene
+from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
+from nodesmith.decisions.disruption import notifications
+from nodesmith.decisions.disruption.moves import Scene
+from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
+from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Catalogs
@@ -134,3 +140,104 @@ class Look:
         """Record that a decision was not carried out, because another run was first."""
         write_down(self.run.blobs, self.run.cluster_name, decision, {**written, "superseded": True})
         self.decisions.remove(decision)
+
+
+_SINGLE, _MULTI = "single", "multi"
+
+
+def timed(metrics: Metrics) -> Callable[[Reason], AbstractContextManager[None]]:
+    """Return a function that measures how long the search for moves of a reason takes."""
+
+    def measure(reason: Reason) -> AbstractContextManager[None]:
+        about = {"reason": reason.lower(), "consolidation_type": _type(reason, _MULTI)}
+        return metrics.timed("voluntary_disruption_decision_evaluation_duration_seconds", **about)
+
+    return measure
+
+
+def note_search(look: Look, found: Proposals) -> None:
+    """Record what a search pass has found."""
+    metrics = look.run.metrics
+    eligible = {labelled(reason=reason.lower()): float(count) for reason, count in found.eligible.items()}
+    metrics.show("voluntary_disruption_eligible_nodes", eligible, look.run.clock())
+    if not found.is_finished:
+        metrics.count("voluntary_disruption_consolidation_timeouts_total", consolidation_type=_MULTI)
+
+
+def note_decision(look: Look, move: Move) -> None:
+    """Count a move that has passed validation."""
+    about = _about(move)
+    look.run.metrics.count("voluntary_disruption_decisions_total", **about)
+    for nodepool in sorted({claim.nodepool for claim in look.claims(move.sources)}):
+        name = "voluntary_disruption_decisions_by_nodepool_total"
+        look.run.metrics.count(name, nodepool=nodepool, **about)
+
+
+def note_failed_validation(look: Look, move: Move, kept: Collection[str]) -> None:
+    """Count the source nodes of a move that validation has not `kept`."""
+    failed = len(set(move.sources) - set(kept))
+    if failed:
+        kind = _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI)
+        name = "voluntary_disruption_failed_validations_total"
+        look.run.metrics.count(name, failed, consolidation_type=kind)
+
+
+def note_abandoned(look: Look, move: Move) -> None:
+    """Count what failed in an abandoned move: its sources if it was only proposed, otherwise its replacements."""
+    if move.stage is Stage.PROPOSED:
+        note_failed_validation(look, move, ())
+        return
+    there = {claim.name: claim.phase for claim in look.claims(move.replacements)}
+    failed = sum(there.get(name) is not Phase.INITIALIZED for name in move.replacements)
+    if failed:
+        look.run.metrics.count("voluntary_disruption_queue_failures_total", failed, **_about(move))
+
+
+def _about(move: Move) -> dict[str, str]:
+    return {
+        "decision": "replace" if move.replacements else "delete",
+        "reason": move.reason.lower(),
+        "consolidation_type": _type(move.reason, _SINGLE if len(move.sources) == 1 else _MULTI),
+    }
+
+
+def _type(reason: Reason, of_pods: str) -> str:
+    """Return Karpenter's consolidation type: `of_pods` for underutilized nodes, "empty" for empty ones, else ""."""
+    return {Reason.EMPTY: "empty", Reason.UNDERUTILIZED: of_pods}.get(reason, "")
+
+
+# While a source has this taint, its NodeClaim shows the condition `DisruptionReason`.
+_CLOSED, _OPENED = NodePatch({}, add_taints=(DISRUPTED,)), NodePatch({}, remove_taints=(DISRUPTED,))
+
+
+def close(look: Look, claims: Sequence[NodeClaim], reason: Reason) -> None:
+    """Taint the claims' Nodes so that no more pods are scheduled there, and show the reason on the NodeClaims."""
+    _patch(look, claims, _CLOSED)
+    _show(look, claims, "True", reason.value)
+
+
+def open_again(look: Look, claims: Sequence[NodeClaim]) -> None:
+    """Remove the taint from the claims' Nodes, and the reason from the NodeClaims."""
+    _patch(look, claims, _OPENED)
+    _show(look, claims, "False")
+
+
+def abandon(look: Look, move: Move, why: str) -> None:
+    """Abandon a move. Nodes that were bought for it are removed later."""
+    left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
+    look.done["MovesAbandoned"] += 1
+    sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
+    open_again(look, sources)
+    look.run.publish_new(notifications.of_abandoning(left, sources))
+
+
+def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:
+    for claim in claims:
+        if claim.node_name:
+            look.run.cluster.register_node(claim.node_name, replace(patch, provider_id=claim.provider_id))
+
+
+def _show(look: Look, claims: Iterable[NodeClaim], status: str, reason: str = "") -> None:
+    shown = condition_item(ObjectCondition(DISRUPTION_REASON, status, look.run.clock(), reason, ""))
+    for claim in claims:
+        look.run.cluster.merge_status("NodeClaim", claim.name, {"conditions": [shown]})

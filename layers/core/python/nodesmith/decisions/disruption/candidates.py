@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
-from nodesmith.decisions.provisioning.decide import Inputs, without_ending
-from nodesmith.decisions.scheduling.nodes.existing import is_closed, is_going, nominations
-from nodesmith.decisions.termination.draining import must_go
-from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.decisions.provisioning.clusterstate import without_ending
+from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
+from nodesmith.decisions.termination.evictions import Allowances, must_go, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY

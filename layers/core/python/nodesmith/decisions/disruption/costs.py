@@ -14,8 +14,7 @@ from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25

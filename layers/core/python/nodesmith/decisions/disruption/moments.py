@@ -9,12 +9,12 @@ from nodesmith.decisions.budgets import opens_at
 from nodesmith.decisions.disruption.candidates import quiet_since
 from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
-from nodesmith.decisions.disruption.moves.stages import waits_until
-from nodesmith.decisions.disruption.search.rebalancing import QUIET
-from nodesmith.decisions.disruption.worth.worth import worth_more_from
+from nodesmith.decisions.disruption.moves import waits_until
+from nodesmith.decisions.disruption.search.methods import QUIET_BEFORE_REBALANCING
+from nodesmith.decisions.disruption.worth import worth_more_from
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.termination.protection import protected_until
+from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
@@ -77,7 +77,7 @@ def _nodes(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
         since, after = quiet_since(claim, node), pool.disruption.consolidate_after_seconds
         yield since + timedelta(seconds=after or 0)
         if pool.disruption.rebalances_zones:
-            yield since + QUIET
+            yield since + QUIET_BEFORE_REBALANCING
     initialized = (c for c in inputs.ledger.claims if c.phase is Phase.INITIALIZED and c.nodepool in pools)
     served = {node.name for node in filter(None, map(inputs.snapshot.node_of, initialized))}
     protected = (pod for pod in inputs.snapshot.pods if pod.node in served and not pod.deleting)

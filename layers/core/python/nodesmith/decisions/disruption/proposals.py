@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import fsum
 
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.ledger.moves import Reason
+
+BUDGET = "Budget"
+"""The rule that a NodePool's disruption budgets allow no more disruptions."""
+NOT_YET = "NotConsolidatable"
+"""The rule that pods have come or gone too recently."""
+LARGEST_BATCH = 50
+"""nodes: terminating a NodeClaim takes a handful of calls, and a run less than a minute"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +34,6 @@ class Proposal:
     harm: float = 0.0
     worth_usd: float = 0.0
     why: str = ""
-
-
-BUDGET = "Budget"
-"""The rule that a NodePool's disruption budgets allow no more disruptions."""
-NOT_YET = "NotConsolidatable"
-"""The rule that pods have come or gone too recently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +65,29 @@ class Proposals:
     drift: Mapping[str, str] = field(default_factory=dict)
     eligible: Mapping[Reason, int] = field(default_factory=dict)
     needed: Mapping[str, str] = field(default_factory=dict)
+
+
+def in_batches(proposals: Sequence[Proposal]) -> list[Proposal]:
+    """Return the same proposals in order, with those of empty nodes joined into batches.
+
+    Moves are validated separately, so one for many nodes is faster; these moves disrupt no pods.
+    """
+    empty = [found for found in proposals if found.reason is Reason.EMPTY]
+    others = [found for found in proposals if found.reason is not Reason.EMPTY]
+    starts = range(0, len(empty), LARGEST_BATCH)
+    return [*(_batch(empty[start : start + LARGEST_BATCH]) for start in starts), *others]
+
+
+def _batch(empty: Sequence[Proposal]) -> Proposal:
+    if len(empty) == 1:
+        return empty[0]
+    saving = fsum(found.saving_hourly_usd for found in empty)
+    sources = tuple(name for found in empty for name in found.sources)
+    return Proposal(
+        Reason.EMPTY,
+        sources,
+        saving_hourly_usd=saving,
+        harm=fsum(found.harm for found in empty),
+        worth_usd=fsum(found.worth_usd for found in empty),
+        why=f"removing {len(sources)} nodes without pods saves {saving:.4f} USD an hour",
+    )

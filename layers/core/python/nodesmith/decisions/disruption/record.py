@@ -8,8 +8,7 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, propose
-from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.plan import Plan
+from nodesmith.decisions.provisioning.plan import Inputs, Plan
 from nodesmith.decisions.provisioning.record import canonical, heading, inputs_of, node_item, plan_item
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from nodesmith.decisions.garbagecollection.facts import SERVING, YOUNG, Facts
+from nodesmith.decisions.garbagecollection.awsresources import SERVING, YOUNG, Facts
 from nodesmith.decisions.termination.waiting import is_let_go
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.ec2.launches import Instance

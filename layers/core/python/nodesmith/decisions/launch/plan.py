@@ -19,8 +19,8 @@ from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
-from nodesmith.model.karpenter.instancetags import instance_tags
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import instance_tags
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Subnet
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nodesmith.model.ec2.launches import FleetShare, Instance, LaunchRequest, Override
-from nodesmith.model.karpenter.instancetags import claim_tags
+from nodesmith.model.karpenter.ownership import claim_tags
 
 
 def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:

@@ -7,11 +7,13 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from nodesmith.decisions.launch.userdata import user_data
+from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
+from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, SPOT
 from nodesmith.model.ec2.launches import LaunchTemplate
-from nodesmith.model.karpenter.instancetags import shared_tags, tag_list
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import shared_tags, tag_list
 from nodesmith.model.nodeclasses.devices import GIB, BlockDeviceMapping, ConnectionTracking
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
@@ -42,8 +44,15 @@ def launch_template(
     status: NodeClassStatus,
     cluster: ClusterInfo,
 ) -> LaunchTemplate:
-    """Return the launch template of one build. Raises MalformedUserData."""
-    text = user_data(claim, capacity_type, build.max_pods, nodeclass, cluster)
+    """Return the launch template of one build. Raises MalformedUserData, and Rejected if EC2 would refuse the size."""
+    image = next((image.name for image in status.images if image.id == build.image_id), "")
+    text = user_data(Start(claim, capacity_type, build.max_pods, nodeclass, cluster, image))
+    size = len(text.encode())
+    if size > USER_DATA_LIMIT_BYTES:  # validation knows no labels and taints, which come with the NodePool
+        raise Rejected(
+            f"NodeClaim {claim.name}: with its labels and taints, the user data of EC2NodeClass {nodeclass.name} has "
+            f"{size} bytes, but EC2 accepts {USER_DATA_LIMIT_BYTES}: shorten spec.userData, or use fewer labels"
+        )
     tags = shared_tags(claim, nodeclass, cluster.name)
     data = _data(nodeclass, status, cluster, build)
     if text:

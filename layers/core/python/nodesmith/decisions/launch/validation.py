@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
+from nodesmith.decisions.launch.families import family_obstacle
+from nodesmith.decisions.launch.obstacles import Obstacle
+from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
+from nodesmith.decisions.launch.userdata.nodeconfigs import check_node_configs
+from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
-from nodesmith.model.karpenter.instancetags import (
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
     KEEP_VOLUMES_TAG,
     MANAGED_BY_TAG,
     NODECLAIM_TAG,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodespec import NodeClassRef
-from nodesmith.model.nodeclasses.devices import AL2023, CUSTOM
+from nodesmith.model.nodeclasses.devices import AL2023
 from nodesmith.model.nodeclasses.imagealiases import version_fault
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
-SUPPORTED_FAMILIES = (AL2023, CUSTOM)
 _OUR_TAGS = frozenset(
     {CLUSTER_TAG, FLEET_TAG, MANAGED_BY_TAG, KEEP_VOLUMES_TAG, NODEPOOL, NODECLAIM_TAG, NODECLASS}
 )
@@ -29,22 +31,11 @@ _MAX_OWN_TAGS = 41  # EC2 allows 50 on a resource; a launch adds up to nine of n
 _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why a NodeClass cannot be launched from: a condition's reason, and a message that explains what to do.
-
-    `field` is the field to change, empty if the cause is not in the NodeClass.
-    """
-
-    reason: str
-    message: str
-    field: str = ""
-
-
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
     """Return the first problem of the NodeClass that prevents every launch, None if there is none."""
     return (
         _unsupported(nodeclass)
+        or family_obstacle(nodeclass, cluster)
         or _no_such_image(nodeclass)
         or _no_cidr(nodeclass, cluster)
         or _bad_tag(nodeclass)
@@ -53,13 +44,6 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
 
 
 def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
-    if nodeclass.ami_family not in SUPPORTED_FAMILIES:
-        return Obstacle(
-            "UnsupportedAMIFamily",
-            f"amiFamily {nodeclass.ami_family}: user data for it is not supported yet; use alias al2023@latest, "
-            "or amiFamily Custom with userData that joins the cluster",
-            "spec.amiFamily",
-        )
     found = {
         "placementGroupSelector": nodeclass.placement_group_selector,
         "context": nodeclass.context,
@@ -115,8 +99,12 @@ def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | 
     try:
         size = len(nodeclass.user_data.encode())
         if size <= USER_DATA_LIMIT_BYTES:  # user data that is too large by itself need not be parsed
-            size = len(user_data(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster).encode())
-    except (MalformedUserData, UnicodeEncodeError) as error:
+            size = len(user_data(Start(_PLAIN_CLAIM, ON_DEMAND, 110, nodeclass, cluster)).encode())
+            if nodeclass.ami_family == AL2023:
+                check_node_configs(nodeclass.user_data)
+    except MalformedUserData as error:
+        return Obstacle("UserDataInvalid", f"spec.userData: {error}", "spec.userData", error.line)
+    except UnicodeEncodeError as error:
         return Obstacle("UserDataInvalid", f"spec.userData: {error}", "spec.userData")
     if size <= USER_DATA_LIMIT_BYTES:
         return None

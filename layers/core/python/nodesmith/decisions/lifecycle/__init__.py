@@ -1,10 +1,8 @@
 """The next step of each claim on its way to a node that accepts pods, and the reason why it waits."""
 
-from nodesmith.decisions.lifecycle.events import trouble
-from nodesmith.decisions.lifecycle.holding import is_held
-from nodesmith.decisions.lifecycle.patches import initialization_patch, registration_patch
 from nodesmith.decisions.lifecycle.registrations import registrations
-from nodesmith.decisions.lifecycle.steps import next_steps, to_check, to_name
+from nodesmith.decisions.lifecycle.stages import initialization_patch, registration_patch, trouble
+from nodesmith.decisions.lifecycle.steps import is_held, next_steps, to_check, to_name
 
 __all__ = [
     "initialization_patch",

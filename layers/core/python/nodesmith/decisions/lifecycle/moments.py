@@ -7,10 +7,10 @@ from datetime import datetime
 
 from nodesmith.decisions import consolidatable, expiration
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.lifecycle.holding import is_held
-from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed
+from nodesmith.decisions.lifecycle.steps import is_held
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.outcomes import tags_due
-from nodesmith.decisions.termination.protection import protected_until
+from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.ledger import Ledger

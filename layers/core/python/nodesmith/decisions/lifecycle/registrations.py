@@ -14,9 +14,14 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.backoffs import (
+    REMEMBERED_NODES,
+    Ending,
+    RegistrationHealth,
+    basis_of,
+    next_backoff,
+)
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.registrationhealth import REMEMBERED, Ending, RegistrationHealth, basis_of
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
@@ -77,13 +82,13 @@ def _noted(
     older = health.since is not None and claim.created_at < health.since
     if older or any(ending.claim == claim.name for ending in health.endings):
         return health
-    after = replace(health, endings=(*health.endings, Ending(claim.name, registered))[-REMEMBERED:])
+    after = replace(health, endings=(*health.endings, Ending(claim.name, registered))[-REMEMBERED_NODES:])
     return _joined(health, after, claim) if registered else _failed(after, claim, now)
 
 
 def _joined(before: RegistrationHealth, after: RegistrationHealth, claim: NodeClaim) -> RegistrationHealth:
     key = _offering(claim)
-    if not before.failures and len(before.endings) == REMEMBERED and key not in before.offerings:
+    if not before.failures and len(before.endings) == REMEMBERED_NODES and key not in before.offerings:
         return before  # one more node that joined is not worth a write
     offerings = {each: backoff for each, backoff in before.offerings.items() if each != key}
     return replace(after, backoff=None, offerings=offerings)

@@ -2,6 +2,11 @@
 
 The rules are those of Karpenter's lifecycle controller: a node registers when it appears with the claim's provider id,
 and is initialized when it is Ready, has no startup or ephemeral taints left, and shows every requested resource.
+
+A Node may also come back. If a user removes its finalizer by hand, the object disappears while its kubelet runs, and
+the kubelet creates a new one: without nodesmith's labels, and with the taint that every new Node has. It is opened and
+initialized again, and its claim stays as it is. A Node that was restored from a backup has the labels, but maybe no
+provider id, which a kubelet does not set a second time.
 """
 
 from __future__ import annotations
@@ -10,19 +15,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.lifecycle.consistency import capacity_of, checked
-from nodesmith.model.apimachinery.taints import is_ephemeral
-from nodesmith.model.commands import Command, End, GiveUp, Initialize, Register, Wait
+from nodesmith.model.apimachinery import labels
+from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
+from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral
+from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Register, Wait
+from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import Options
-from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.karpenter.nodepools import Options
+from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
+from nodesmith.model.kubernetes.pods import Manifest
 
 MISNAMED = "NodeNameMismatch"
 """The reason why a claim waits although a Node has its provider id."""
 _MOST_NAMED = 5
 _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
 """Prefixes of EC2's state reasons for instances that were terminated from outside and did not fail by themselves."""
+_LEAST_SHARE = 0.9
+"""Karpenter's threshold: a node with less than this share of an expected resource is inconsistent."""
+_JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
+_KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
+_WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
+"""Reasons for waiting that are not part of a normal start."""
 
 
 def register(
@@ -125,3 +141,138 @@ def wait(claim: NodeClaim, reason: str, message: str) -> Wait | None:
     """Return a command that records why the claim waits, None if that is recorded already."""
     waiting = claim.waiting(reason, message)
     return None if waiting is claim else Wait(waiting)
+
+
+def shortfalls(claim: NodeClaim, node: Node) -> dict[str, str]:
+    """Return the requested resources of which a Node shows less than 90 % of what its claim expects, with messages."""
+    found: dict[str, str] = {}
+    for name, asked in claim.requests.items():
+        expected, shown = claim.capacity.of(name), node.capacity.of(name)
+        if asked and not name.startswith(ATTACHABLE) and shown < _LEAST_SHARE * expected:
+            amounts = f"{format_amount(name, shown)} {name} of {format_amount(name, expected)}"
+            found[name] = f"the Node shows {amounts} that were expected"
+    return found
+
+
+def capacity_of(claim: NodeClaim, node: Node) -> Resources:
+    """Return the capacity of an initialized claim: what its Node shows, or what was expected if that is too little.
+
+    NodePool limits are compared with it. CPU and memory therefore never count for less than 90 % of what was bought,
+    whether they were requested or not: a Node that shows too little does not leave room for more nodes.
+    """
+    expected = {name: claim.capacity.of(name) for name in (CPU, MEMORY, *shortfalls(claim, node))}
+    lacking = {name: most for name, most in expected.items() if node.capacity.of(name) < _LEAST_SHARE * most}
+    return Resources({**node.capacity, **lacking})
+
+
+def checked(claim: NodeClaim, node: Node) -> NodeClaim:
+    """Return the claim with a message on what its Node lacks, or the claim itself if nothing has changed."""
+    lacking = "; ".join(why for _, why in sorted(shortfalls(claim, node).items()))
+    return claim if lacking == claim.inconsistency else replace(claim, inconsistency=lacking)
+
+
+def check(claim: NodeClaim, node: Node) -> Wait | None:
+    """Return a command that records a change in what the Node lacks, None if nothing has changed."""
+    after = checked(claim, node)
+    return None if after is claim else Wait(after)
+
+
+def is_stranger(claim: NodeClaim, nodes: Sequence[Node]) -> bool:
+    """Return whether a claim that has joined has a Node without the registration label."""
+    return claim.phase in _JOINED and _is_ours_to_open(nodes) and REGISTERED not in nodes[0].labels
+
+
+def is_unmarked(claim: NodeClaim, nodes: Sequence[Node], shown: Manifest | None) -> bool:
+    """Return whether a Node in service lacks the labels, provider id, finalizer or owner that it should have.
+
+    A user may have removed them. Nodes from older versions lack the label of their NodeClass, or their NodeClaim as
+    owner. A NodeClaim that was created again, and is `shown` with another uid, replaces the old one as owner.
+    """
+    if claim.phase not in _JOINED or not _is_ours_to_open(nodes):
+        return False
+    node = nodes[0]
+    is_known = bool(node.provider_id) and marks_of(claim).items() <= node.labels.items()
+    return not (TERMINATION_FINALIZER in node.finalizers and is_known and _is_owned(claim, node, shown))
+
+
+def _is_owned(claim: NodeClaim, node: Node, shown: Manifest | None) -> bool:
+    metadata = (shown or {}).get("metadata") or {}
+    uid = metadata.get("uid")
+    return not uid or bool(metadata.get("deletionTimestamp")) or node.owners.get(claim.name) == uid
+
+
+def initialize_again(claim: NodeClaim, node: Node) -> Command | None:
+    """Return the step that marks the Node of an initialized claim as ready for pods again, None if it is marked.
+
+    If the Node is not ready for pods, the step records the reason.
+    """
+    if INITIALIZED in node.labels or node.deleting:
+        return None
+    obstacle = obstacle_of(claim, node)
+    if obstacle is not None:
+        return wait(claim, *obstacle)
+    return Initialize(replace(claim, node_name=node.name, reason="", message=""))
+
+
+def _is_ours_to_open(nodes: Sequence[Node]) -> bool:
+    return len(nodes) == 1 and not nodes[0].deleting
+
+
+def registration_patch(claim: NodeClaim, node: Node | None) -> NodePatch:
+    """Return the patch for registration: the claim's labels, annotations and taints, and the claim as owner.
+
+    The taint `unregistered` is removed. A Node that must be held is cordoned. Taints are not added to a Node that is
+    labelled `karpenter.sh/do-not-sync-taints=true`, since its kubelet has set them, or to one that has registered
+    before: taints that were removed since are not restored.
+    """
+    theirs = node.labels if node is not None else {}
+    synced = theirs.get(labels.DO_NOT_SYNC_TAINTS) == "true" or labels.REGISTERED in theirs
+    held = claim.held_until is not None and labels.REGISTERED not in theirs
+    return NodePatch(
+        labels={**labels_of(claim), labels.REGISTERED: "true"},
+        annotations=annotations_of(claim),
+        add_taints=() if synced else (*claim.taints, *claim.startup_taints),
+        remove_taints=(UNREGISTERED,),
+        provider_id=claim.provider_id,
+        add_finalizers=(labels.TERMINATION_FINALIZER,),
+        owner=claim.name,
+        unschedulable=True if held else None,
+    )
+
+
+def initialization_patch(claim: NodeClaim) -> NodePatch:
+    """Return the patch that marks the Node as ready for pods, and uncordons it if it was held."""
+    held = claim.held_until is not None
+    return NodePatch(
+        labels={labels.INITIALIZED: "true"},
+        # The node controller would remove the taint as well, but later: pods nominated until then would fail.
+        remove_taints=(REGISTERED_UNSCHEDULABLE,) if held else (),
+        provider_id=claim.provider_id,
+        unschedulable=False if held else None,
+    )
+
+
+def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str, str] | None:
+    """Return the reason and message of the Event for a command, None if nothing is wrong.
+
+    `before` is the claim in the ledger: a repeated command causes no Event.
+    """
+    claim = command.claim
+    match command:
+        case Register() if node is not None and _came_open(node):
+            return "UnregisteredTaintMissing", f"Node {node.name} joined without the taint {UNREGISTERED}"
+        case Wait() if claim.inconsistency not in {"", before.inconsistency}:
+            return "FailedConsistencyCheck", claim.inconsistency
+        case Wait() if claim.reason in _WARNED_OF and claim.reason != before.reason:
+            return claim.reason, claim.message
+        case GiveUp():
+            return claim.reason, claim.message
+        case Forget() if claim.launched_at is None:  # the launch failed
+            return _KARPENTERS.get(claim.reason, claim.reason), claim.message
+        case _:
+            return None
+
+
+def _came_open(node: Node) -> bool:
+    """Return whether pods may have been bound before the Node had its claim's taints."""
+    return REGISTERED not in node.labels and all(t.identity != UNREGISTERED.identity for t in node.taints)

@@ -1,4 +1,9 @@
-"""The next steps of all claims in their order, and the claims whose instances must be checked."""
+"""The next steps of all claims in their order, the claims whose instances must be checked, and the Nodes that are held.
+
+A new Node is held for its DaemonSets' pods until they are bound, if its NodePool requests it. kube-scheduler guarantees
+no order: other pods may fill a node first, and a DaemonSet's pod then stays pending or preempts them. A held Node is
+cordoned. The pods of every DaemonSet tolerate that, by tolerations that Kubernetes adds.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.lifecycle.consistency import check
-from nodesmith.decisions.lifecycle.holding import awaited, is_held
-from nodesmith.decisions.lifecycle.returning import initialize_again, is_stranger, is_unmarked
-from nodesmith.decisions.lifecycle.stages import end, initialize, register
+from nodesmith.decisions.lifecycle.stages import (
+    check,
+    end,
+    initialize,
+    initialize_again,
+    is_stranger,
+    is_unmarked,
+    register,
+)
 from nodesmith.decisions.nomination import to_clear, to_nominate
+from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.commands import (
     ClearNominations,
@@ -24,13 +35,11 @@ from nodesmith.model.commands import (
     Show,
 )
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.karpenter.nodeclaimconditions import CONSISTENT, DELETED, conditions_of
-from nodesmith.model.karpenter.nodeclaimobjects import marks_of
+from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, Options
-from nodesmith.model.karpenter.nodepools import owner_uid, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import DEFAULTS, Options, owner_uid, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.pods import Manifest, Pod
 from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
@@ -210,3 +219,27 @@ def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
         for c in status.get("conditions") or ()
         if isinstance(c, Mapping)
     }
+
+
+def is_held(claim: NodeClaim) -> bool:
+    """Return whether a claim's Node is cordoned for its DaemonSets. Initialization ends that."""
+    return claim.phase is Phase.REGISTERED and claim.held_until is not None
+
+
+def awaited(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> dict[str, tuple[str, ...]]:
+    """Return the DaemonSets (namespace/name) whose pods held Nodes wait for, by claim name; none after `held_until`."""
+    held = {c.node_name: c for c in claims if is_held(c) and c.held_until is not None and now < c.held_until}
+    if not held:
+        return {}
+    pods: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        if pod.node in held:
+            pods.setdefault(pod.node, []).append(pod)
+    found: dict[str, tuple[str, ...]] = {}
+    for node in snapshot.nodes:
+        claim = held.get(node.name)
+        if claim is not None and node.provider_id == claim.provider_id:
+            missing = awaited_daemons(node, claim, pods.get(node.name, ()), snapshot.daemonsets)
+            names = {f"{each.namespace}/{each.owner.partition('/')[2]}" for each in missing}
+            found[claim.name] = tuple(sorted(names))
+    return found

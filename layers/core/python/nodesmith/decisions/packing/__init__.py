@@ -6,8 +6,8 @@ algorithm.
 """
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
-from nodesmith.decisions.packing.pareto import undominated
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
+from nodesmith.decisions.packing.reduction import undominated
 from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
 
 __all__ = [

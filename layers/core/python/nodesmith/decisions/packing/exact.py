@@ -11,8 +11,7 @@ from itertools import pairwise, product
 from math import inf, prod
 from operator import le
 
-from nodesmith.decisions.packing.problem import Bin, Item, Vector
-from nodesmith.decisions.packing.sharing import Sharing
+from nodesmith.decisions.packing.problem import Bin, Item, Sharing, Vector
 
 Choice = tuple[Bin, Vector]
 A_NODE = 1e-7  # added to each node's price: among plans at one price, the one with the fewest nodes wins

@@ -12,9 +12,7 @@ from math import fsum
 from operator import gt, mul
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.partialplan import PartialPlan
-from nodesmith.decisions.packing.problem import Bin, Item, Vector
-from nodesmith.decisions.packing.sharing import Sharing
+from nodesmith.decisions.packing.problem import Bin, Item, PartialPlan, Sharing, Vector
 
 _LEAST_WORTH = 1e-12
 _ROUNDING = 1 + 1e-9

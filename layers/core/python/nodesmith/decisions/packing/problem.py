@@ -1,13 +1,21 @@
-"""The packing problem and its solution, in numbers only."""
+"""The packing problem, its solution and a plan under way, in numbers only.
+
+`Sharing` and `RemainingLimits` track what the rules of items (see `Item`) and the limits of bins still allow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from math import fsum
+from operator import gt
+from typing import Protocol
 
 Vector = tuple[int, ...]
 Limits = Mapping[int, Vector]
+UNLIMITED = 2**62
+Holds = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,139 @@ class Packing:
     def price(self) -> float:
         """Sum of the prices of all nodes."""
         return fsum(node.bin.price * node.repeats for node in self.nodes)
+
+
+class RemainingLimits:
+    """The limits, less what has been spent."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits: dict[int, Vector] = dict(limits)
+
+    def affords(self, candidate: Bin) -> int:
+        """Return how many of a bin its limit allows; UNLIMITED if the bin has no limit.
+
+        If any amount of the limit is exceeded already, it allows none.
+        """
+        limit = self.limits.get(candidate.limit)
+        if limit is None:
+            return UNLIMITED
+        if any(map(gt, candidate.cost, limit)):
+            return 0
+        paid = [have // cost for have, cost in zip(limit, candidate.cost, strict=True) if cost]
+        return min(paid, default=UNLIMITED)
+
+    def spend(self, candidate: Bin, number: int) -> None:
+        """Charge `number` of a bin to its limit; a negative number gives the amounts back."""
+        limit = self.limits.get(candidate.limit)
+        if limit is not None:
+            self.limits[candidate.limit] = tuple(
+                have - number * cost for have, cost in zip(limit, candidate.cost, strict=True)
+            )
+
+
+class Ruled(Protocol):
+    """Anything that has groups and caps."""
+
+    @property
+    def groups(self) -> tuple[int, ...]: ...
+
+    @property
+    def caps(self) -> tuple[tuple[int, int], ...]: ...
+
+
+class Sharing:
+    """How many items of each group one node holds, and the smallest cap on each group by any item on it (`most`)."""
+
+    __slots__ = ("held", "most")
+
+    def __init__(self) -> None:
+        self.held: dict[int, int] = {}
+        self.most: dict[int, int] = {}
+
+    def capacity(self, item: Ruled, count: int) -> int:
+        """Return how many more of an item the rules allow, up to `count`."""
+        if count <= 0:
+            return 0
+        for group, most in item.caps:
+            spare = most - self.held.get(group, 0)
+            if group in item.groups:
+                count = min(count, spare)
+            elif spare < 0:
+                return 0
+        for group in item.groups:
+            allowed = self.most.get(group)
+            if allowed is not None:
+                count = min(count, allowed - self.held.get(group, 0))
+        return max(0, count)
+
+    def hold(self, item: Ruled, count: int) -> None:
+        """Add `count` of an item, without checking the rules."""
+        for group in item.groups:
+            self.held[group] = self.held.get(group, 0) + count
+        for group, most in item.caps:
+            self.most[group] = min(most, self.most.get(group, most))
+
+    def add(self, item: Ruled, count: int) -> int:
+        """Add as many of an item as the rules allow, up to `count`, and return that number."""
+        count = self.capacity(item, count)
+        if count:
+            self.hold(item, count)
+        return count
+
+
+Bought = tuple[Bin, Vector, int]
+
+
+class PartialPlan:
+    """Bins bought so far, items left to pack, and the remaining limits.
+
+    Each entry of `bought` is a bin, the count of each item that one node holds, and the number of such nodes. `left`
+    has the count of each item that is not packed yet, and `remaining` what is left of the limits.
+    """
+
+    def __init__(self, items: Sequence[Item], limits: Limits, steps: int = 0) -> None:
+        self.items = items
+        self.bought: list[Bought] = []
+        self.left = [item.count for item in items]
+        self.remaining = RemainingLimits(limits)
+        self.steps = steps
+
+    @property
+    def price(self) -> float:
+        return fsum(bin_.price * repeats for bin_, _, repeats in self.bought)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The number of items left, then the price. The plan with the lower rank is the better one."""
+        return sum(self.left), self.price
+
+    def repeats(self, counts: Vector) -> int:
+        """Return how many nodes with this pattern the items left can fill."""
+        return min([have // count for have, count in zip(self.left, counts, strict=True) if count], default=0)
+
+    def buy(self, candidate: Bin, counts: Vector, repeats: int) -> None:
+        """Buy up to `repeats` nodes with this pattern, as far as its limit and the items left allow.
+
+        The last node may hold less than the pattern.
+        """
+        wanted = min(repeats, self.remaining.affords(candidate))
+        while wanted > 0 and any(counts := tuple(map(min, counts, self.left))):
+            number = min(wanted, self.repeats(counts))
+            self._change(candidate, counts, number)
+            self.bought.append((candidate, counts, number))
+            wanted -= number
+
+    def give_back(self, number: int) -> Bought:
+        """Undo purchase `number` and return it."""
+        candidate, counts, repeats = bought = self.bought.pop(number)
+        self._change(candidate, counts, -repeats)
+        return bought
+
+    def _change(self, candidate: Bin, counts: Vector, number: int) -> None:
+        self.remaining.spend(candidate, number)
+        self.left = [have - number * count for have, count in zip(self.left, counts, strict=True)]
+
+
+def holds(counts: Vector) -> Holds:
+    """Return a pattern as pairs of item and count, without the items that it does not hold."""
+    return tuple(compress(enumerate(counts), counts))

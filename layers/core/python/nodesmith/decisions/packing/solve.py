@@ -8,16 +8,22 @@ from math import fsum
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
-from nodesmith.decisions.packing.decomposition import Part, parts
-from nodesmith.decisions.packing.downsizing import downsize
 from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.limits import RemainingLimits
-from nodesmith.decisions.packing.pareto import undominated
-from nodesmith.decisions.packing.partialplan import Holds, PartialPlan, holds
-from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
-from nodesmith.decisions.packing.repacking import repack
-from nodesmith.decisions.packing.usablecapacity import filled, usable
+from nodesmith.decisions.packing.improvement import downsize, repack
+from nodesmith.decisions.packing.problem import (
+    Bin,
+    Holds,
+    Item,
+    Limits,
+    Node,
+    Packing,
+    PartialPlan,
+    RemainingLimits,
+    Vector,
+    holds,
+)
+from nodesmith.decisions.packing.reduction import Part, filled, parts, undominated, usable
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
@@ -122,7 +128,7 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
 
 def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
     """Return a plan for many kinds of items, without a bound."""
-    from nodesmith.decisions.packing.sequential.sequential import (
+    from nodesmith.decisions.packing.sequential import (
         pack_sequentially,  # imports numpy: a tenth of a second
     )
 

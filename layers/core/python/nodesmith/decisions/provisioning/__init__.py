@@ -5,11 +5,10 @@ down so that it can be explained and replayed. docs/algorithms/provisioning.md w
 example.
 """
 
-from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
-from nodesmith.decisions.provisioning.nodeclaims.nodeclaims import by_hand, is_about_to_buy, is_old
-from nodesmith.decisions.provisioning.nodeclaims.unread import as_read, unread
-from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+from nodesmith.decisions.provisioning.nodeclaims import as_read, by_hand, is_about_to_buy, is_old, unread
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
     canonical,
     decision_id,

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
-from nodesmith.model.kubernetes.unschedulable import Reason
+from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 
 MOST_STEPS = 16_000
 """Most steps of a decision about the pods of one namespace. A step takes about a millisecond."""

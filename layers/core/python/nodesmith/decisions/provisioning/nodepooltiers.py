@@ -1,14 +1,16 @@
-"""The NodePools that may buy, as templates in tiers of weight, and why the others may not."""
+"""The NodePools that may buy, as templates in tiers of weight, and why the others may not.
+
+NodePools whose nodes do not join the cluster are left alone for a while, then tried with one node at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.launch import usable
-from nodesmith.decisions.provisioning.trials import health_of, limited_to_trial, trial_obstacle
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
@@ -16,10 +18,10 @@ from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
-from nodesmith.model.karpenter.nodespec import NodeClassRef
-from nodesmith.model.ledger.learnedtypes import attaching, known_types
+from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
+from nodesmith.model.ledger.learned import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
@@ -28,6 +30,7 @@ from nodesmith.model.snapshot import Snapshot
 _STATIC = "it has spec.replicas, so it does not follow pods"
 _UNREAD = "differs from what readiness last read from the API server; readiness reads it again"
 _ONE_NODE = Resources({NODES: 1})
+_UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +177,35 @@ def _used(pool: NodePool, snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Re
     others = [node for node in snapshot.nodes_in(pool.name) if node.provider_id not in known]
     parts = [claim.capacity for claim in bought] + [node.capacity for node in others]
     return total(parts) + _ONE_NODE.times(len(parts))
+
+
+def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
+    """Return the registration health of a NodePool in its current form; None if unknown."""
+    status = ledger.nodeclasses.get(pool.nodeclass.name)
+    return current_health(ledger.health.get(pool.name), basis_of(pool, status))
+
+
+def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
+    """Return why a NodePool whose nodes do not join may not buy now; empty if it may."""
+    health = health_of(pool, ledger)
+    if health is None or health.backoff is None:
+        return ""
+    if health.backoff.holds(now):
+        return f"{_failed(health)}; tried again after {health.backoff.until:%H:%M:%S} UTC"
+    tried = next((c.name for c in ledger.claims if c.nodepool == pool.name and c.phase in _UNDER_WAY), None)
+    return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
+
+
+def limited_to_trial(template: Template, ledger: Ledger) -> Template:
+    """Limit a NodePool whose nodes did not join to one node."""
+    health = health_of(template.pool, ledger)
+    if health is None or health.backoff is None:
+        return template
+    left = min(1, template.remaining.get(NODES, 1))
+    why = f"{_failed(health)}; it is tried with one node first"
+    return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
+
+
+def _failed(health: RegistrationHealth) -> str:
+    of = len(health.endings)
+    return f"{health.failures} of its last {of} nodes did not join ({health.reason}: {health.message})"

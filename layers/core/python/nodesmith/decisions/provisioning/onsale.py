@@ -1,18 +1,31 @@
-"""What the NodePools of a cluster may buy: the part of EC2's offerings that their requirements and subnets allow."""
+"""What NodePools may buy of EC2's offerings, and what each of their requirements removes.
+
+Metrics report the former; the command line explains the latter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from nodesmith.decisions.provisioning.decide import Inputs
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, template_of
-from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, allows_offering, matching_types
-from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses, pools, template_of
+from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.scheduling.compatibility import (
+    OFFERING_KEYS,
+    allows_offering,
+    matching_types,
+    type_refusal,
+)
+from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.metrics.onsale import OfferingOnSale, OnSale, TypeOnSale
+from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools, parsed_nodepools
+from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 
 _MILLI, _MIB = 1000, 2**20
 
@@ -60,3 +73,99 @@ def _room(facts: InstanceFacts | StatedFacts) -> tuple[int, int]:
     if isinstance(facts, InstanceFacts):
         return facts.vcpus, facts.memory_mib * _MIB
     return facts.capacity.of(CPU) // _MILLI, facts.capacity.of(MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One condition, how many of all types it removes, and how many only it removes."""
+
+    condition: str
+    types: int
+    alone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A NodePool's types: `all` in the catalogue, `left` after every condition; `removals`, most types first.
+
+    `obstacle` is why it buys nothing now, empty if it may buy.
+    """
+
+    nodepool: str
+    all: int
+    left: int
+    removals: tuple[Removal, ...]
+    obstacle: str = ""
+
+
+def considered(inputs: Inputs) -> list[Considered]:
+    """Count for every valid NodePool, in order of name."""
+    by_name = parsed_nodeclasses(inputs.snapshot)
+    parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
+    obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
+    return [
+        _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
+        for pool in sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+    ]
+
+
+def _considered(pool: NodePool, nodeclass: EC2NodeClass | None, inputs: Inputs, obstacle: str) -> Considered:
+    if nodeclass is None:
+        return Considered(pool.name, 0, 0, (), obstacle)
+    types = instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
+    removed = {
+        condition: names
+        for condition, names in _removed(pool, types, inputs, nodeclass.name).items()
+        if names
+    }
+    removals = [
+        Removal(condition, len(names), len(names - _others(removed, condition)))
+        for condition, names in removed.items()
+    ]
+    removals.sort(key=lambda r: (-r.types, r.condition))
+    left = len(types) - len(frozenset().union(*removed.values()))
+    return Considered(pool.name, len(types), left, tuple(removals), obstacle)
+
+
+def _others(removed: dict[str, frozenset[str]], condition: str) -> frozenset[str]:
+    return frozenset().union(*(names for other, names in removed.items() if other != condition))
+
+
+def _removed(
+    pool: NodePool, types: Sequence[InstanceType], inputs: Inputs, nodeclass: str
+) -> dict[str, frozenset[str]]:
+    """Return the names of the types that each condition removes."""
+    requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
+    removed = {
+        str(requirement): frozenset(t.name for t in types if _refuses(requirement, t))
+        for key, requirement in sorted(requirements.items())
+    }
+    status = inputs.ledger.nodeclasses.get(nodeclass)
+    if status is None:
+        return removed
+    zones = frozenset(subnet.zone for subnet in status.subnets)
+    images = [image.requirements for image in status.images]
+    closed = {
+        (key.capacity_type, key.instance_type, key.zone)
+        for key, backoff in inputs.ledger.unavailable.items()
+        if backoff.holds(inputs.now)
+    }
+    removed["its EC2NodeClass has no image that boots it"] = frozenset(
+        t.name for t in types if all(type_refusal(image, t) is not None for image in images)
+    )
+    removed["not sold in a zone of its EC2NodeClass's subnets"] = frozenset(
+        t.name for t in types if not any(o.zone in zones for o in t.offerings)
+    )
+    removed["EC2 lately had no capacity"] = frozenset(
+        t.name
+        for t in types
+        if t.offerings and all((o.capacity_type, t.name, o.zone) in closed for o in t.offerings)
+    )
+    return removed
+
+
+def _refuses(requirement: Requirement, instance_type: InstanceType) -> bool:
+    alone = Requirements.of(requirement)
+    if requirement.key in OFFERING_KEYS:
+        return not any(allows_offering(alone, offering) for offering in instance_type.offerings)
+    return type_refusal(alone, instance_type) is not None

@@ -18,8 +18,8 @@ from nodesmith.model.ec2.launches import (
     NoCapacity,
     OfferingKey,
 )
-from nodesmith.model.karpenter.instancetags import claim_tags
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import claim_tags
 from nodesmith.model.ledger.backoffs import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 

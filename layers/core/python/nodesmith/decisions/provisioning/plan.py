@@ -1,4 +1,4 @@
-"""The result of a provisioning decision: nodes to buy, pods that need none, and why the rest stay pending."""
+"""What a provisioning decision depends on, and its result: nodes to buy, and why the rest of the pods stay pending."""
 
 from __future__ import annotations
 
@@ -7,12 +7,33 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
 
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.unschedulable import OPTED_OUT, Reason
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.snapshot import Snapshot
 
 BACK_OFF = "back-off"
-"""What blocks pods for which nodes were bought in vain: see `decisions.attempts`."""
+"""What blocks pods for which nodes were bought in vain: see `attempts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything a decision may depend on. `decision` is its id, from which the claims' names are derived.
+
+    `tried` lists pods that earlier decisions left without a node and that come after others: see `fairness.Shares`.
+    With None the decision covers all pods, however long it takes.
+    """
+
+    snapshot: Snapshot
+    ledger: Ledger
+    catalog: Catalog
+    settings: NodeSettings
+    now: datetime
+    decision: str
+    tried: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

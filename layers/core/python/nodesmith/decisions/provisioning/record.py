@@ -13,11 +13,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.provisioning.decide import Inputs, decide
-from nodesmith.decisions.provisioning.plan import Plan, PlannedNode, Unplaced
+from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ledger.items import ledger_item, read_ledger
-from nodesmith.model.ledger.nodeclaimitems import to_item
+from nodesmith.model.ledger.items import claim_to_item, ledger_item, read_ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
@@ -121,7 +120,7 @@ def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
 def node_item(node: PlannedNode) -> dict[str, Any]:
     """Return a node to buy as JSON data."""
     return {
-        "claim": to_item(node.claim),
+        "claim": claim_to_item(node.claim),
         "launch": node.request.to_item(),
         "templates": [template.name for template in node.templates],
         "priceHourlyUsd": node.price_hourly_usd,

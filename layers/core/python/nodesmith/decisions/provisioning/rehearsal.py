@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nodesmith.decisions.provisioning.decide import Inputs, decide
+from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.apimachinery.labelselectors import parse_selector
+from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
 
 _PODS = 3
 _LABELS = {"app": "rehearsal"}

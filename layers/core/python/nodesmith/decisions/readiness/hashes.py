@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from nodesmith.model.hashes.statichashes import (
+from nodesmith.model.hashes import (
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
     NODEPOOL_HASH,

@@ -16,12 +16,11 @@ from nodesmith.decisions.readiness.poolusage import usage
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.karpenter.nodespec import write_requirements
-from nodesmith.model.kubernetes.messages import AWAITING, shortened
-from nodesmith.model.ledger.pauses import PAUSED, Pause
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
+from nodesmith.model.kubernetes.events import AWAITING, shortened
+from nodesmith.model.ledger.backoffs import RegistrationHealth
+from nodesmith.model.ledger.ledger import PAUSED, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot

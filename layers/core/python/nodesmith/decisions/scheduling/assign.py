@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from nodesmith.decisions.scheduling.choices import LAST, Choices
-from nodesmith.decisions.scheduling.demands import Assignment, by_shape
-from nodesmith.decisions.scheduling.nodes.available import AvailableCapacity
-from nodesmith.decisions.scheduling.nodes.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.colocation import Together
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, by_shape
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
-from nodesmith.decisions.scheduling.placement.colocation import Together
-from nodesmith.decisions.scheduling.placement.placement import Placement, PlacementContext
-from nodesmith.decisions.scheduling.placement.relaxation import Relaxation, Variants
-from nodesmith.decisions.scheduling.preferences import PreferenceMode, variants
+from nodesmith.decisions.scheduling.placement import AvailableCapacity, Placement, PlacementContext
+from nodesmith.decisions.scheduling.preferences import PreferenceMode, Relaxation, Variants, variants
 from nodesmith.decisions.scheduling.sharing import shared
-from nodesmith.decisions.scheduling.topology.affinity import (
+from nodesmith.decisions.scheduling.topology.dependencies import (
+    FOLLOWS,
+    TopologyDependencies,
     UnsatisfiedAffinity,
     affinity_group,
     followed,
     leaders_first,
     shares_node,
 )
-from nodesmith.decisions.scheduling.topology.dependencies import FOLLOWS, TopologyDependencies
 from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
 from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64

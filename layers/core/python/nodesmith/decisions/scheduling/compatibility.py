@@ -17,7 +17,7 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
 """Labels that belong to an offering. They are checked per offering, not per type."""

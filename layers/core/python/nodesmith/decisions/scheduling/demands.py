@@ -1,16 +1,29 @@
-"""What must be bought (`Demand`), and the result for all pending pods (`Assignment`)."""
+"""What must be bought (`Demand`), the result for all pending pods (`Assignment`), and the choices behind it.
+
+A choice is made before its cost is known, and another attempt may make it differently: which shape is placed first,
+which domain comes first, how many pods a node gets. Every option is sound, but its cost shows only when everything is
+bought. The caller names each choice and lists its options, the usual one first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from nodesmith.decisions.scheduling.nodes.conflicts import UNLIMITED, Cap
-from nodesmith.decisions.scheduling.nodes.existing import by_age
+from nodesmith.decisions.scheduling.conflicts import UNLIMITED, Cap
+from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
+
+_T = TypeVar("_T")
+Name = tuple[object, ...]
+Script = Mapping[Name, int]
+"""The number of the option to take instead of the usual one, by name of the choice."""
+_WITHOUT = "without"
+LAST = "last"
+"""The kind of choice that places a shape after all others. It only helps where pods find no place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +90,60 @@ def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
             g[1][0].key,
         ),
     )
+
+
+class Choices:
+    """The choices of one attempt, made by a script.
+
+    `met` has the number of options of each choice, in the order encountered.
+    """
+
+    __slots__ = ("met", "script")
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script: Script = script or {}
+        self.met: dict[Name, int] = {}
+
+    def pick(self, name: Name, options: int) -> int:
+        """Return the number of the option to take."""
+        if options < 2:
+            return 0
+        self.met.setdefault(name, options)
+        picked = self.script.get(name, 0)
+        return picked if picked < options else 0
+
+    def first(self, name: Name, things: Iterable[_T]) -> list[_T]:
+        """Return `things` in their order, except for the one that the script puts first."""
+        ordered = list(things)
+        picked = self.pick(name, len(ordered))
+        return [ordered[picked], *ordered[:picked], *ordered[picked + 1 :]] if picked else ordered
+
+    def one(self, name: Name, things: Iterable[_T]) -> _T | None:
+        """Return the one thing that the script selects; None usually."""
+        ordered = list(things)
+        picked = self.pick(name, len(ordered) + 1)
+        return ordered[picked - 1] if picked else None
+
+    def some(self, name: Name, count: int) -> int:
+        """Return how many of `count` to take: all usually; by script none, all but one, or one."""
+        if not count:
+            return 0
+        options: Sequence[int] = tuple(dict.fromkeys((count, 0, count - 1, 1)))
+        return options[self.pick(name, len(options))]
+
+    def used(self, source: str, demand: Demand) -> None:
+        """Note that nodes for a demand were bought from a source that others may need more, so it might do without."""
+        self.met.setdefault(_without(source, demand), 2)
+
+    def bars(self, source: str, demand: Demand) -> bool:
+        """Return whether a demand must do without a source of nodes."""
+        return _without(source, demand) in self.script
+
+    @property
+    def barred(self) -> frozenset[Name]:
+        """The names of all scripted choices that make a demand do without a source."""
+        return frozenset(name for name in self.script if name[0] == _WITHOUT)
+
+
+def _without(source: str, demand: Demand) -> Name:
+    return _WITHOUT, source, demand.shape, demand.pins

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nodesmith.model.apimachinery.labelselectors import Selector
-from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.apimachinery.requirements import Requirement, Selector
+from nodesmith.model.kubernetes.pods import Shape
 
 Namespaces = frozenset[str] | None
 """The namespaces that a term applies to; None means all."""

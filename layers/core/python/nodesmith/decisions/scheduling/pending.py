@@ -1,4 +1,4 @@
-"""Select the pods to buy nodes for, and give one reason for every other pod without a node.
+"""The pods to buy nodes for, one reason for every other pod without a node, and the zones that pending pods may use.
 
 A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once the
 pods that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch
@@ -8,11 +8,16 @@ because a pod of higher priority came or nothing can be preempted any more, the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.apimachinery.resources import format_amount
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import CONTRADICT, NOT_ALL_VOLUMES, Pod, Shape
+
+FLEXIBLE, NONE = "flexible", "none"
+"""The values Karpenter reports for pods that allow several zones and for pods that allow none."""
 
 
 def provisionable(
@@ -69,3 +74,32 @@ def unserved(pods: Iterable[Pod], nominated: Mapping[str, str]) -> tuple[list[Po
     """Split pods into those that no claim has been bought for yet and those that wait for their claim."""
     pods = list(pods)
     return [p for p in pods if p.key not in nominated], [p for p in pods if p.key in nominated]
+
+
+def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
+    """Count the pods that wait for a node by their only possible zone; also return how many pods no node can serve.
+
+    A zone is taken from node selectors, required node affinity and volumes; rules about other pods do not count. A pod
+    that allows no zone at all is in both counts, since no node can serve it.
+    """
+    wanted, refused = provisionable(pods)
+    known: dict[Shape, str] = {}
+    zones: Counter[str] = Counter()
+    for pod in wanted:
+        if pod.shape not in known:
+            known[pod.shape] = _zone(pod.shape)
+        zones[known[pod.shape]] += 1
+    ignored = [why for pod, why in refused if pod.unschedulable and not pod.nominated_node]
+    nowhere = sum(NOT_ALL_VOLUMES in why or (CONTRADICT in why and ZONE in why) for why in ignored)
+    return zones + Counter({NONE: nowhere}), len(ignored)
+
+
+def _zone(shape: Shape) -> str:
+    """Return the only zone of pods, `flexible` if there may be several, and `none` if their rules exclude all."""
+    found: set[str] = set()
+    for term in shape.terms:
+        asked = term.get(ZONE, Requirement(ZONE, complement=True))
+        if asked.complement:
+            return FLEXIBLE
+        found |= asked.values
+    return found.pop() if len(found) == 1 else FLEXIBLE if found else NONE

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.compatibility import is_given
+from nodesmith.decisions.scheduling.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.nodes.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 _Open = Mapping[str, Sequence[Requirement]]
 """What each NodePool allows for a label that it leaves open, by label."""

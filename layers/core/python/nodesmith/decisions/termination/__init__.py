@@ -1,7 +1,7 @@
 """Termination: from the decision that a node must go until nothing is left of it.
 
-`beginning` finds the claims whose termination begins, `protection` the pods that must not be evicted, `draining` the
-pods that go next, and `steps` the commands for each claim.
+`beginning` finds the claims whose termination begins, `evictions` the pods that go next and those that must not be
+evicted, and `steps` the commands for each claim.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.budgets import allowed
-from nodesmith.model.apimachinery.durations import duration_seconds
 from nodesmith.model.apimachinery.labels import TERMINATION_TIMESTAMP
-from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.apimachinery.times import duration_seconds, parse_time
 from nodesmith.model.commands import End
-from nodesmith.model.karpenter.nodeclaimconditions import DELETED
+from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from nodesmith.decisions.termination.waiting import AWAITING_NODE, AWAITING_REPLACEMENT, VOLUMES
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.karpenter.nodeclaimconditions import DRAINING
+from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, EvictionRefused, PodOnNode

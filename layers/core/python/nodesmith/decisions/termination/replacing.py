@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.termination.draining import must_go
+from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, Waiting
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -1,16 +1,32 @@
-"""The next commands for each ending claim, one step at a time. Each step can be repeated."""
+"""The next commands for each ending claim, one step at a time, and when time alone lets it go on.
+
+Each step can be repeated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.termination.beginning import deadline_of
-from nodesmith.decisions.termination.draining import Drain, attached, drain, must_go
-from nodesmith.decisions.termination.protection import Allowances
-from nodesmith.decisions.termination.replacing import awaits_replacement, head_start, replacement
+from nodesmith.decisions.termination.evictions import (
+    Allowances,
+    Drain,
+    attached,
+    drain,
+    last_moment,
+    must_go,
+    pressing_from,
+    protected_until,
+)
+from nodesmith.decisions.termination.replacing import (
+    awaits_replacement,
+    head_start,
+    patient_until,
+    replacement,
+)
 from nodesmith.decisions.termination.waiting import Waiting, awaiting_node, is_let_go, is_told, why_not_gone
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
@@ -31,7 +47,7 @@ from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NodeClaim, Pha
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import Node, NodePatch
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.interruptions import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 SHORTEST_DRAIN = timedelta(seconds=5)
@@ -254,3 +270,50 @@ def closing_patch(claim: NodeClaim) -> NodePatch:
         add_finalizers=(TERMINATION_FINALIZER,),
         provider_id=claim.provider_id,
     )
+
+
+def next_change(
+    claims: Iterable[NodeClaim],
+    snapshot: Snapshot,
+    now: datetime,
+    drain_times: Mapping[str, DrainTime] = FrozenMap(),
+) -> datetime | None:
+    """Return when time alone first lets a termination go on after `now`; None if only events can change anything.
+
+    Such moments are the end of a wait for a replacement, the end of a pod's `karpenter.sh/do-not-disrupt` duration, a
+    deadline, and the last moments before it that leave pods their grace.
+    """
+    shown = snapshot.shown_nodeclaims()
+    ending = [
+        replace(claim, deadline=deadline_of(claim, shown.get(claim.name), now))
+        for claim in claims
+        if claim.is_ending
+    ]
+    draining = {
+        node.name: claim
+        for claim in ending
+        if claim.phase is Phase.TERMINATING and (node := snapshot.node_of(claim)) is not None
+    }
+    moments = [moment for claim in ending for moment in _of_claim(claim)]
+    for pod in snapshot.pods:
+        claim = draining.get(pod.node)
+        if claim is not None and not pod.deleting and must_go(pod.shape):
+            drain_time = drain_times.get(claim.nodepool)
+            moments += _of_pod(pod, claim, drain_time.left(now) if drain_time else timedelta(0))
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def _of_claim(claim: NodeClaim) -> Iterator[datetime]:
+    if claim.phase is Phase.TERMINATING:
+        yield from patient_until(claim)
+    if claim.phase is not Phase.TERMINATED and claim.deadline is not None:
+        yield claim.deadline
+
+
+def _of_pod(pod: Pod, claim: NodeClaim, usual: timedelta) -> Iterator[datetime]:
+    protected = protected_until(pod)
+    if protected is not None:
+        yield protected
+    if claim.deadline is not None:
+        yield pressing_from(pod, claim.deadline, usual, head_start(claim))
+        yield last_moment(pod, claim.deadline, head_start(claim))

@@ -1,4 +1,7 @@
-"""Why an ending node is not gone yet: the one thing it waits for, with the message that Events and the CLI share."""
+"""Why an ending node is not gone yet: the one thing it waits for, with the message that Events and the CLI share.
+
+`obstacles` foresees, before a termination begins, what it would wait for until a user intervenes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesmith.decisions.termination.draining import attached, is_stuck, must_go, tier
-from nodesmith.decisions.termination.protection import Allowances, refuses_disruption
+from nodesmith.decisions.termination.evictions import (
+    Allowances,
+    attached,
+    is_stuck,
+    must_go,
+    refuses_disruption,
+    tier,
+)
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_FINALIZER
-from nodesmith.model.karpenter.nodeclaimconditions import DRAINING
+from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.poddisruptionbudgets import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
@@ -203,3 +212,24 @@ def _node_name(claim: NodeClaim, snapshot: Snapshot) -> str:
     """Return the name of the claim's Node, found by its provider id: another Node may have its old name by now."""
     node = snapshot.node_of(claim)
     return node.name if node else ""
+
+
+def obstacles(node: str, snapshot: Snapshot, now: datetime) -> list[Waiting]:
+    """Return what the node's termination would wait for until a user intervenes, with the messages of that wait.
+
+    Obstacles that may pass with time are left out: a budget that allows nothing now, a protection for some hours.
+    """
+    allowances = Allowances(snapshot.budgets)
+    forever: list[Pod] = []
+    by_guards: dict[tuple[str, ...], list[Pod]] = {}
+    for pod in sorted(snapshot.pods, key=lambda pod: pod.key):
+        if pod.node != node or pod.deleting or not must_go(pod.shape):
+            continue
+        if pod.shape.annotations.get(DO_NOT_DISRUPT) == "true":
+            forever.append(pod)
+        guards = allowances.guards(pod.shape)
+        if len(guards) > 1 or any(budget.never_allows for budget in guards):
+            by_guards.setdefault(tuple(budget.key for budget in guards), []).append(pod)
+    found = [protected(forever, now, now)]
+    found += [guarded(by_guards[keys], Allowances(snapshot.budgets), now) for keys in sorted(by_guards)]
+    return [waiting for waiting in found if waiting is not None]

@@ -1,10 +1,29 @@
-"""Problems of user-supplied objects, reported so that their authors can fix them."""
+"""Problems of objects that users write, reported so that their authors can fix them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Generic, NamedTuple, TypeVar
+
+_LONGEST_TYPO = 100
+_NEAR = 0.75
+"""the minimum similarity of a suggestion, as in difflib"""
+
+
+def meant(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Return the words in `known` that are closest to `word`, at most `most` of them; empty if none is close."""
+    if len(word) > _LONGEST_TYPO:
+        return []
+    alike = [each for each in sorted(known) if each.lower() == word.lower()]
+    return alike[:most] or get_close_matches(word, sorted(known), most, _NEAR)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `, did you mean 'x'?` for the closest word in `known`, empty if none is close."""
+    return "".join(f", did you mean {each!r}?" for each in meant(word, known))
+
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -57,3 +76,66 @@ class ParseOnce(Generic[T_co]):
             parsed = tuple(map(self._parse, manifests))
             self._last = manifests, parsed
         return parsed
+
+
+_MOST_PROBLEMS = 50
+_FEW = 8
+
+
+class Report:
+    """Collects the problems of one object. `fatal` counts those that make it unusable, whether kept or not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._problems: list[Problem] = []
+        self.fatal = 0
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems that were kept, in the order of the fields."""
+        return tuple(self._problems)
+
+    @property
+    def is_full(self) -> bool:
+        """True if further problems would not be kept."""
+        return len(self._problems) >= _MOST_PROBLEMS
+
+    def add(self, field: str, found: str, remedy: str, *, fatal: bool = True) -> None:
+        """Add a problem. A full report still keeps its first fatal one."""
+        if not self.is_full or (fatal and not self.fatal):
+            self._problems.append(Problem(self._name, field, found, remedy, fatal))
+        self.fatal += fatal
+
+
+def nearest(name: object, known: tuple[str, ...]) -> str:
+    """Suggest a replacement for a name that is not known."""
+    hint = did_you_mean(name, known).removeprefix(", ") if isinstance(name, str) else ""
+    return hint or (f"use one of {', '.join(known)}" if len(known) <= _FEW else "leave it out")
+
+
+def at(path: str, key: object) -> str:
+    """Return the path of a map's entry: `limits.cpu`, `labels[example.com/team]`."""
+    if isinstance(key, str) and len(key) <= 63 and key.isascii() and key.replace("-", "").isalnum():
+        return f"{path}.{key}" if path else key
+    return f"{path}[{key[:63] if isinstance(key, str) else shown(key)}]"
+
+
+def shown(value: object) -> str:
+    """Return a short description of a value of any size."""
+    match value:
+        case str():
+            return repr(value) if len(value) <= 60 else f"{value[:57]!r}…"
+        case bool() | None:
+            return {True: "true", False: "false", None: "null"}[value]
+        case int() if abs(value) > 2**64:
+            return "a number beyond 64 bits"
+        case int() | float():
+            return repr(value)
+        case [] | [_] | [_, _] if all(isinstance(item, str) and len(item) <= 30 for item in value):
+            return repr(list(value))
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case Mapping():
+            return f"a map of {len(value)}"
+        case _:
+            return f"a {type(value).__name__}"

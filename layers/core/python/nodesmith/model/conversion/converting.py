@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nodesmith.model.conversion import nodepools, pods, provisioners
-from nodesmith.model.conversion.changes import Change, Conversion, Converted, Fate
-from nodesmith.model.conversion.drafts import Draft, Old, entries
+from nodesmith.model.conversion import nodepools, pods
+from nodesmith.model.conversion.drafts import Change, Conversion, Converted, Draft, Fate, Old, entries
 from nodesmith.model.conversion.kubelets import KubeletOf, attach_kubelets
-from nodesmith.model.conversion.nodeclasses import nodeclass
-from nodesmith.model.conversion.nodetemplates import UNKNOWN, Surroundings, nodeclass_of_template
+from nodesmith.model.conversion.nodeclasses import UNKNOWN, Surroundings, nodeclass, nodeclass_of_template
 
 CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"
 KINDS = {
@@ -66,7 +64,7 @@ def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> 
         return
     match kind:
         case "Provisioner":
-            drafts.pools[old.number] = provisioners.nodepool_of(old), provisioners.kubelet_of(old)
+            drafts.pools[old.number] = nodepools.nodepool_of(old), nodepools.kubelet_of(old)
         case "AWSNodeTemplate":
             drafts.classes[old.number] = [nodeclass_of_template(old, around)]
         case "NodePool":
@@ -83,7 +81,7 @@ def _finish_provisioners(olds: Sequence[Old], drafts: _Drafts, around: Surroundi
     for old in olds:
         if old.number in drafts.pools and old.manifest.get("kind") == "Provisioner":
             name = old.name if old.name not in taken else f"{old.name}-provider"
-            made = provisioners.aws_side(drafts.pools[old.number][0], name, around)
+            made = nodepools.aws_side(drafts.pools[old.number][0], name, around)
             if made is not None:
                 drafts.classes[old.number] = [made]
                 taken.add(name)

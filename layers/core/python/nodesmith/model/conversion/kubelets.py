@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nodesmith.model.apimachinery.spelling import did_you_mean
-from nodesmith.model.conversion.changes import Fate, Origin
-from nodesmith.model.conversion.drafts import Draft, Old, entries
-from nodesmith.model.schema.kubelet import KUBELET
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.conversion.drafts import Draft, Fate, Old, Origin, entries
+from nodesmith.model.schema.nodeclasses import KUBELET
 
 _RUNTIME = "containerRuntime"
 _REF = "spec.template.spec.nodeClassRef.name"

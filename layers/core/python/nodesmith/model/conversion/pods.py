@@ -7,9 +7,8 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.conversion.changes import Fate
-from nodesmith.model.conversion.drafts import Draft, Old, entries, items
-from nodesmith.model.conversion.labelkeys import MISTAKEN, RENAMED, read_label, unknown_key
+from nodesmith.model.conversion.drafts import Draft, Fate, Old, entries, items
+from nodesmith.model.conversion.requirements import MISTAKEN, RENAMED, read_label, unknown_key
 
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 DO_NOT_CONSOLIDATE = "karpenter.sh/do-not-consolidate"

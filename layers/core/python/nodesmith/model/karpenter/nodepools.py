@@ -2,23 +2,204 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.labels import PROVISIONER_NAME
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
+from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, is_label_value
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.hashes.contenthash import content_hash
-from nodesmith.model.hashes.statichashes import nodepool_hash
-from nodesmith.model.karpenter.disruption import USUAL_DISRUPTION, Disruption, read_disruption
-from nodesmith.model.karpenter.nodepoolannotations import DEFAULTS, PROVISIONER_UID, Options, read_options
-from nodesmith.model.karpenter.nodespec import NodeClassRef, read_requirements, read_taints
-from nodesmith.model.manifests import read_manifest
+from nodesmith.model.apimachinery.times import NEVER, duration_seconds
+from nodesmith.model.hashes import content_hash, nodepool_hash
+from nodesmith.model.karpenter.disruption import (
+    BUDGET_TIMEZONE,
+    MOST_AN_HOUR,
+    REBALANCE_ZONES,
+    USUAL_DISRUPTION,
+    Disruption,
+    read_disruption,
+)
+from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
 from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith.model.schema.reading import read_manifest
+
+# An annotation that cannot be read affects only its own option: the problem is reported, and the default is used.
+NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
+LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
+REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
+PROVISIONER = "nodesmith.dev/provisioner"
+PROVISIONER_UID = "nodesmith.dev/provisioner-uid"
+"""The uid of that Provisioner while it is still an object of the cluster. It then owns the NodeClaims."""
+DAEMONSET_HOLD = "nodesmith.dev/hold-until-daemonsets"
+NODE_REPAIR = "nodesmith.dev/node-repair"
+REBALANCE = "nodesmith.dev/rebalance"
+SPOT_TYPES = "nodesmith.dev/spot-to-spot-types"
+_DOMAIN = "nodesmith.dev/"
+_KNOWN = frozenset(
+    {
+        NODE_SURCHARGE,
+        LAUNCH_TIMEOUT,
+        REGISTRATION_TIMEOUT,
+        PROVISIONER,
+        PROVISIONER_UID,
+        DAEMONSET_HOLD,
+        NODE_REPAIR,
+        REBALANCE,
+        SPOT_TYPES,
+        BUDGET_TIMEZONE,
+        MOST_AN_HOUR,
+        REBALANCE_ZONES,
+    }
+)
+_HIGHEST_SURCHARGE = 10_000.0
+_MOST_SPOT_TYPES = 60
+"""the maximum number of types that a launch may name"""
+_SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
+_USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
+Word = TypeVar("Word", bound=StrEnum)
+_DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+
+
+class NodeRepair(StrEnum):
+    """What to do about unhealthy nodes."""
+
+    OFF = "Off"
+    REPORT = "Report"
+    """report which nodes would be replaced, and why"""
+    ON = "On"
+
+
+class Rebalance(StrEnum):
+    """What to do about spot instances with a rebalance recommendation from EC2."""
+
+    IGNORE = "Ignore"
+    REPLACE = "Replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one NodePool. Numeric defaults are Karpenter's constants."""
+
+    node_surcharge_hourly_usd: float = 0.0
+    """the cost of each node beyond its instance (licences, agents, work)"""
+    launch_timeout: timedelta = timedelta(minutes=5)
+    """from the decision to the instance"""
+    registration_timeout: timedelta = timedelta(minutes=15)
+    """from the instance to its Node"""
+    provisioner: str = ""
+    """the Provisioner that it was converted from, whose name its nodes carry as the label PROVISIONER_NAME"""
+    provisioner_uid: str = ""
+    """set while the Provisioner is an object of the cluster and this NodePool is not"""
+    daemonset_hold: timedelta = timedelta(0)
+    """how long at most a new node is held for the pods of its DaemonSets; 0 if it is not held"""
+    node_repair: NodeRepair = NodeRepair.REPORT
+    rebalance: Rebalance = Rebalance.IGNORE
+    spot_types: int | None = 15
+    """the number of cheaper types that replacing spot nodes with as many other spot nodes requires; None for never"""
+
+
+DEFAULTS = Options()
+
+
+def read_options(annotations: Mapping[str, str], report: Report) -> Options:
+    """Read the options in a NodePool's annotations, and add problems to the report."""
+    for key in sorted(annotations):
+        if key.startswith(_DOMAIN) and key not in _KNOWN:
+            remedy = f"not an annotation of nodesmith{did_you_mean(key, _KNOWN)}; it has no effect"
+            _refuse(key, annotations[key], remedy, report)
+    return Options(
+        _surcharge(annotations, report),
+        _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
+        _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
+        _provisioner(annotations, report),
+        annotations.get(PROVISIONER_UID, ""),
+        _hold(annotations, report),
+        _word(annotations, NODE_REPAIR, DEFAULTS.node_repair, report),
+        _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
+        _spot_types(annotations, report),
+    )
+
+
+def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
+    text = annotations.get(NODE_SURCHARGE, "0")
+    try:
+        surcharge = float(text)
+    except ValueError:
+        surcharge = math.nan
+    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
+        return surcharge
+    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; treated as 0"
+    _refuse(NODE_SURCHARGE, text, remedy, report)
+    return 0.0
+
+
+def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, report: Report) -> timedelta:
+    text = annotations.get(key)
+    if text is None:
+        return default
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and _SHORTEST.total_seconds() <= seconds <= _LONGEST.total_seconds():
+        return timedelta(seconds=seconds)
+    taken = f"{default.seconds // 60}m"
+    _refuse(key, text, f"must be a duration of 1m to 24h, such as 20m or 1h30m; treated as {taken}", report)
+    return default
+
+
+def _provisioner(annotations: Mapping[str, str], report: Report) -> str:
+    name = annotations.get(PROVISIONER, "")
+    if is_label_value(name):
+        return name
+    _refuse(PROVISIONER, name, "must be the name of a Provisioner, at most 63 characters", report)
+    return ""
+
+
+def _hold(annotations: Mapping[str, str], report: Report) -> timedelta:
+    text = annotations.get(DAEMONSET_HOLD, "false")
+    if text in {"true", "false"}:
+        return _USUAL_HOLD if text == "true" else DEFAULTS.daemonset_hold
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if seconds is not None and 0 < seconds <= _LONGEST_HOLD.total_seconds():
+        return timedelta(seconds=seconds)
+    remedy = (
+        "must be true, false, or the longest time a node may be held, up to 1h, such as 2m; treated as false"
+    )
+    _refuse(DAEMONSET_HOLD, text, remedy, report)
+    return DEFAULTS.daemonset_hold
+
+
+def _word(annotations: Mapping[str, str], key: str, default: Word, report: Report) -> Word:
+    """Read a member of the enumeration that `default` belongs to."""
+    text, kind = annotations.get(key, default.value), type(default)
+    if text in set(kind):
+        return kind(text)
+    *words, last = kind
+    known = f"{', '.join(words)} or {last}"
+    _refuse(key, text, f"must be {known}{did_you_mean(text, frozenset(kind))}; treated as {default}", report)
+    return default
+
+
+def _spot_types(annotations: Mapping[str, str], report: Report) -> int | None:
+    text = annotations.get(SPOT_TYPES, str(DEFAULTS.spot_types))
+    if text == NEVER:
+        return None
+    if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= _MOST_SPOT_TYPES:
+        return int(text)
+    taken = DEFAULTS.spot_types
+    remedy = f"must be Never or a number of instance types from 1 to {_MOST_SPOT_TYPES}; treated as {taken}"
+    _refuse(SPOT_TYPES, text, remedy, report)
+    return DEFAULTS.spot_types
+
+
+def _refuse(key: str, text: str, remedy: str, report: Report) -> None:
+    report.add(at("metadata.annotations", key), shown(text), remedy, fatal=False)
+
 
 NODES = "nodes"
 """The limit on the number of nodes. All other limits are resources."""

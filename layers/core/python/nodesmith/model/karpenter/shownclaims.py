@@ -12,11 +12,10 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH, NODEPOOL_HASH
-from nodesmith.model.karpenter.nodeclaimconditions import DELETED, DISRUPTION_REASON, END, LIFE
-from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
+from nodesmith.model.karpenter.nodeclaimobjects import DELETED, DISRUPTION_REASON, END, LIFE, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
-from nodesmith.model.kubernetes.messages import AWAITING
+from nodesmith.model.kubernetes.events import AWAITING
 
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
 

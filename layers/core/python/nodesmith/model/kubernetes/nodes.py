@@ -1,4 +1,4 @@
-"""Nodes as the API server shows them."""
+"""Nodes as the API server shows them, and the volumes that are attached to them."""
 
 from __future__ import annotations
 
@@ -122,3 +122,16 @@ def _condition(raw: Manifest) -> Condition:
     return Condition(
         str(raw.get("status")), str(raw.get("reason") or ""), parse_time(since) if since else None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeAttachment:
+    """A volume that is attached to a node, or not yet detached from it.
+
+    `volume` is the name of the PersistentVolume. `pods` (namespace/name) are the pods on that node that use it through
+    a PersistentVolumeClaim, empty once they have left.
+    """
+
+    node: str
+    volume: str
+    pods: tuple[str, ...] = ()

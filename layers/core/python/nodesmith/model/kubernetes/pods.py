@@ -1,23 +1,108 @@
-"""Pods: their requests by kube-scheduler's rules, and what differs between pods of one shape.
-
-Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests). The requests of containers and
-restartable init containers (sidecars) are added. An ordinary init container needs its own requests plus those of the
-sidecars that start before it. The larger of both counts. Pod-level requests replace the sum, and pod-level limits are
-used for resources that no container requests. The runtime class's overhead is added. While a container is resized in
-place, the larger of its requested and its allocated resources counts.
-"""
+"""Pods, the shapes that identical pods share, and the reasons why pods cannot be placed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, Selector
 from nodesmith.model.apimachinery.resources import NOTHING, PODS, Resources, parse_resources, total
+from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 
-if TYPE_CHECKING:
-    from nodesmith.model.kubernetes.shapes import Shape
+DEFAULT_GRACE_SECONDS = 30
+CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A topology spread constraint. `hard` means DoNotSchedule. With `selector` None, it counts no pods."""
+
+    topology_key: str
+    max_skew: int
+    hard: bool
+    selector: Selector | None
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+    def selects(self, other: Shape, namespace: str) -> bool:
+        """Return whether the constraint of a pod in `namespace` counts pods of the shape `other`."""
+        return (
+            self.selector is not None and other.namespace == namespace and self.selector.matches(other.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """A pod affinity or anti-affinity term: required if `weight` is 0, else preferred (1-100).
+
+    `namespaces` are those whose pods it selects from, None for all. With `selector` None, it selects no pods.
+    """
+
+    topology_key: str
+    selector: Selector | None
+    anti: bool
+    namespaces: frozenset[str] | None
+    weight: int = 0
+
+    def selects(self, other: Shape) -> bool:
+        """Return whether it selects pods of a shape."""
+        return (
+            self.selector is not None
+            and (self.namespaces is None or other.namespace in self.namespaces)
+            and self.selector.matches(other.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Everything about a pod that decisions use, except for its name, age and node.
+
+    Shapes are compared by identity: each snapshot has one object for each shape, and lookups are very frequent.
+
+    `own_terms` are the alternatives of the required node affinity, each already intersected with the node selector.
+    `terms` are the same, narrowed to where the pod's volumes are reachable; one of them must hold. (A spread counts
+    pods on all nodes that `own_terms` allow.) `preferred_terms` are the preferred node affinity: weight (1-100) and
+    term. `owner` is `Kind/name`. `grace_seconds` is the termination grace period. `critical` is True if the priority
+    class is one of the two that Kubernetes reserves for critical components of a cluster or node. If
+    `shuns_soft_taints` is True, PreferNoSchedule counts as NoSchedule when nodes are bought. `refusal` is why no node
+    can be provisioned for these pods, whatever the NodePools offer, empty if there is no such reason.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    owner: str = ""
+    requests: Resources = NOTHING
+    terms: tuple[Requirements, ...] = (NO_REQUIREMENTS,)
+    own_terms: tuple[Requirements, ...] = (NO_REQUIREMENTS,)
+    tolerations: tuple[Toleration, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    affinities: tuple[PodAffinityTerm, ...] = ()
+    preferred_terms: tuple[tuple[int, Requirements], ...] = ()
+    host_ports: tuple[tuple[str, int, str], ...] = ()
+    priority: int = 0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    shuns_soft_taints: bool = False
+    grace_seconds: int = DEFAULT_GRACE_SECONDS
+    critical: bool = False
+
+    @property
+    def is_daemon(self) -> bool:
+        return self.owner.startswith("DaemonSet/")
+
+    @property
+    def is_static(self) -> bool:
+        """True for mirror pods of static pods, whose owner is their node."""
+        return self.owner.startswith("Node/")
+
+    def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
+        """Return the first taint of a new node that these pods do not tolerate, None if they tolerate all."""
+        return first_untolerated(taints, self.tolerations, soft=self.shuns_soft_taints)
+
 
 Manifest = Mapping[str, Any]
 _ONE_POD = Resources({PODS: 1})
@@ -49,6 +134,11 @@ class Pod:
     startup_minutes: int = 0
 
 
+# Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests). The requests of containers and
+# restartable init containers (sidecars) are added. An ordinary init container needs its own requests plus those of
+# the sidecars that start before it. The larger of both counts. Pod-level requests replace the sum, and pod-level
+# limits are used for resources that no container requests. The runtime class's overhead is added. While a
+# container is resized in place, the larger of its requested and its allocated resources counts.
 def pod_requests(spec: Manifest, container_statuses: Sequence[Manifest] = ()) -> Resources:
     """Return the resources that a pod uses on a node, including the pod itself (`pods: 1`). Raises QuantityError."""
     allocated = {
@@ -97,3 +187,48 @@ def _requests(resources: Manifest) -> Resources:
 def _allocated(status: Manifest) -> Resources:
     actual = parse_resources((status.get("resources") or {}).get("requests"))
     return parse_resources(status.get("allocatedResources")).at_least(actual)
+
+
+OPTED_OUT = "opted out"
+"""Start of the reason for pods that exclude nodes of NodePools."""
+CONTRADICT = "contradict each other on"
+NOT_ALL_VOLUMES = "no node reaches all its volumes"
+"""Part of the reason for pods whose own constraints exclude every node, whatever the NodePools offer"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """Why pods cannot be placed. `text` explains it to users in a sentence, and may already end with the fix.
+
+    `fix` is what would help, empty if unknown. `nodepool` is the NodePool that came closest to accepting the pods, and
+    `blocking` is the one obstacle there, such as `taint gpu=true:NoSchedule`, `requirement kubernetes.io/arch In
+    [arm64]`, `resource cpu` or `limit nodes`. Both are empty if there is none.
+    """
+
+    text: str
+    nodepool: str = ""
+    blocking: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return self.text if self.text.endswith(self.fix) else f"{self.text}; {self.fix}"
+
+
+# Annotations that protect from disruption beside Karpenter's current one. Cluster Autoscaler's others have no
+# meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes` remove protections that only Cluster
+# Autoscaler has, and `enable-ds-eviction` selects what every drain here does to DaemonSet pods anyway.
+POD_PROTECTIONS: Mapping[str, str] = {
+    "karpenter.sh/do-not-evict": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Annotation on a pod → the value with the meaning of DO_NOT_DISRUPT."""
+NODE_PROTECTIONS: Mapping[str, str] = {
+    "karpenter.sh/do-not-consolidate": "true",
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+}
+
+
+def with_do_not_disrupt(annotations: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations with DO_NOT_DISRUPT added if one of `others` implies it. An existing value wins."""
+    asked = any(annotations.get(name) == value for name, value in others.items())
+    return {DO_NOT_DISRUPT: "true", **annotations} if asked else annotations

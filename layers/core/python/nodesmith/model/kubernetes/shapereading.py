@@ -1,4 +1,4 @@
-"""Read shapes from reduced pod manifests, which have Kubernetes' field names (see `nodesmith.observation`).
+"""Read shapes, with their affinity and spread constraints, from reduced manifests (see `nodesmith.observation`).
 
 A manifest that cannot be read still yields a shape, whose `refusal` describes the problem, so that one bad pod does not
 affect others.
@@ -6,7 +6,8 @@ affect others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nodesmith.model.apimachinery.labels import (
     HOSTNAME,
@@ -14,24 +15,31 @@ from nodesmith.model.apimachinery.labels import (
     NODEPOOL,
     PROVISIONER_NAME,
     is_label_value,
+    normalised,
     restriction,
 )
 from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.requirements import Requirement, Requirements, contradiction, requirement
+from nodesmith.model.apimachinery.requirements import (
+    Requirement,
+    Requirements,
+    Selector,
+    contradiction,
+    parse_selector,
+    requirement,
+)
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
-from nodesmith.model.kubernetes.namespaces import Namespaces
-from nodesmith.model.kubernetes.podaffinity import (
-    PREFERRED,
-    REQUIRED,
-    at_odds,
-    read_pod_affinity,
-    read_spread,
-    read_weight,
+from nodesmith.model.kubernetes.pods import (
+    CONTRADICT,
+    CRITICAL_CLASSES,
+    DEFAULT_GRACE_SECONDS,
+    OPTED_OUT,
+    Manifest,
+    PodAffinityTerm,
+    Shape,
+    Spread,
+    pod_requests,
 )
-from nodesmith.model.kubernetes.pods import Manifest, pod_requests
-from nodesmith.model.kubernetes.shapes import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Shape
-from nodesmith.model.kubernetes.unschedulable import CONTRADICT, OPTED_OUT
 
 _ASKED_FOR = frozenset({HOSTNAME, PROVISIONER_NAME})
 """Keys that pods may constrain but NodePools may not set."""
@@ -208,3 +216,117 @@ def _host_ports(spec: Manifest) -> tuple[tuple[str, int, str], ...]:
             if p.get("hostPort")
         )
     )
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_HEAVIEST = 100
+
+
+def read_spread(raw: Manifest, labels: Mapping[str, str]) -> Spread:
+    """Read one topology spread constraint of a pod with these labels. Raises KeyError or ValueError."""
+    keys = raw.get("matchLabelKeys") or ()
+    return Spread(
+        topology_key=normalised(str(raw["topologyKey"])),
+        max_skew=max(1, int(raw.get("maxSkew") or 1)),
+        hard=raw.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
+        selector=parse_selector(raw.get("labelSelector"), {k: labels[k] for k in keys if k in labels}),
+        min_domains=int(raw.get("minDomains") or 1),
+        honor_affinity=raw.get("nodeAffinityPolicy", "Honor") == "Honor",
+        honor_taints=raw.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    namespace: str
+    labels: Mapping[str, str]
+    namespaces: Namespaces | None
+
+
+def read_pod_affinity(
+    affinity: Manifest, namespace: str, labels: Mapping[str, str], namespaces: Namespaces | None
+) -> Iterator[PodAffinityTerm]:
+    """Yield the required and preferred terms of a pod's affinity and anti-affinity. Raises KeyError or ValueError.
+
+    If `namespaces` is None, a term with a namespaceSelector applies to all namespaces.
+    """
+    pod = _Whose(namespace, labels, namespaces)
+    for part, anti in (("podAffinity", False), ("podAntiAffinity", True)):
+        terms = affinity.get(part) or {}
+        for term in terms.get(REQUIRED) or ():
+            yield _term(term, pod, anti=anti, weight=0)
+        for each in terms.get(PREFERRED) or ():
+            yield _term(each["podAffinityTerm"], pod, anti=anti, weight=read_weight(each))
+
+
+def at_odds(terms: Sequence[PodAffinityTerm], namespace: str, labels: Mapping[str, str]) -> str:
+    """Return why a pod's required affinity and anti-affinity exclude every node, empty if they do not contradict.
+
+    Terms that select the pod itself are ignored, because the first such pod has no other pods to be near or away from.
+    """
+    asked: dict[object, bool] = {}
+    for term in terms:
+        if term.weight or term.selector is None:
+            continue
+        whom = term.topology_key, term.selector.key, term.namespaces
+        own = term.selector.matches(labels) and (term.namespaces is None or namespace in term.namespaces)
+        if not own and asked.setdefault(whom, term.anti) != term.anti:
+            return (
+                f"its pod affinity and anti-affinity contradict each other: in one {term.topology_key} it must and must"
+                f" not run with pods of {term.selector}"
+            )
+    return ""
+
+
+def read_weight(preferred: Manifest) -> int:
+    """Return the weight of a preferred term. Raises ValueError if it is not 1 to 100."""
+    weight = preferred.get("weight")
+    if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
+        raise ValueError(f"the weight of a preferred affinity term is {weight!r}: must be 1 to {_HEAVIEST}")
+    return weight
+
+
+def _term(term: Manifest, pod: _Whose, *, anti: bool, weight: int) -> PodAffinityTerm:
+    labels = pod.labels
+    return PodAffinityTerm(
+        topology_key=normalised(str(term["topologyKey"])),
+        selector=parse_selector(
+            term.get("labelSelector"),
+            {k: labels[k] for k in term.get("matchLabelKeys") or () if k in labels},
+            {k: labels[k] for k in term.get("mismatchLabelKeys") or () if k in labels},
+        ),
+        anti=anti,
+        namespaces=_namespaces(term, pod),
+        weight=weight,
+    )
+
+
+def _namespaces(term: Manifest, pod: _Whose) -> frozenset[str] | None:
+    """Return the named and the selected namespaces, the pod's own if the term has neither, or None for all."""
+    named = frozenset(map(str, term.get("namespaces") or ()))
+    selector = parse_selector(term.get("namespaceSelector"))
+    if selector is None:
+        return named or frozenset({pod.namespace})
+    if not selector.requirements or pod.namespaces is None:
+        return None
+    return named | pod.namespaces.selected(selector)
+
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label that every namespace has, with its name as the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces:
+    """The namespaces of a cluster. `labels` is namespace → its labels, limited to those that any selector uses."""
+
+    labels: Mapping[str, Mapping[str, str]]
+    _selected: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def selected(self, selector: Selector) -> frozenset[str]:
+        """Return the names of the selected namespaces. Cached, because the shape of every pod needs them."""
+        if selector.key not in self._selected:
+            names = (name for name, labels in self.labels.items() if selector.matches(labels))
+            self._selected[selector.key] = frozenset(names)
+        return self._selected[selector.key]

@@ -1,9 +1,14 @@
-"""Back-offs: something that failed is not tried again for a while, which grows with each consecutive failure."""
+"""Back-offs after failures, and the registration health of NodePools, whose nodes may fail to join the cluster."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 
 FIRST_BACKOFF = timedelta(minutes=3)
 LONGEST_BACKOFF = timedelta(minutes=30)
@@ -35,3 +40,65 @@ def next_backoff(
     failures = previous.failures + 1 if previous else 1
     wait = min(LONGEST_BACKOFF, first * 2 ** min(failures - 1, 10))
     return Backoff(now + wait, failures, reason)
+
+
+REMEMBERED_NODES = 4
+_UNHEALTHY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The result of the launch for one claim: whether its node joined the cluster."""
+
+    claim: str
+    registered: bool
+
+
+# A NodePool is unhealthy if half of its last four nodes did not join (Karpenter's figures). The health is only
+# valid for the NodePool, EC2NodeClass and images that it was observed with (`basis`).
+@dataclass(frozen=True, slots=True)
+class RegistrationHealth:
+    """The registration health of one NodePool. `endings` are its latest launches, newest last.
+
+    `reason` and `message` are those of the last failure. `backoff` is set from when the NodePool becomes unhealthy
+    until one of its nodes joins again. Once the back-off is over, one node at a time is tried. `offerings` are those
+    that failed last, which this NodePool avoids.
+    """
+
+    basis: str
+    since: datetime | None = None
+    """Claims created before this time have another basis; None if there was no other basis."""
+    endings: tuple[Ending, ...] = ()
+    reason: str = ""
+    message: str = ""
+    backoff: Backoff | None = None
+    offerings: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
+    revision: int = 0
+    """Number of writes to the ledger: the optimistic lock."""
+
+    @property
+    def failures(self) -> int:
+        """The number of its latest nodes that did not join."""
+        return sum(not ending.registered for ending in self.endings)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Return whether too many of its latest nodes did not join."""
+        return self.failures >= _UNHEALTHY
+
+    @property
+    def has_registered(self) -> bool:
+        """Return whether any of its latest nodes joined."""
+        return any(ending.registered for ending in self.endings)
+
+
+def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
+    """Return an identifier of what a NodePool's nodes are currently launched from. A change of it resets the health."""
+    resolved = f"{status.generation}.{status.hash}" if status else ""
+    images = ",".join(sorted(image.id for image in status.images)) if status else ""
+    return f"{pool.uid}/{pool.generation} {pool.nodeclass.name}/{resolved} {images}"
+
+
+def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
+    """Return the health if it was observed with `basis`, else None."""
+    return health if health is not None and health.basis == basis else None

@@ -1,27 +1,36 @@
-"""The ledger as JSON data, for the store and for decision records.
+"""NodeClaims and the rest of the ledger as JSON data, for the store and for decision records.
 
 Additions of later versions are ignored: unknown names, and items at the end of a list that represents a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodespec import read_requirements, write_requirements
+from nodesmith.model.karpenter.disruption import read_budget, write_budget
+from nodesmith.model.karpenter.nodeclaims import (
+    REACHED_AT,
+    NodeClaim,
+    NodeClassRef,
+    Phase,
+    Transition,
+    read_requirements,
+    read_taints,
+    write_requirements,
+    write_taints,
+)
 from nodesmith.model.ledger import moves
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.nodeclaimitems import from_item, to_item
-from nodesmith.model.ledger.pauses import departure_item, pause_item, read_departure, read_pause
-from nodesmith.model.ledger.registrationhealth import Ending, RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
+from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
@@ -198,7 +207,7 @@ def ledger_item(ledger: Ledger) -> Item:
     """Write a whole ledger. The result is identical for equal ledgers."""
     return {
         "version": ledger.version,
-        "claims": [to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
+        "claims": [claim_to_item(c) for c in sorted(ledger.claims, key=lambda c: c.name)],
         "nodeclasses": [nodeclass_item(ledger.nodeclasses[n]) for n in sorted(ledger.nodeclasses)],
         "cluster": cluster_item(ledger.cluster) if ledger.cluster else None,
         "unavailable": _offering_items(ledger.unavailable),
@@ -239,7 +248,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
     nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
     return Ledger(
         version=int(item["version"]),
-        claims=tuple(from_item(c) for c in item["claims"]),
+        claims=tuple(claim_from_item(c) for c in item["claims"]),
         nodeclasses={n.name: n for n in nodeclasses},
         cluster=read_cluster(item["cluster"]) if item["cluster"] else None,
         unavailable=_read_offerings(item["unavailable"]),
@@ -258,3 +267,61 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
             for kind, each in _keyed(item.get("move_backoffs", ()), 2)
         },
     )
+
+
+_KEYS = {"nodepool_hash_version": "hash_version"}
+"""Field → its name in items if it differs. Releases with one version for both hashes read it under this name."""
+
+
+def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
+    """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
+    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
+    return {
+        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+    }
+
+
+def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
+    """Read what `claim_to_item` wrote. Unknown names are ignored."""
+    item = {"nodepool": "", **item}  # a claim that a user created may have none
+    item |= {name: item[key] for name, key in _KEYS.items() if key in item}
+    known = {field.name for field in fields(NodeClaim)} & item.keys()
+    return NodeClaim(
+        **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
+    )
+
+
+def _write(name: str, value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Requirements():
+            return write_requirements(value)
+        case NodeClassRef():
+            return {"group": value.group, "kind": value.kind, "name": value.name}
+        case tuple() if name == "budgets":
+            return [write_budget(budget) for budget in value]
+        case tuple() if name == "history":
+            return [[step.phase, step.at.isoformat(), step.cause] for step in value]
+        case tuple() if name in ("taints", "startup_taints"):
+            return write_taints(value)
+        case _:
+            return thaw(value)
+
+
+_TIMES = "created_at", "held_until", "phase_since", "deadline", "drifted_at", "instance_gone_at"
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "inconsistency": lambda value: "" if value == "-" else value,  # older versions wrote "-" for none
+    "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
+    "phase": Phase,
+    "requirements": read_requirements,
+    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
+    **dict.fromkeys(("taints", "startup_taints"), read_taints),
+    **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
+    **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),
+    "budgets": lambda budgets: tuple(map(read_budget, budgets)),
+    "history": lambda steps: tuple(
+        Transition(Phase(phase), datetime.fromisoformat(at), cause) for phase, at, cause, *_ in steps
+    ),
+    **dict.fromkeys((*_TIMES, *REACHED_AT.values()), datetime.fromisoformat),
+}

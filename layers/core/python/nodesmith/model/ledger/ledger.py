@@ -1,21 +1,22 @@
-"""The ledger: nodesmith's state that is not in the cluster. It is an input of every decision, beside the snapshot."""
+"""The ledger: nodesmith's state that is not in the cluster, an input of every decision. Limits on disruption."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, assert_never
 
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.ledger.backoffs import Backoff
-from nodesmith.model.ledger.draintimes import DrainTime
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.pauses import Departure, Pause
-from nodesmith.model.ledger.registrationhealth import RegistrationHealth
-from nodesmith.model.ledger.risks import Risk
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -86,3 +87,113 @@ class Ledger:
     def resting(self) -> Mapping[str, Move]:
         """Claim name → the abandoned move that it was a source of. Such claims are not moved again for a while."""
         return {name: move for move in self.moves if move.is_over for name in move.sources}
+
+
+PAUSED = "DisruptionPaused"
+"""The condition of NodePools while disruption is paused."""
+RATE_WINDOW = timedelta(hours=1)
+REPEATED_WINDOW = timedelta(hours=2)
+"""How long the departure of a repeated attempt is kept: longer than the longest wait before the next attempt."""
+_TAKEN = frozenset(Fate) - {Fate.TERMINATED, Fate.STOPPED}
+"""Causes of ends that EC2 is responsible for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of voluntary disruption in a cluster. `why` is the reason given by the user, or empty."""
+
+    since: datetime
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"disruption has been paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
+            f": {self.why}" if self.why else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A forgotten NodeClaim and when its end began, kept for as long as a rate limit looks back.
+
+    The other fields are those of the claim about the pods that it was bought for. They are set only if the claim counts
+    as an attempt.
+    """
+
+    claim: str
+    nodepool: str
+    at: datetime
+    bought_at: datetime | None = None
+    initialized_at: datetime | None = None
+    attempts: Mapping[str, int] = FrozenMap()
+    served: tuple[str, ...] = ()
+
+    @property
+    def kept_until(self) -> datetime:
+        """Until when the departure is needed."""
+        is_repeated = any(attempt > 1 for attempt in self.attempts.values())
+        return self.at + (REPEATED_WINDOW if is_repeated else RATE_WINDOW)
+
+
+def departure_of(claim: NodeClaim) -> Departure | None:
+    """Return the departure of a forgotten claim, None if its end was not decided."""
+    if claim.terminating_at is None:
+        return None
+    departure = Departure(claim.name, claim.nodepool, claim.terminating_at)
+    if not (claim.attempts and counts_as_attempt(claim)):
+        return departure
+    return replace(
+        departure,
+        bought_at=claim.created_at,
+        initialized_at=claim.initialized_at,
+        attempts=claim.attempts,
+        served=claim.served,
+    )
+
+
+def counts_as_attempt(claim: NodeClaim) -> bool:
+    """Return whether a claim shows if its pods can run: it was not given up, and EC2 has not taken its instance."""
+    return claim.phase is not Phase.GIVEN_UP and not (claim.is_ending and claim.cause in _TAKEN)
+
+
+def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
+    """Return the pause that NodePool objects show in their conditions, None if none of them shows one."""
+    for manifest in nodepools:
+        for condition in (manifest.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == PAUSED and condition.get("status") == "True":
+                said = str(condition.get("message") or "")
+                since = parse_time(str(condition["lastTransitionTime"]))
+                return Pause(since, said.removeprefix(str(Pause(since))).removeprefix(": "))
+    return None
+
+
+def pause_item(pause: Pause) -> dict[str, Any]:
+    """Write a pause as JSON data."""
+    return {"since": pause.since.isoformat(), "why": pause.why}
+
+
+def read_pause(item: Mapping[str, Any]) -> Pause:
+    """Read what `pause_item` wrote."""
+    return Pause(datetime.fromisoformat(item["since"]), item["why"])
+
+
+def departure_item(departure: Departure) -> dict[str, Any]:
+    """Write a departure as JSON data."""
+    written: dict[str, Any] = {
+        "claim": departure.claim,
+        "nodepool": departure.nodepool,
+        "at": departure.at.isoformat(),
+    }
+    if departure.bought_at is not None:
+        written |= {"boughtAt": departure.bought_at.isoformat(), "attempts": dict(departure.attempts)}
+    if departure.initialized_at is not None:
+        written["initializedAt"] = departure.initialized_at.isoformat()
+    return written | ({"served": list(departure.served)} if departure.served else {})
+
+
+def read_departure(item: Mapping[str, Any]) -> Departure:
+    """Read what `departure_item` wrote."""
+    moments = (item.get(name) for name in ("at", "boughtAt", "initializedAt"))
+    at, bought_at, initialized_at = (datetime.fromisoformat(each) if each else None for each in moments)
+    assert at is not None  # noqa: S101
+    attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
+    return Departure(item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served)

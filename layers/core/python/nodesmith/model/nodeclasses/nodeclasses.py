@@ -10,17 +10,15 @@ from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
-from nodesmith.model.hashes.contenthash import content_hash
-from nodesmith.model.hashes.statichashes import (
+from nodesmith.model.hashes import (
     NODECLASS_HASH,
     NODECLASS_HASH_VERSION,
+    content_hash,
     hash_in_cluster,
     nodeclass_hash,
 )
-from nodesmith.model.manifests import read_manifest
 from nodesmith.model.nodeclasses.devices import (
     AL2023,
-    CUSTOM,
     DEFAULT_BLOCK_DEVICES,
     DEFAULT_METADATA_OPTIONS,
     GIB,
@@ -38,9 +36,8 @@ from nodesmith.model.nodeclasses.selectorterms import (
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )
-from nodesmith.model.schema.kubelet import KUBELET
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
-from nodesmith.model.schema.reports import Report
+from nodesmith.model.schema.reading import read_manifest
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
@@ -130,7 +127,6 @@ def parse_nodeclass(manifest: Mapping[str, object]) -> Parsed[EC2NodeClass]:
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     family = _ami_family(read.spec)
-    _warn_of_kubelet_fields(read.spec.get("kubelet", {}), family, read.report)
     return Parsed(
         EC2NodeClass(
             **read.identity,
@@ -231,14 +227,3 @@ def _attribute(field: str) -> str:
 def _ami_family(spec: Mapping[str, Any]) -> str:
     alias = next((term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term), "")
     return str(spec["amiFamily"] if "amiFamily" in spec else ALIAS_FAMILIES[alias.partition("@")[0]])
-
-
-def _warn_of_kubelet_fields(kubelet: Mapping[str, Any], family: str, report: Report) -> None:
-    """Report the kubelet fields that this AMI family does not support."""
-    if family in (AL2023, CUSTOM):
-        return
-    for name in kubelet:
-        if name not in KUBELET.fields:
-            report.add(
-                f"spec.kubelet.{name}", "ignored", "only AL2023 supports it; leave it out", fatal=False
-            )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.model.apimachinery.cron import CronError, parse_cron
+from nodesmith.model.apimachinery.times import CronError, parse_cron
 from nodesmith.model.schema.fields import INT64, Array, Integer, Kind, Map, Object, Quantity, Rule, Text
-from nodesmith.model.schema.nodespec import (
+from nodesmith.model.schema.nodeclaims import (
     ANNOTATIONS,
     DURATION_OR_NEVER,
     EXPIRE_AFTER,

@@ -20,8 +20,8 @@ from nodesmith.model.schema.fields import (
     Quantity,
     Text,
 )
-from nodesmith.model.schema.kubelet import KUBELET
-from nodesmith.model.schema.nodespec import ANNOTATIONS
+from nodesmith.model.schema.nodeclaims import ANNOTATIONS
+from nodesmith.model.schema.nodeclasses import KUBELET
 
 _TAINTS = Array(
     Object({"key": Text(), "value": Text(), "effect": Text()}, required=("key", "effect")),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nodesmith.model.schema.fields import Array, Boolean, Integer, Kind, Map, Object, Quantity, Text
-from nodesmith.model.schema.nodeclaims import NODE_CLAIM
+from nodesmith.model.schema.nodeclaims import NODE_CLAIM, requirements
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
-from nodesmith.model.schema.nodespec import requirements
 from nodesmith.model.schema.oldkinds import AWS_NODE_TEMPLATE, PROVISIONER
 
 

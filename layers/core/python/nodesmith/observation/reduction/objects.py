@@ -1,4 +1,4 @@
-"""Reduce Nodes, Namespaces and Karpenter's objects to what decisions read."""
+"""Reduce Nodes, Namespaces, PodDisruptionBudgets and Karpenter's objects to what decisions read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.kubernetes.donotdisrupt import OF_NODES, in_todays_words
-from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.evictions import parse_budget
+from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
@@ -144,6 +144,37 @@ def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
 def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
-        for name, value in in_todays_words(annotations, OF_NODES).items()
+        for name, value in with_do_not_disrupt(annotations, NODE_PROTECTIONS).items()
         if any(in_domain(name, domain) for domain in _NODE_ANNOTATION_DOMAINS)
     }
+
+
+_BUDGET_METADATA = ("namespace", "name", "generation")
+_SPEC = ("selector", "minAvailable", "maxUnavailable", "unhealthyPodEvictionPolicy")
+_BUDGET_STATUS = (
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+    "observedGeneration",
+)
+
+
+def reduce_budget(manifest: Manifest) -> dict[str, Any]:
+    """Keep a PodDisruptionBudget's spec and the counts in its status, but not the pods whose evictions are in progress.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
+    """
+    parse_budget(manifest)
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
+    return {
+        "metadata": {**_kept(metadata, _BUDGET_METADATA), **about},
+        "spec": _kept(spec, _SPEC),
+        "status": _kept(status, _BUDGET_STATUS),
+    }
+
+
+def _kept(part: Manifest, names: tuple[str, ...]) -> dict[str, Any]:
+    """Keep the fields that are set. Zero and an empty selector have a meaning here."""
+    return {name: part[name] for name in names if part.get(name) is not None}

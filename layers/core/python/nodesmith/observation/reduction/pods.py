@@ -1,7 +1,7 @@
 """Reduce pods to what decisions read. Environment, command, image and volume content are never kept.
 
 A reduced pod has the few properties of its own, plus the text of its shape's manifest. Pods with equal texts are
-identical to the scheduler, apart from labels, which `selectedlabels` selects once all pods are known.
+identical to the scheduler, apart from labels, which `encoding` selects once all pods are known.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.kubernetes.donotdisrupt import OF_PODS, in_todays_words
-from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.model.kubernetes.pods import POD_PROTECTIONS, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -24,7 +24,6 @@ from nodesmith.observation.reduction.podspecs import (
     with_infeasible,
     without_empty,
 )
-from nodesmith.observation.reduction.startups import startup_minutes
 from nodesmith.observation.reduction.volumes import Mount, mounts
 
 ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
@@ -39,8 +38,9 @@ class ReducedPod:
     `deletion` is when its grace period ends, None unless it is being deleted. `started` is kept only for pods that are
     protected from disruption for a duration, which counts from there. `moved` is when the pod came to its node or began
     to leave it, 0 for DaemonSet pods, which come and go with their node. `claims` are the PersistentVolumeClaims of its
-    volumes. For `startup_minutes`, see `startups`. `phase` and `limits` (the spec with only limits, as JSON, empty if
-    there are none) are for metrics. No decision reads them, and a change of only these is no change of the pod.
+    volumes. `startup_minutes` is the result of the function of this name. `phase` and `limits` (the spec with only
+    limits, as JSON, empty if there are none) are for metrics. No decision reads them, and a change of only these is no
+    change of the pod.
     """
 
     name: str
@@ -183,5 +183,39 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = in_todays_words(metadata.get("annotations") or {}, OF_PODS)
+    given = with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS)
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}
+
+
+NOTEWORTHY_MINUTES = 10
+"""A shorter startup is not kept: nearly all pods take less, and the eviction cost already covers that."""
+_MOST_MINUTES = 360
+_DAY_SECONDS = 86_400.0
+
+
+# The startup time of a pod, from which the cost of moving it is calculated.
+#
+#      minutes = from a start to Ready × starts,    starts = 1 + restarts / days until it was Ready, at least one day
+#
+# A pod that has restarted failed during its start or does not stay up, and its successor is expected to restart as
+# often. Restarts long ago, or rare ones in a long life, hardly count. For a pod that has restarted, the last start
+# is timed.
+def startup_minutes(metadata: Manifest, status: Manifest) -> int:
+    """Return the startup time, at most six hours; 0 if it is short, or not known yet because the pod is not Ready."""
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+    ready = conditions.get("Ready") or {}
+    if ready.get("status") != "True" or not ready.get("lastTransitionTime") or not status.get("startTime"):
+        return 0
+    at, made = parse_time(ready["lastTransitionTime"]), parse_time(metadata["creationTimestamp"])
+    containers = status.get("containerStatuses") or ()
+    restarts = sum(int(container.get("restartCount") or 0) for container in containers)
+    starts = [parse_time(status["startTime"]), *(_began(c) for c in containers if c.get("restartCount"))]
+    last = max((start for start in starts if start is not None and start <= at), default=at)
+    times = 1 + restarts / max(1.0, (at - made).total_seconds() / _DAY_SECONDS)
+    minutes = int((at - last).total_seconds() * times / 60)
+    return min(minutes, _MOST_MINUTES) if minutes > NOTEWORTHY_MINUTES else 0
+
+
+def _began(container: Manifest) -> datetime | None:
+    began = ((container.get("state") or {}).get("running") or {}).get("startedAt")
+    return parse_time(began) if began else None

@@ -5,12 +5,17 @@ longest ago come first; among those, the nodes with the largest worth if all the
 whole first, because packing depends on the whole. Then come, if steps suffice, the set without the nodes that would
 only be bought again; the nodes of it whose pods fit into free capacity; its first half; and so on. A set is not tried
 if the bound on its worth shows that it cannot succeed.
+
+Waste is what nodes cost beyond the worth of their pods, at prices per unit of each resource at which no node that can
+be bought holds more than its price is worth (see packing's `resource_prices`). New nodes for some pods cost at least
+the pods' worth. A set of nodes therefore saves at most its waste plus the worth of the free capacity of all other
+nodes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -20,10 +25,15 @@ from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
-from nodesmith.decisions.disruption.worth.waste import Prices, prices
-from nodesmith.decisions.disruption.worth.worth import is_enough
+from nodesmith.decisions.disruption.worth import is_enough
+from nodesmith.decisions.packing import resource_prices
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
+from nodesmith.decisions.scheduling.demands import Demand, by_shape
+from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ledger.moves import Reason
 
 LARGEST = 24
@@ -183,3 +193,33 @@ def _used_usd(sources: Sequence[Candidate], trial: Trial, known: Prices) -> floa
     bought = {node.claim.name for node in trial.nodes}
     pods = (pod for source in sources for pod in source.pods)
     return fsum(known.worth(p.shape.requests) for p in pods if trial.destinations[p.key] not in bought)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The dual price of a unit of each resource, in USD an hour."""
+
+    units: Mapping[str, float]
+
+    def worth(self, resources: Resources) -> float:
+        """Return the worth of these amounts; negative amounts count as 0."""
+        return fsum(price * max(0, resources.of(name)) for name, price in self.units.items())
+
+    def waste(self, one: Candidate) -> float:
+        """Return what a node costs beyond the worth of its pods, in USD an hour; negative if it costs less."""
+        return one.price_hourly_usd - fsum(self.worth(pod.shape.requests) for pod in one.pods)
+
+    def free(self, existing_nodes: Iterable[ExistingNode]) -> float:
+        """Return the worth of the free capacity of these nodes."""
+        return fsum(self.worth(existing.free) for existing in existing_nodes)
+
+
+def prices(candidates: Sequence[Candidate], tiers: Iterable[Sequence[Template]]) -> Prices:
+    """Return the dual prices for the pods of these nodes, given what may be bought for them."""
+    pods = [pod for one in candidates for pod in one.pods]
+    demands = [Demand(shape, tuple(alike)) for shape, alike in by_shape(pods)]
+    offered = packing_problem([template for tier in tiers for template in tier], demands)
+    if not offered.bins:
+        return Prices({})
+    found = resource_prices(offered.items, offered.bins)
+    return Prices({name: price for name, price in zip(offered.dimensions, found, strict=True) if price > 0})

@@ -11,15 +11,18 @@ from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.decisions.disruption.simulation.zones import Zones
-from nodesmith.decisions.disruption.worth.replacements import (
+from nodesmith.decisions.disruption.worth import (
+    LEAST_SAVING,
+    PoolTotals,
     cpus,
     cut,
     downsized,
     family,
     for_spot,
+    is_enough,
     worst_price,
+    worth_usd,
 )
-from nodesmith.decisions.disruption.worth.worth import LEAST_SAVING, PoolTotals, is_enough, worth_usd
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT

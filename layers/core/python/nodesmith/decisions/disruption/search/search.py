@@ -15,12 +15,17 @@ from datetime import datetime
 from nodesmith.decisions.disruption.candidates import Candidate, Survey
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.search.consolidation import consolidate
-from nodesmith.decisions.disruption.search.driftreplacement import renew, renewed, static_renewals
-from nodesmith.decisions.disruption.search.emptiness import let_go
-from nodesmith.decisions.disruption.search.rebalancing import rebalance, rebalanced
+from nodesmith.decisions.disruption.search.methods import (
+    rebalance,
+    rebalanced,
+    remove_empty,
+    renew,
+    renewed,
+    static_renewals,
+)
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
-from nodesmith.decisions.provisioning.decide import Inputs
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ledger.moves import Move, Reason
@@ -53,7 +58,7 @@ def propose(
         under_way = Pass(inputs, steps)
         consolidatable = under_way.consolidatable()
         empty = [one for one in consolidatable if not one.pods]
-        let_go(empty, under_way)
+        remove_empty(empty, under_way)
     with timed(Reason.DRIFTED):
         renew(under_way.survey.candidates, looked_at, under_way)
     with timed(Reason.UNBALANCED):

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
-from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.model.apimachinery.labels import HOSTNAME, OS
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.apimachinery.taints import Taint, Toleration
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 MOST_EXISTING_NODES = 160
 """The number of existing nodes that a trial may fill: those with the most free capacity that take any of its pods."""
@@ -34,7 +34,7 @@ class ClusterNodes:
     ) -> None:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self.closed = set(closed)
-        self._keys = _telling(shapes)
+        self._keys = (OS, *_telling(shapes))
         self._looks: dict[str, _Look] = {}
         self._alike: dict[_Look, dict[str, ExistingNode]] = {}
         self._hosted: dict[_Look, Counter[Shape]] = {}

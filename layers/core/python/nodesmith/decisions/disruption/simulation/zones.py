@@ -1,4 +1,4 @@
-"""How evenly pods are spread over zones: the number of excess pods, as spreads over zones count them.
+"""How evenly pods are spread over zones, and in which zone a new node goes if several have the same price.
 
 The pods that a spread over zones selects form a group. In each zone, the pods beyond those of the group's emptiest zone
 plus maxSkew are in excess, whether the spread is preferred (ScheduleAnyway) or required. A zone counts if it has such
@@ -13,15 +13,20 @@ from dataclasses import dataclass
 
 from nodesmith.decisions.disruption.candidates import Candidate
 from nodesmith.decisions.disruption.costs import moves
+from nodesmith.decisions.disruption.worth import only
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.apimachinery.labelselectors import Selector
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.apimachinery.requirements import Selector
+from nodesmith.model.kubernetes.pods import Shape, Spread
 
 Sold = Callable[[Shape], Iterable[str]]
 """returns the zones in which nodes for pods of a shape can be bought"""
 _Shift = Counter[tuple["_Group", str]]
+_SAME_USD = 1e-9
+_Hosted = Counter[tuple[str, Shape]]
+_Asked = Sequence[tuple[str, Spread]]
 
 
 @dataclass(slots=True, eq=False)
@@ -163,3 +168,65 @@ def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sol
 
 def _zones_of(node: PlannedNode) -> list[str]:
     return sorted({override.zone for override in node.request.overrides})
+
+
+def evenly(
+    nodes: Sequence[PlannedNode],
+    templates: Mapping[str, Template],
+    existing_nodes: Iterable[ExistingNode],
+    shapes: Mapping[str, Shape],
+) -> tuple[PlannedNode, ...]:
+    """Return the nodes, each in the zone that its pods' preferred spreads favor, if that costs nothing.
+
+    `templates` are by NodePool, `existing_nodes` are the nodes besides these, `shapes` are pods' shapes by
+    namespace/name.
+    """
+    asked = [_asked(shapes[key] for key in node.claim.nominated) for node in nodes]
+    if not any(asked):
+        return tuple(nodes)
+    hosted: _Hosted = Counter()
+    for existing in existing_nodes:
+        for shape, count in existing.hosted.items():
+            hosted[existing.labels.get(ZONE, ""), shape] += count - existing.leaving[shape]
+    found = []
+    for node, spreads in zip(nodes, asked, strict=True):
+        settled = _settled(node, templates[node.claim.nodepool], spreads, hosted)
+        zones = {override.zone for override in settled.request.overrides}
+        if len(zones) == 1:
+            hosted.update((zone, shapes[key]) for zone in zones for key in node.claim.nominated)
+        found.append(settled)
+    return tuple(found)
+
+
+def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Hosted) -> PlannedNode:
+    zones = _cheapest_zones(node)
+    if not spreads or len(zones) < 2:
+        return node
+    zone = min(zones, key=lambda each: (_crowd(each, spreads, hosted), each))
+    return only(node, [o for o in node.request.overrides if o.zone == zone], template) or node
+
+
+def _asked(shapes: Iterable[Shape]) -> _Asked:
+    """Return the preferred spreads over zones (ScheduleAnyway), each with its namespace."""
+    return [
+        (shape.namespace, spread)
+        for shape in dict.fromkeys(shapes)
+        for spread in shape.spreads
+        if spread.topology_key == ZONE and not spread.hard and spread.selector is not None
+    ]
+
+
+def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
+    """Return the number of pods in a zone that these spreads count."""
+    return sum(
+        count
+        for namespace, spread in spreads
+        for (there, shape), count in hosted.items()
+        if there == zone and spread.selects(shape, namespace)
+    )
+
+
+def _cheapest_zones(node: PlannedNode) -> list[str]:
+    """Return the zones in which a node is available at its lowest price."""
+    most = node.request.cheapest.price_hourly_usd + _SAME_USD
+    return sorted({o.zone for o in node.request.overrides if o.price_hourly_usd <= most})

@@ -1,19 +1,20 @@
-"""Column generation: the cheapest fractional combination of patterns, by linear programming.
+"""The cheapest fractional combination of patterns, by linear programming.
 
-The dual prices of the master problem value each item; pricing looks for patterns that are worth more than their bin
-costs. This is the method of Gilmore and Gomory (1961) with heuristic pricing: its objective value is the price of a
-fractional plan, not a lower bound.
+`mix` generates columns as Gilmore and Gomory do (1961): the dual prices of the master problem value each item, and
+pricing looks for patterns that are worth more than their bin costs. Pricing is heuristic, so the objective value is the
+price of a fractional plan, not a lower bound. `solve_all_patterns` serves problems whose patterns are few enough to
+list: it is exact and yields a lower bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan, Master
-from nodesmith.decisions.packing.columngeneration.patterns import Ints
-from nodesmith.decisions.packing.columngeneration.pricing import Patterns, orders, shaken
+from nodesmith.decisions.packing.columngeneration.patterns import Floats, Ints, Patterns, orders, shaken
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
 _TOLERANCE = 1e-7
@@ -23,6 +24,8 @@ _ALL_EVERY, _MOST_BINS = 8, 150
 _PATIENCE, _LEAST_GAIN = 10, 1e-4
 _ENOUGH_FAILURES = 2
 _MOST_ROUNDS = 80
+_MOST_EXACT_ROUNDS = 60
+_EXACT_TOLERANCE = 1e-9
 
 
 def mix(
@@ -119,3 +122,85 @@ def _closer(
 
 def _column(counts: Ints, place: int, bin_: int) -> Column:
     return Column(int(bin_), tuple(counts[:, place].tolist()))
+
+
+class AllPatterns(NamedTuple):
+    """All patterns that some bin holds: counts (items × patterns), and the number and price of the cheapest bin."""
+
+    counts: Ints
+    bin: Ints
+    price: Floats
+
+    def column(self, number: int) -> Column:
+        """Return pattern `number` as a column."""
+        return Column(int(self.bin[number]), tuple(self.counts[:, number].tolist()))
+
+    def near(self, worth: Floats, gap: float, most: int) -> list[Column]:
+        """Return up to `most` patterns whose price exceeds their worth by at most `gap`, smallest excess first.
+
+        That excess is the reduced cost. If the price of a known plan exceeds the lower bound by `gap`, a cheaper plan
+        contains no other patterns.
+        """
+        extra = self.price - worth @ self.counts
+        order = np.argsort(extra, kind="stable")
+        return [self.column(n) for n in order[extra[order] <= gap + _EXACT_TOLERANCE][:most].tolist()]
+
+
+def all_patterns(items: Sequence[Item], bins: Sequence[Bin]) -> AllPatterns:
+    """List every pattern, with its cheapest bin."""
+    ranges = [np.arange(min(item.count, item.most) + 1) for item in items]
+    counts = np.array([axis.ravel() for axis in np.meshgrid(*ranges, indexing="ij")])[:, 1:]
+    counts = counts[:, _may_share(items, counts)]
+    sizes = np.array([item.size for item in items], dtype=np.int64).T @ counts
+    members = (counts > 0).T @ (1 << np.arange(len(items), dtype=np.int64))
+    chosen = np.full(counts.shape[1], -1, dtype=np.int64)
+    ordered = sorted(range(len(bins)), key=lambda n: (bins[n].price, bins[n].key))
+    open_ = np.arange(counts.shape[1])
+    for number in ordered:
+        candidate = bins[number]
+        fits = members[open_] & ~candidate.admits == 0
+        for axis, capacity in enumerate(candidate.capacity):
+            fits &= sizes[axis, open_] <= capacity
+        chosen[open_[fits]] = number
+        open_ = open_[~fits]
+    held = chosen >= 0
+    prices = np.array([b.price for b in bins])
+    return AllPatterns(counts[:, held], chosen[held], prices[chosen[held]])
+
+
+def _may_share(items: Sequence[Item], counts: Ints) -> Ints:
+    allowed = np.ones(counts.shape[1], dtype=bool)
+    for number, item in enumerate(items):
+        for group, most in item.caps:
+            members = [n for n, other in enumerate(items) if group in other.groups]
+            allowed &= (counts[number] == 0) | (counts[members].sum(axis=0) <= most)
+    return np.flatnonzero(allowed)
+
+
+def solve_all_patterns(
+    items: Sequence[Item], bins: Sequence[Bin], known: AllPatterns, first: Iterable[Column]
+) -> tuple[FractionalPlan, float]:
+    """Return the cheapest fractional plan, ignoring limits, and the lower bound that it proves.
+
+    No packing costs less than the worth of all items at the dual prices, times the minimum over all patterns of price
+    per worth (Farley, 1990).
+    """
+    demand = np.array([item.count for item in items], dtype=np.float64)
+    counts = known.counts.astype(np.float64)
+    master = Master(items, bins, {})
+    master.add(first)
+    steps, bound = 0, 0.0
+    mixed = master.solve(steps)
+    for _ in range(_MOST_EXACT_ROUNDS):
+        steps += counts.shape[1]
+        worth = np.maximum(mixed.worth, 0.0) @ counts
+        least = float((known.price / np.maximum(worth, _EXACT_TOLERANCE)).min(initial=1.0))
+        bound = max(bound, least * float(np.maximum(mixed.worth, 0.0) @ demand))
+        gains = worth - known.price
+        order = np.argsort(-gains, kind="stable")
+        _, best_of_bin = np.unique(known.bin[order], return_index=True)
+        best = order[np.sort(best_of_bin)]
+        if not master.add(known.column(n) for n in best[gains[best] > _EXACT_TOLERANCE].tolist()):
+            break
+        mixed = master.solve(steps)
+    return mixed._replace(steps=steps), bound

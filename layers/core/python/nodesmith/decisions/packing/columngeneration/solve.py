@@ -8,16 +8,25 @@ from math import fsum, inf
 
 import numpy as np
 
-from nodesmith.decisions.packing.columngeneration.columns import mix
-from nodesmith.decisions.packing.columngeneration.covering import cheapest_cover, states
-from nodesmith.decisions.packing.columngeneration.enumeration import Patterns, patterns, solve_all_patterns
+from nodesmith.decisions.packing.columngeneration.columns import (
+    AllPatterns,
+    all_patterns,
+    mix,
+    solve_all_patterns,
+)
 from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan
-from nodesmith.decisions.packing.columngeneration.rounding import rounded, whole, wholes, without_dear
-from nodesmith.decisions.packing.downsizing import downsize
+from nodesmith.decisions.packing.columngeneration.rounding import (
+    cheapest_cover,
+    rounded,
+    states,
+    whole,
+    wholes,
+    without_dear,
+)
 from nodesmith.decisions.packing.exact import number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.partialplan import PartialPlan
-from nodesmith.decisions.packing.problem import Bin, Vector
+from nodesmith.decisions.packing.improvement import downsize
+from nodesmith.decisions.packing.problem import Bin, PartialPlan, Vector
 
 _MOST_FILLINGS = 100_000
 _NODES_A_KIND = 2
@@ -52,7 +61,7 @@ def pack_by_columns(
         partial.steps += mixed.steps
         _buy_whole(partial, bins, mixed, first.price / len(partial.items), prices)
         return _bound_of_most(partial, bins, mixed)
-    known = patterns(partial.items, bins)
+    known = all_patterns(partial.items, bins)
     mixed, bound = solve_all_patterns(partial.items, bins, known, columns)
     partial.steps += mixed.steps
     if first.price <= bound * _GOOD_ENOUGH:
@@ -103,7 +112,7 @@ def _bound_of_most(partial: PartialPlan, bins: Sequence[Bin], mixed: FractionalP
         mask: sum((mask >> n & 1) << place for place, n in enumerate(kept))
         for mask in {b.admits for b in bins}
     }
-    known = patterns(items, [replace(b, admits=local[b.admits]) for b in bins])
+    known = all_patterns(items, [replace(b, admits=local[b.admits]) for b in bins])
     partial.steps += len(known.price)
     return solve_all_patterns(items, bins, known, [])[1] * _TOLERANCE
 
@@ -119,7 +128,7 @@ def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
         kinds.setdefault((limit, bin_.cost if limit >= 0 else ()), []).append(number)
     columns: list[Column] = []
     for numbers in kinds.values():
-        known = patterns(partial.items, [bins[n] for n in numbers])
+        known = all_patterns(partial.items, [bins[n] for n in numbers])
         partial.steps += len(known.price)
         columns += (
             Column(numbers[place], tuple(counts))
@@ -133,7 +142,7 @@ def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:
 def _buy_near(
     partial: PartialPlan,
     bins: Sequence[Bin],
-    known: Patterns,
+    known: AllPatterns,
     mixed: FractionalPlan,
     between: tuple[float, float],
 ) -> float:

@@ -27,9 +27,9 @@ from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
-from nodesmith.model.karpenter.instancetags import instance_tags
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import instance_tags
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.status import ClusterInfo
 

@@ -1,21 +1,28 @@
-"""The rules of a purchase, its result, and what purchases learn from each other."""
+"""The rules of a purchase, its result, what purchases learn from each other, and the nodes they would buy.
+
+A decision compares many purchases and makes one: names, tags and launch templates are computed for that one alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
 from math import fsum
 
+from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Known
-from nodesmith.decisions.provisioning.purchase.bought import Bought
-from nodesmith.decisions.provisioning.purchase.minvalues import Cut
-from nodesmith.decisions.provisioning.reasons.refusals import Refusal
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.purchase.claims import another, claim_name, planned_node
+from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
+from nodesmith.decisions.provisioning.reasons import Refusal
+from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.nodeclasses.status import ClusterInfo
 
 
 @dataclass(slots=True)
@@ -67,3 +74,52 @@ class Order:
     known: Learned = field(default_factory=Learned)
     quick: bool = False
     """True for a quick feasibility check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What nodes get from the decision that buys them.
+
+    `numbers` count the nodes, `templates` are launch templates reused between them.
+    """
+
+    decision: str
+    cluster: ClusterInfo
+    now: datetime
+    numbers: Iterator[int] = field(default_factory=count)
+    templates: Templates = field(default_factory=Templates)
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """One node: its options, and its pods with the demands for them. Nodes of the same kind share `options`."""
+
+    options: Options
+    demands: tuple[Demand, ...]
+    pods: tuple[Pod, ...]
+
+    @property
+    def nodepool(self) -> str:
+        """The name of its NodePool."""
+        return self.options.offers[0].template.name
+
+    @property
+    def price_hourly_usd(self) -> float:
+        """Its price, USD an hour."""
+        return self.options.price_hourly_usd
+
+
+def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode, ...]:
+    """Return the nodes as intents, in their order."""
+    nodes: list[PlannedNode] = []
+    first: Bought | None = None
+    for one in bought:
+        name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
+        template = one.options.offers[0].template
+        is_same = first is not None and one.options is first.options
+        if is_same and origin.templates.takes_again(template.status):
+            nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))
+        else:
+            first, about = one, (origin.decision, origin.cluster, origin.now, origin.templates)
+            nodes.append(planned_node(one.options, one.demands, one.pods, name, *about))
+    return tuple(nodes)

@@ -10,8 +10,7 @@ from operator import le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Item, Vector
-from nodesmith.decisions.scheduling.choices import Choices
-from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.admission import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
     PurchaseOption,

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.packing import Node, lower_bound
-from nodesmith.decisions.provisioning.purchase.bought import Bought
-from nodesmith.decisions.provisioning.purchase.flexibility import Options
-from nodesmith.decisions.provisioning.purchase.minvalues import without
-from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
+from nodesmith.decisions.provisioning.purchase.flexibility import Options, without_cuts
+from nodesmith.decisions.provisioning.purchase.order import Bought, Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packednodes import (
     PackedNodes,
     filled,
@@ -22,8 +20,7 @@ from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _FEW_PODS = 64
 """Up to so many pods everything is packed again after a node is refused."""
@@ -130,8 +127,8 @@ def _buy_of_tier(
             break
         whole = packing_problem(tier, demands, order.choices)
         if few and is_choosy and not number:
-            cuts += find_cuts(without(whole, cuts), tier, order, result)
-        packed = filled(without(whole, cuts) if cuts else whole, tier, order, result)
+            cuts += find_cuts(without_cuts(whole, cuts), tier, order, result)
+        packed = filled(without_cuts(whole, cuts) if cuts else whole, tier, order, result)
         cuts += packed.refused
         if packed.refused and few and number < _AGAIN:
             continue

@@ -13,10 +13,12 @@ from nodesmith.decisions.scheduling.compatibility import (
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import PurchaseOption, TypeOption, TypeOptions
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.operatingsystems import is_for_linux
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
 
 _Wanted = tuple[Requirements, tuple[Shape, ...]]
 """What some demands ask of a node, and the DaemonSets that they cannot share it with."""
@@ -115,9 +117,17 @@ class Admission:
         return self._offerings[key]
 
 
+def keeps_off(template: Template, shape: Shape) -> bool:
+    """Return whether the NodePool has Windows nodes, and nothing says that these pods, which it admits, run there."""
+    pool = template.pool
+    return template.nodeclass.ami_family in WINDOWS_FAMILIES and is_for_linux(
+        shape, template.requirements, pool.taints
+    )
+
+
 def _terms(template: Template, shape: Shape, pins: FrozenMap[str]) -> tuple[Requirements, ...]:
     """Return the alternatives of what pods ask of the template's nodes, pins included."""
-    if shape.untolerated(template.pool.taints):
+    if shape.untolerated(template.pool.taints) or keeps_off(template, shape):
         return ()
     terms = agreeing_terms(template.requirements, shape)
     if not pins or not terms:

@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 @dataclass(frozen=True, slots=True)

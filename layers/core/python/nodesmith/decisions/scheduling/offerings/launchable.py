@@ -18,11 +18,11 @@ from nodesmith.decisions.scheduling.offerings.options import (
     is_priced,
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.spreadshares import Domain
+from nodesmith.decisions.scheduling.topologyspread import Domain
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untolerated
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 class Launching(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 _Key = tuple[Shape, tuple[Requirements, ...], FrozenMap[str]]
 """What pods need, what they are bought for, and the labels of the domain."""

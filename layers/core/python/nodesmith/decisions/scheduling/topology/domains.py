@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
-from nodesmith.decisions.scheduling.spreadshares import Domain, Tally
-from nodesmith.decisions.scheduling.topology.affinity import followed
-from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
+from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies, followed
 from nodesmith.decisions.scheduling.topology.nodefilters import Rule, seeing
 from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
+from nodesmith.decisions.scheduling.topologyspread import Domain, Tally
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.kubernetes.shapes import Shape
+from nodesmith.model.kubernetes.pods import Shape
 
 
 class Domains:

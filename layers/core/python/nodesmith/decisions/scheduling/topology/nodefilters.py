@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.labelsets import LabelSets
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.model.apimachinery.labels import (
     ARCH,
@@ -23,7 +23,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.apimachinery.taints import Toleration, common, first_untolerated
-from nodesmith.model.kubernetes.shapes import Shape, Spread
+from nodesmith.model.kubernetes.pods import Shape, Spread
 
 _EVERY_NEW_NODE_HAS = frozenset(
     {ZONE, REGION, CAPACITY_TYPE, EKS_CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME}

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
-from nodesmith.decisions.scheduling.nodes.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.nodefilters import ALL_NODES, Rule, View, spread_rules
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.shapes import PodAffinityTerm, Shape
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Decision records: where they are stored, and each in one line."""

@@ -1,0 +1,58 @@
+"""A decision record in one line: what is bought or moved, at which price, and why pods stay unplaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.kubernetes.pods import Reason
+from nodesmith_formats.wording import counted
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """Return a one-line summary of a decision."""
+    plan = record["plan"]
+    stuck = _pods(plan["unplaced"])
+    parts = [_nodes_and_price(plan)] if plan["nodes"] else []
+    parts += [f"{_pods_in(plan['placed'])} on existing nodes"] * bool(plan["placed"])
+    parts += [f"{len(plan['waiting'])} waiting for in-flight nodes"] * bool(plan["waiting"])
+    parts += [f"{stuck} not placed"] * bool(stuck)
+    if "moves" in plan:
+        saving = sum(move["savingHourlyUsd"] for move in plan["moves"])
+        return f"{counted(len(plan['moves']), 'move')}, saving ${saving:.4f}/hour"
+    return "; ".join(parts) or "nothing to do"
+
+
+def price_and_bound(plan: Mapping[str, Any]) -> str:
+    """Return a plan's price, compared with the lower bound for these pods."""
+    price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
+    mark = _mark(plan)
+    if not bound:
+        return f"{mark}${price:.4f}/hour"
+    if price <= bound:
+        return f"{mark}${price:.4f}/hour, the cheapest possible: no nodes for these pods cost less"
+    above = f"at most {price / bound - 1:.1%} above the cheapest possible"
+    return f"{mark}${price:.4f}/hour, {above}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
+
+
+def in_a_sentence(group: Mapping[str, Any]) -> str:
+    """Return the reason why a plan leaves a group of pods unplaced, and the fix."""
+    return str(Reason(group["reason"], fix=group.get("fix") or ""))
+
+
+def _nodes_and_price(plan: Mapping[str, Any]) -> str:
+    pods = sum(len(node["claim"].get("nominated") or ()) for node in plan["nodes"])
+    price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
+    return f"{counted(len(plan['nodes']), 'node')} at {price} for {counted(pods, 'pod')}"
+
+
+def _mark(plan: Mapping[str, Any]) -> str:
+    return "~" if any(node["estimated"] for node in plan["nodes"]) else ""
+
+
+def _pods(groups: Sequence[Mapping[str, Any]]) -> int:
+    return sum(len(group["pods"]) for group in groups)
+
+
+def _pods_in(placed: Mapping[str, Sequence[str]]) -> int:
+    return sum(len(pods) for pods in placed.values())

@@ -1,0 +1,1 @@
+"""A running `nodesmith local up` as other processes find it: its kubeconfig, its AWS and its clock."""

@@ -1,0 +1,115 @@
+"""Discovery of a running local system by other commands: its kubeconfig contains AWS's URL and the clock.
+
+It uses an extension of the cluster, the place for additions by tools in a kubeconfig; kubectl ignores it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodesmith.errors import Rejected
+from nodesmith_formats.localsystem.clients import local_client
+from nodesmith_formats.localsystem.clock import LocalClock
+
+EXTENSION = "nodesmith.dev/local"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A local system as other processes see it. `clusters` maps contexts to cluster names."""
+
+    kubeconfig: Path
+    aws_url: str
+    region: str
+    clock: LocalClock
+    clusters: Mapping[str, str]
+    current: str
+    """The context that kubectl uses by default."""
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service of the system's AWS."""
+        return local_client(service, self.region, self.aws_url)
+
+
+def default_kubeconfig() -> Path:
+    """Return the path that `local up` writes by default."""
+    return Path.home() / ".kube" / "nodesmith-local"
+
+
+def reachable(
+    kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock, cluster: str
+) -> dict[str, Any]:
+    """Return a single-cluster kubeconfig with the data for `reach`. `cluster` is the cluster's name on EKS."""
+    told = {"aws": aws_url, "region": region, "clock": clock.to_json(), "cluster": cluster}
+    (named,) = kubeconfig["clusters"]
+    reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
+    return {**kubeconfig, "clusters": [{**named, "cluster": reached}]}
+
+
+def reach(kubeconfig: Path) -> Reached:
+    """Return the system that `reachable` described. Raises Rejected if the file does not exist or has no such data."""
+    try:
+        found = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Rejected(
+            f"no local system runs: there is no {kubeconfig}: start `nodesmith local up` in another terminal, "
+            "or name the kubeconfig that it wrote with --kubeconfig"
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Rejected(f"{kubeconfig}: cannot be read as a kubeconfig: {error}") from None
+    told = _told(found)
+    if not told:
+        raise Rejected(
+            f"{kubeconfig}: refers to a cluster that `nodesmith local up` did not create: "
+            "name the kubeconfig that it wrote with --kubeconfig"
+        )
+    any_of_them = next(iter(told.values()))
+    clock = LocalClock.from_json(any_of_them["clock"])
+    clusters = {context: each["cluster"] for context, each in told.items()}
+    current = str(found.get("current-context") or "")
+    return Reached(kubeconfig, any_of_them["aws"], any_of_them["region"], clock, clusters, current)
+
+
+def now_at(kubeconfig: str) -> datetime:
+    """Return the current time of the cluster behind a kubeconfig or context; a local clock may run fast."""
+    system = _reached(kubeconfig)
+    return system.clock.now() if system else datetime.now(UTC)
+
+
+def one_of_several(kubeconfig: str) -> str:
+    """Return the name of the cluster behind a kubeconfig or context if its local system has several, else ""."""
+    system = _reached(kubeconfig)
+    if system is None or len(system.clusters) == 1:
+        return ""
+    context = system.current if kubeconfig == "" or Path(kubeconfig).is_file() else kubeconfig
+    return system.clusters.get(context, "")
+
+
+def _reached(kubeconfig: str) -> Reached | None:
+    """Return the local system behind a kubeconfig, or behind a context of the usual one; None if there is none."""
+    path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
+    try:
+        return reach(Path(path)) if path else None
+    except Rejected:
+        return None
+
+
+def _told(kubeconfig: Any) -> dict[str, Mapping[str, str]]:
+    """Return the data that `reachable` wrote for each cluster, by context."""
+    if not isinstance(kubeconfig, dict):
+        return {}
+    told = {
+        named["name"]: each["extension"]
+        for named in kubeconfig.get("clusters") or ()
+        for each in (named.get("cluster") or {}).get("extensions") or ()
+        if each.get("name") == EXTENSION
+    }
+    contexts = {each["name"]: each["context"]["cluster"] for each in kubeconfig.get("contexts") or ()}
+    return {context: told[cluster] for context, cluster in contexts.items() if cluster in told}

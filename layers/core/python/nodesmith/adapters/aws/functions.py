@@ -1,0 +1,128 @@
+"""Invocations of the deployment's functions: at once through Lambda or later through SQS, by hints and by ticks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from nodesmith.adapters.aws.calls import missing_errors
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.registration import Registration
+from nodesmith.settings import ALIAS, function_name, function_vpc
+
+_MISSING = frozenset({"ResourceNotFoundException"})
+
+
+class LambdaInvocations:
+    """Invokes functions by their alias. `client` returns the boto3 client of a service, here `lambda`."""
+
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self._client = client
+
+    def invoke(self, concern: Concern, vpc: str, payload: Mapping[str, Any], alias: str = ALIAS) -> None:
+        """Invoke a concern's function once with this event.
+
+        `vpc` names the VPC that the function runs in, or is empty for the function outside any VPC.
+
+        Lambda keeps the event until the function has run, and retries if the process dies. Raises Transient, or
+        Rejected if the function or the alias does not exist.
+        """
+        name = function_name(concern, vpc)
+        body = json.dumps(payload, separators=(",", ":")).encode()
+        missing = f"the function {name} does not exist, or has no alias {alias}"
+        with missing_errors(f"lambda:InvokeFunction of {name}", _MISSING, missing):
+            self._client("lambda").invoke(
+                FunctionName=name, Qualifier=alias, InvocationType="Event", Payload=body
+            )
+
+
+LONGEST_DELAY_SECONDS = 900
+_QUEUE_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+
+
+class SqsDelayedInvocations:
+    """The region's queue of delayed invocations. `client` returns the boto3 client of a service, here `sqs`."""
+
+    def __init__(self, client: Callable[[str], Any], url: str) -> None:
+        self._client, self._url = client, url
+
+    def put(self, invocation: DelayedInvocation, delay_seconds: int) -> None:
+        """Invoke a function after a delay, which is capped at 15 minutes, the longest that SQS supports.
+
+        Raises Transient, or Rejected if the queue does not exist.
+        """
+        delay = min(max(0, delay_seconds), LONGEST_DELAY_SECONDS)
+        missing = f"the queue {self._url} does not exist"
+        with missing_errors(f"sqs:SendMessage to {self._url}", _QUEUE_MISSING, missing):
+            self._client("sqs").send_message(
+                QueueUrl=self._url, MessageBody=invocation.to_json(), DelaySeconds=delay
+            )
+
+
+class LambdaHints:
+    """Sends hints to the concerns of clusters.
+
+    `reached_from` names the VPC in which functions reach the clusters' API servers; it is empty if they need none.
+    Without `delayed`, hints cannot have a delay.
+    """
+
+    def __init__(
+        self,
+        invocations: LambdaInvocations,
+        delayed: SqsDelayedInvocations | None = None,
+        reached_from: str = "",
+    ) -> None:
+        self._invocations, self._delayed = invocations, delayed
+        self._reached_from = reached_from
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        """Send a hint, at once or after a delay of at most 15 minutes. A hint only tells the concern to look again.
+
+        Raises Transient, or Rejected if the function or the queue does not exist.
+        """
+        vpc, payload = function_vpc(concern, self._reached_from), hints_payload([hint])
+        if delay_seconds <= 0:
+            self._invocations.invoke(concern, vpc, payload)
+        elif self._delayed is None:
+            raise Rejected(f"hint for {concern}: no queue is configured for delayed hints")
+        else:
+            self._delayed.put(DelayedInvocation(concern, vpc, payload), delay_seconds)
+
+
+_AT_ONCE = 8
+
+
+class LambdaTicks:
+    """Sends ticks to the functions of all concerns, including those in VPCs."""
+
+    def __init__(self, invocations: LambdaInvocations) -> None:
+        self._invocations = invocations
+
+    def send(self, concern: Concern, clusters: Sequence[Registration]) -> None:
+        """Send a hint for each of these clusters.
+
+        After all have been tried, raises Transient if one could not be sent, or else Rejected if the functions of a VPC
+        are not deployed.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            errors = [
+                each for each in pool.map(lambda cluster: self._send(concern, cluster), clusters) if each
+            ]
+        errors.sort(key=lambda error: isinstance(error, Rejected))
+        if errors:
+            raise errors[0]
+
+    def wake(self, concern: Concern) -> None:
+        """Invoke a function of the region with a tick. Raises Transient, or Rejected if it is not deployed."""
+        self._invocations.invoke(concern, "", {"why": "tick"})
+
+    def _send(self, concern: Concern, cluster: Registration) -> Transient | Rejected | None:
+        vpc = function_vpc(concern, cluster.reached_from)
+        try:
+            self._invocations.invoke(concern, vpc, hints_payload([Hint(cluster.cluster, "tick")]))
+        except (Transient, Rejected) as error:
+            return error
+        return None

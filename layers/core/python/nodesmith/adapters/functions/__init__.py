@@ -1,1 +1,0 @@
-"""Lambda and SQS: functions are invoked, at once or after a while."""

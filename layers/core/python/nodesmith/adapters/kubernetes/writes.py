@@ -1,0 +1,180 @@
+"""Small writes for many objects, in parallel: nominations of pods for nodes, and Events."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit, failure
+from nodesmith.errors import Conflict, Transient
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.kubernetes.events import ObjectEvent, shortened
+from nodesmith.observation.mirror import WATCHED
+
+PATHS = {each.kind: each.path for each in WATCHED}
+"""The collection path by kind."""
+
+
+def object_path(kind: str, name: str) -> str:
+    """Return the path of an object. The name of a pod is `namespace/name`."""
+    return pod_path(name) if kind == "Pod" else f"{PATHS[kind]}/{quote(name, safe='')}"
+
+
+def pod_path(pod: str, subresource: str = "") -> str:
+    """Return the path of a pod (`namespace/name`) or of one of its subresources."""
+    namespace, _, name = pod.partition("/")
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+READ_SECONDS = 5.0
+"""Read timeout of one write, short because others wait for it."""
+_AT_ONCE = 8
+_ROUNDS = 2  # in the first, connections may be dead because the function was frozen
+
+Item = TypeVar("Item", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+def for_each(
+    items: Sequence[Item], write: Callable[[Item], Answer], failed: str, at_once: int = _AT_ONCE
+) -> dict[Item, Answer]:
+    """Call `write` for each distinct item, mostly a pod's `namespace/name`, and return the results in order.
+
+    Raises Transient if items remain after two rounds. `failed` describes them in its message: `pods not evicted`.
+    """
+    answers: dict[Item, Answer] = {}
+    left = list(dict.fromkeys(items))
+    with ThreadPoolExecutor(at_once) as threads:
+        for _ in range(_ROUNDS):
+            error = _round(left, write, answers, threads, at_once)
+            if error is None:
+                return {item: answers[item] for item in dict.fromkeys(items)}
+            left = [item for item in left if item not in answers]
+            failure = Transient(f"{len(left)} {failed}, {left[0]} first: {error}", error.code)
+    raise failure
+
+
+def _round(
+    items: Sequence[Item],
+    write: Callable[[Item], Answer],
+    answers: dict[Item, Answer],
+    threads: Executor,
+    most_failures: int,
+) -> Transient | None:
+    """Try each item once and return the first failure, if any. Stop after `most_failures` failures."""
+    errors: list[Transient] = []
+
+    def attempt(item: Item) -> None:
+        if len(errors) >= most_failures:
+            return
+        try:
+            answers[item] = write(item)
+        except Transient as error:
+            errors.append(error)
+
+    for _ in threads.map(attempt, items):
+        pass
+    return next(iter(errors), None)
+
+
+# kube-scheduler tries the node in `status.nominatedNodeName` first, and reserves the pod's resources there against
+# pods of equal or lower priority (KEP-5278). The write needs no prior read: it applies only to a pod without a
+# node and without a nomination. So a nomination that kube-scheduler makes by preemption always stays.
+_PATH = "/status/nominatedNodeName"
+_NOT_BOUND: Manifest = {"op": "test", "path": "/spec/nodeName", "value": None}
+
+
+def nominate(server: ApiServer, node: str, pods: Sequence[str]) -> None:
+    """Nominate pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
+    add = {"op": "add", "path": _PATH, "value": node}
+    _write(server, (_NOT_BOUND, _stands(None), add), pods, f"pods not nominated for Node {node}")
+
+
+def clear_nominations(server: ApiServer, node: str, pods: Sequence[str]) -> None:
+    """Clear nominations of pods (namespace/name) for a node. Raises Transient if pods remain after two rounds."""
+    remove = {"op": "remove", "path": _PATH}
+    _write(server, (_NOT_BOUND, _stands(node), remove), pods, f"nominations for Node {node} not cleared")
+
+
+def _stands(node: str | None) -> Manifest:
+    return {"op": "test", "path": _PATH, "value": node}
+
+
+def _write(server: ApiServer, operations: Sequence[Manifest], pods: Sequence[str], failed: str) -> None:
+    def write(pod: str) -> None:
+        try:
+            server.patch_if(pod_path(pod, "status"), operations, read_seconds=READ_SECONDS)
+        except (Unfit, Conflict):
+            return  # bound or nominated for another node meanwhile
+
+    for_each(pods, write, failed)
+
+
+_EVENTS = "/api/v1/namespaces/{namespace}/events"
+_CLUSTER_SCOPED_EVENTS = "default"  # the namespace of events about cluster-scoped objects
+_LONGEST_NAME_PART = 200  # a name, at most 253 characters, is the object's name and a digest
+
+
+def publish(server: ApiServer, events: Sequence[ObjectEvent], now: datetime) -> None:
+    """Publish Events, several at once. Raises Transient if some remain unpublished after two rounds."""
+    for_each(events, lambda event: _publish(server, event, now), "Events not published")
+
+
+def _publish(server: ApiServer, event: ObjectEvent, now: datetime) -> None:
+    """Publish one Event. It is dropped if its namespace is being deleted, which rejects new Events."""
+    written = _manifest(event, event.uid or _uid(server, event), format_time(now))
+    path = _EVENTS.format(namespace=quote(written["metadata"]["namespace"], safe=""))
+    status, said = server.ask("POST", path, written, read_seconds=READ_SECONDS)
+    if status == 409:
+        again = f"{path}/{quote(written['metadata']['name'], safe='')}"
+        server.patch(again, {"lastTimestamp": written["lastTimestamp"]})
+    elif status >= 400 and not _is_closing(status, said):
+        raise failure(status, said, f"POST {path}")
+
+
+def _uid(server: ApiServer, event: ObjectEvent) -> str:
+    there = server.get(object_path(event.kind, event.name), read_seconds=READ_SECONDS) or {}
+    return str((there.get("metadata") or {}).get("uid", ""))
+
+
+def _is_closing(status: int, said: Manifest) -> bool:
+    causes = (said.get("details") or {}).get("causes") or ()
+    is_ending = any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+    return status == 404 or (status == 403 and is_ending)
+
+
+def _manifest(event: ObjectEvent, uid: str, moment: str) -> dict[str, Any]:
+    group = PATHS[event.kind].removeprefix("/apis/").removeprefix("/api/")
+    namespace, _, name = event.name.rpartition("/")
+    about: Mapping[str, str] = {
+        "apiVersion": group.rpartition("/")[0],
+        "kind": event.kind,
+        "name": name,
+        "uid": uid,
+        **({"namespace": namespace} if namespace else {}),
+    }
+    parts = (event.kind, event.name, uid, event.reason, event.message)
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{name[:_LONGEST_NAME_PART].rstrip('.-')}.{digest}",
+            "namespace": namespace or _CLUSTER_SCOPED_EVENTS,
+        },
+        "involvedObject": about,
+        "reason": event.reason,
+        "message": shortened(event.message),
+        "type": "Warning" if event.warning else "Normal",
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": "nodesmith"},
+        "reportingComponent": "nodesmith",
+        "reportingInstance": "nodesmith",
+    }

@@ -1,1 +1,0 @@
-"""Objects in S3."""

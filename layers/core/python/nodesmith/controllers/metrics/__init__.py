@@ -1,1 +1,0 @@
-"""What controllers count and measure for Prometheus."""

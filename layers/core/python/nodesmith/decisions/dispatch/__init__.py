@@ -1,1 +1,0 @@
-"""Decisions of dispatch: which concerns to wake, and what is wrong with a deployment."""

@@ -1,0 +1,317 @@
+"""The next step of a move in progress, given the ledger and the cluster. Every step can be repeated.
+
+The steps are a closed union, so that the type checker reports a step without an implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TypeAlias, assert_never
+
+from nodesmith.decisions.budgets import remaining
+from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
+from nodesmith.decisions.termination.beginning import deadline_of
+from nodesmith.decisions.termination.evictions import must_go
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, shown_status
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.model.snapshot import Snapshot
+
+SECOND_LOOK = timedelta(seconds=15)
+"""How long a proposed move waits for its validation (Karpenter's value); a move for drift does not wait."""
+PROPOSED_WITHIN = timedelta(minutes=10)
+"""How long the validation may take to start: by then the cluster must have shown the taint."""
+READY_WITHIN = timedelta(minutes=10)
+"""How long replacements may take to become ready (Karpenter's minimum)."""
+REMEMBERED = timedelta(minutes=5)
+"""How long the sources of an abandoned move stay out of new moves."""
+ABANDONED = "MoveAbandoned"
+"""The cause of such a termination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Taint the Nodes of these claims against new pods; look again after `wait`."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Nothing to do yet. `wait` is None if an event ends the wait; `for_claims` are replacements not yet ready."""
+
+    move: Move
+    wait: timedelta | None = None
+    for_claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The validation is due."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """All replacements are ready."""
+
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class EndSources:
+    """Terminate these claims, which have the state to be written."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Abandon the move. `failed` is True if its replacements are not available."""
+
+    move: Move
+    why: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TidyUp:
+    """Terminate these unused replacements, which have the state to be written."""
+
+    move: Move
+    claims: tuple[NodeClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetMove:
+    """Delete the move: nothing is left to be done or remembered."""
+
+    move: Move
+
+
+Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | TidyUp | ForgetMove
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The inputs of a step: a snapshot, the ledger as read after it, and the ledger's claims by name."""
+
+    snapshot: Snapshot
+    ledger: Ledger
+    now: datetime
+    claims: Mapping[str, NodeClaim]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, ledger: Ledger, now: datetime) -> Scene:
+        """Return the scene for a snapshot and a ledger."""
+        return cls(snapshot, ledger, now, {claim.name: claim for claim in ledger.claims})
+
+    def open(self, names: Iterable[str]) -> tuple[NodeClaim, ...]:
+        """Return those of these claims whose Node does not show the disruption taint yet."""
+        there = [self.claims[name] for name in names if name in self.claims]
+        return tuple(
+            c for c in there if (node := self.snapshot.node_of(c)) is not None and not is_closed(node)
+        )
+
+
+def next_step(move: Move, scene: Scene) -> Step:
+    """Return the next step of a move."""
+    match move.stage:
+        case Stage.PROPOSED:
+            return _proposed(move, scene)
+        case Stage.REPLACING:
+            return _replacing(move, scene)
+        case Stage.ENDING:
+            ending = tuple(_ends(move, scene))
+            return EndSources(move, ending) if ending else ForgetMove(move)
+        case Stage.ABANDONED:
+            return _abandoned(move, scene)
+        case _:
+            assert_never(move.stage)
+
+
+def waits_until(move: Move) -> datetime | None:
+    """Return when a move continues by itself if nothing happens; None if only an event ends its wait."""
+    match move.stage:
+        case Stage.PROPOSED:
+            return move.proposed_at + PROPOSED_WITHIN
+        case Stage.REPLACING:
+            return move.stage_since + READY_WITHIN
+        case Stage.ABANDONED:
+            return move.stage_since + REMEMBERED
+        case Stage.ENDING:
+            return None
+        case _:
+            assert_never(move.stage)
+
+
+def strays(scene: Scene) -> list[NodeClaim]:
+    """Return the claims whose Node is tainted, or that show DisruptionReason, although no move has them as sources."""
+    sources, shown = scene.ledger.sources, scene.snapshot.shown_nodeclaims()
+    found = []
+    for claim in scene.ledger.claims:
+        node = scene.snapshot.node_of(claim)
+        if node is None or is_going(node) or claim.phase is not Phase.INITIALIZED or claim.name in sources:
+            continue
+        if is_closed(node) or shown_status(shown.get(claim.name, {}), DISRUPTION_REASON):
+            found.append(claim)
+    return found
+
+
+def _proposed(move: Move, scene: Scene) -> Step:
+    lost = _lost(move, scene)
+    if lost:
+        return Abandon(move, lost)
+    if scene.now - move.proposed_at >= PROPOSED_WITHIN:
+        return Abandon(move, f"it was not validated within {_minutes(PROPOSED_WITHIN)}")
+    pause = timedelta(0) if move.reason is Reason.DRIFTED else SECOND_LOOK
+    left = max(timedelta(0), move.stage_since + pause - scene.now)
+    still_open = scene.open(move.sources)
+    if still_open:
+        return Taint(move, still_open, max(left, timedelta(seconds=5)))
+    return Await(move, left) if left else LookAgain(move)
+
+
+def _replacing(move: Move, scene: Scene) -> Step:
+    lost = _lost(move, scene)
+    missing = "" if lost else _missing(move, scene)
+    why = lost or missing or _paused(scene)
+    if why:
+        return Abandon(move, why, failed=bool(missing))
+    coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
+    if not coming:
+        return Conclude(move)
+    if scene.now - move.stage_since >= READY_WITHIN:
+        why = f"NodeClaim {coming[0]} was not ready within {_minutes(READY_WITHIN)}"
+        return Abandon(move, why, failed=True)
+    still_open = scene.open(move.sources)
+    return Taint(move, still_open, SECOND_LOOK) if still_open else Await(move, for_claims=coming)
+
+
+def _lost(move: Move, scene: Scene) -> str:
+    """Return the reason why a source is no longer available to the move; empty if all are."""
+    for name in move.sources:
+        claim = scene.claims.get(name)
+        if claim is None:
+            return f"NodeClaim {name} is gone"
+        if claim.is_ending:
+            return f"NodeClaim {name} is already terminating: {claim.cause}"
+        node = scene.snapshot.node_of(claim)
+        if claim.phase is not Phase.INITIALIZED or node is None:
+            return f"NodeClaim {name} no longer has a Node"
+        if is_going(node):
+            return f"Node {node.name} is being deleted"
+    return ""
+
+
+def _missing(move: Move, scene: Scene) -> str:
+    """Return the reason why a replacement will not become ready; empty if all exist or are being launched."""
+    for name in move.replacements:
+        claim = scene.claims.get(name)
+        if claim is None:
+            return f"replacement NodeClaim {name} is gone"
+        if claim.phase is Phase.GIVEN_UP or claim.is_ending:
+            why = ": ".join(filter(None, (claim.reason, claim.message)))
+            return f"replacement NodeClaim {name} is not available: {why}"
+    return ""
+
+
+def _paused(scene: Scene) -> str:
+    return str(scene.ledger.paused or "")
+
+
+def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:
+    shown = scene.snapshot.shown_nodeclaims()
+    for name in move.sources:
+        claim = scene.claims.get(name)
+        if claim is not None and claim.phase is Phase.INITIALIZED:
+            deadline = deadline_of(claim, shown.get(name), scene.now)
+            ending = claim.terminating(move.reason.value, move.why, scene.now, deadline)
+            yield replace(ending, replaced_by=move.replacements)
+
+
+def _abandoned(move: Move, scene: Scene) -> Step:
+    old = scene.now - move.stage_since
+    mine = [scene.claims[name] for name in move.replacements if name in scene.claims]
+    left = [claim for claim in mine if not claim.is_ending and claim.phase is not Phase.GIVEN_UP]
+    unused = empty(left, scene.snapshot)
+    idle = unneeded(unused, scene.snapshot, scene.ledger, scene.now, patient=old < REMEMBERED)
+    ending = within_budgets(idle, scene.snapshot, scene.ledger, scene.now)
+    if ending:
+        return TidyUp(move, tuple(ending))
+    return Await(move) if unused or old < REMEMBERED else ForgetMove(move)
+
+
+def _minutes(span: timedelta) -> str:
+    return f"{span.total_seconds() / 60:g} minutes"
+
+
+def empty(claims: Iterable[NodeClaim], snapshot: Snapshot) -> list[NodeClaim]:
+    """Return those of these claims that no pod runs on or is nominated for."""
+    used = {pod.node or pod.nominated_node for pod in snapshot.pods if _counts(pod)} - {""}
+
+    def name(claim: NodeClaim) -> str:
+        node = snapshot.node_of(claim)
+        return node.name if node is not None else claim.node_name
+
+    return [claim for claim in claims if name(claim) not in used]
+
+
+def unneeded(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime, *, patient: bool
+) -> list[NodeClaim]:
+    """Return those of these claims that no pod without a node is waiting for, marked as terminating.
+
+    If `patient` is True, none is returned while any pod waits for a node.
+    """
+    displaced = _displaced(snapshot, ledger)
+    if displaced and patient:
+        return []
+    bought = nominations(ledger.claims, now)
+    awaited = {bought[pod.key] for pod in displaced if pod.key in bought}
+    why = "the move that it was bought for was abandoned"
+    return [claim.terminating(ABANDONED, why, now) for claim in claims if claim.name not in awaited]
+
+
+def within_budgets(
+    claims: Iterable[NodeClaim], snapshot: Snapshot, ledger: Ledger, now: datetime
+) -> list[NodeClaim]:
+    """Return those of these claims that may end now.
+
+    These are all claims that are not ready, and as many of the ready ones as budgets allow.
+    """
+    pools = parsed_nodepools(snapshot.nodepools)
+    found: list[NodeClaim] = []
+    for claim in claims:
+        node, pool = snapshot.node_of(claim), pools.get(claim.nodepool)
+        serves = claim.initialized_at is not None and node is not None and node.is_ready
+        if serves and pool is not None:
+            left = remaining(pool, Reason.EMPTY.budgeted, ledger, found, snapshot, now, budgets_only=True)
+            if left == 0:
+                continue
+        found.append(claim)
+    return found
+
+
+def _displaced(snapshot: Snapshot, ledger: Ledger) -> list[Pod]:
+    """Return the pods that have no node, or whose node is terminating."""
+    ending = {claim.provider_id for claim in ledger.claims if claim.is_ending and claim.provider_id}
+    going = {node.name for node in snapshot.nodes if is_going(node) or node.provider_id in ending}
+    return [
+        pod
+        for pod in snapshot.pods
+        if _counts(pod) and not pod.deleting and (pod.unschedulable or pod.node in going) and not pod.refusal
+    ]
+
+
+def _counts(pod: Pod) -> bool:
+    return not pod.shape.is_daemon and must_go(pod.shape)

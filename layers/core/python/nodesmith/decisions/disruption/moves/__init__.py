@@ -1,1 +1,0 @@
-"""Moves in progress: the next step of each."""

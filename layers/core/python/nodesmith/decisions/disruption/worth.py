@@ -1,0 +1,267 @@
+"""The worth of a move: its saving for as long as it lasts, less the harm, the losses, and the overlap.
+
+    worth = saving per hour × expected life
+          − harm × price of an eviction − what is lost − price per hour of what is bought × overlap
+
+One formula serves all policies; they differ in the price of an eviction. For `WhenEmpty` it is infinite. For
+`WhenEmptyOrUnderutilized` it is what an eviction costs: a pod that restarts takes about ten minutes to start, connect
+and warm up, which on an instance for one pod of 1 cpu (0.05 USD an hour) is 0.008 USD. For `Balanced` it depends on the
+NodePool, as in Karpenter: the share of the NodePool's price that a move saves must be at least half the share of the
+NodePool's eviction costs that it causes.
+
+What is lost: the work of Jobs' pods so far, because they start over, and the time until pods are Ready, if pods like
+them have shown that to be more than ten minutes (see `costs` and `observation.startups`).
+
+The expected life is unknown; nodes that have been quiet for some time will mostly stay quiet for as long again.
+
+A replacement must save money whichever offering EC2 picks: a fleet request lists many, and EC2 does not choose among
+them by price alone. The list is therefore cut so that even its most expensive offerings cost less than the sources:
+Karpenter's rule, for any number of replacements. A spot node is replaced by spot only if enough types are cheaper (15,
+or as its NodePool specifies), and only by the cheapest of them; otherwise successive replacements would follow the
+price down to the scarcest type. A smaller size of the same family is always allowed, because it follows the need and
+not the price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import fsum, inf
+
+from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_since
+from nodesmith.decisions.expiration import expires_at
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.purchase.claims import least_resources
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_CPU,
+    INSTANCE_FAMILY,
+    INSTANCE_TYPE,
+    MIN_VALUES_RELAXED,
+    OS,
+    SPOT,
+    ZONE,
+)
+from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.ec2.launches import Override
+from nodesmith.model.karpenter.disruption import BALANCED, WHEN_EMPTY
+
+EVICTION_USD = 0.008
+LEAST_SAVING = 0.02
+"""share of the sources' cost; a smaller saving is ignored, which makes cycles impossible"""
+OVERLAP_HOURS = 5 / 60
+"""How long sources and replacements run side by side: boot, drain, and EC2's shutdown."""
+WINDOWS_OVERLAP_HOURS = 15 / 60
+"""The same for Windows, which boots for several minutes and then pulls and unpacks images of several GB."""
+_SHORTEST, _LONGEST = timedelta(hours=1), timedelta(hours=24)
+_BALANCED_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTotals:
+    """The price of all nodes of a NodePool, in USD an hour, and the total cost of disrupting them, in evictions."""
+
+    price_hourly_usd: float
+    harm: float
+
+
+def totals(survey: Survey) -> dict[str, PoolTotals]:
+    """Return the totals of each NodePool, by name. As in Karpenter, a node counts 1 in addition to its pods.
+
+    In NodePools with the policy Balanced, which needs the totals, nodes that may not be disrupted now count as well.
+    """
+    found: dict[str, PoolTotals] = {}
+    mine = ((one.pool.name, one.price_hourly_usd, one.harm) for one in survey.candidates)
+    for pool, price, harm in (*mine, *survey.kept(BALANCED)):
+        known = found.get(pool, PoolTotals(0.0, 0.0))
+        found[pool] = PoolTotals(known.price_hourly_usd + price, known.harm + 1.0 + harm)
+    return found
+
+
+def worth_usd(
+    sources: Collection[Candidate],
+    bought_hourly_usd: float,
+    known: Mapping[str, PoolTotals],
+    now: datetime,
+) -> float:
+    """Return the worth of a move in USD; a move is made only if that is positive.
+
+    `bought_hourly_usd` is the highest price of what is bought. The worth is at most the worth to any of the move's
+    NodePools with the policy Balanced: the savings of other NodePools do not pay for their evictions.
+    """
+    price = fsum(source.price_hourly_usd for source in sources)
+    saving, life = price - bought_hourly_usd, expected_hours(sources, now)
+    harms = [eviction_usd(source, known, life) * source.harm if source.harm else 0.0 for source in sources]
+    lost = fsum(source.lost_usd for source in sources)
+    worth = saving * life - fsum(harms) - lost - bought_hourly_usd * _overlap_hours(sources)
+    balanced = {s.pool.name for s in sources if s.pool.disruption.consolidation_policy == BALANCED}
+    for pool in sorted(balanced) if price else ():
+        mine = [
+            (s.price_hourly_usd, harm) for s, harm in zip(sources, harms, strict=True) if s.pool.name == pool
+        ]
+        share = fsum(own for own, _ in mine) / price
+        worth = min(worth, saving * share * life - fsum(harm for _, harm in mine))
+    return worth
+
+
+def _overlap_hours(sources: Collection[Candidate]) -> float:
+    is_windows = any(source.node.labels.get(OS) == WINDOWS for source in sources)
+    return WINDOWS_OVERLAP_HOURS if is_windows else OVERLAP_HOURS
+
+
+def eviction_usd(source: Candidate, known: Mapping[str, PoolTotals], life_hours: float) -> float:
+    """Return the price in USD of an ordinary pod's eviction from a node, by its NodePool's policy."""
+    policy = source.pool.disruption.consolidation_policy
+    if policy == WHEN_EMPTY:
+        return inf
+    if policy != BALANCED:
+        return EVICTION_USD
+    mine = known[source.pool.name]
+    per_hour = mine.price_hourly_usd / (mine.harm * _BALANCED_FACTOR)
+    return per_hour * life_hours * (1.0 + source.harm) / source.harm
+
+
+def expected_hours(sources: Collection[Candidate], now: datetime) -> float:
+    """Return how long a move's saving is expected to last: as long as its sources have been quiet, an hour to a day.
+
+    It ends no later than the first of the sources would have ended in any case.
+    """
+    quiet = min(now - quiet_since(source.claim, source.node) for source in sources)
+    life = min(max(quiet, _SHORTEST), _LONGEST)
+    ends = [end - now for end in (expires_at(source.claim) for source in sources) if end is not None]
+    return max(timedelta(0), min([life, *ends])) / timedelta(hours=1)
+
+
+def worth_more_from(quiet: datetime, now: datetime, soon: timedelta) -> datetime | None:
+    """Return when a move of a node that has been `quiet` since then may be worth more than now; None if never.
+
+    While its expected life grows, that is at any moment, so the result is `soon` from now.
+    """
+    if now < quiet + _SHORTEST:
+        return quiet + _SHORTEST
+    return now + soon if now < quiet + _LONGEST else None
+
+
+def is_enough(sources: Collection[Candidate], saving_hourly_usd: float) -> bool:
+    """Return whether a move saves a large enough share of its sources' cost to be considered at all."""
+    return saving_hourly_usd >= LEAST_SAVING * fsum(source.price_hourly_usd for source in sources)
+
+
+def worst_price(nodes: Sequence[PlannedNode]) -> float:
+    """Return the total price of nodes if EC2 picks the most expensive offering of each; reserved nodes cost nothing."""
+    return fsum(
+        0.0 if node.request.reservations else max(o.price_hourly_usd for o in node.request.overrides)
+        for node in nodes
+    )
+
+
+def cut(
+    nodes: Sequence[PlannedNode], most_hourly_usd: float, templates: Mapping[str, Template]
+) -> tuple[PlannedNode, ...] | None:
+    """Cut the offerings of nodes so that together they cost at most `most_hourly_usd`, whichever EC2 picks.
+
+    Return None if that leaves a node without offerings or with too few for minValues. `templates` are by NodePool. Each
+    node's list is cut at the same multiple of its cheapest offering.
+    """
+    cheapest = fsum(node.price_hourly_usd for node in nodes)
+    if cheapest <= 0:
+        return tuple(nodes)
+    factor = most_hourly_usd / cheapest
+    if factor < 1:
+        return None
+    found = [_below(node, node.price_hourly_usd * factor, templates[node.claim.nodepool]) for node in nodes]
+    kept = tuple(node for node in found if node is not None)
+    return kept if len(kept) == len(nodes) else None
+
+
+def for_spot(node: PlannedNode, template: Template, least_types: int) -> PlannedNode | None:
+    """Return a spot node cut to its cheapest types; None if it has too few.
+
+    It keeps `least_types`, or as many more as minValues need. Nodes that are not spot are returned unchanged.
+    """
+    types = list(dict.fromkeys(o.instance_type for o in node.request.overrides))
+    if node.request.capacity_type != SPOT:
+        return node
+    if len(types) < least_types:
+        return None
+    for number in range(max(1, least_types), len(types) + 1):
+        few = frozenset(types[:number])
+        found = only(node, [o for o in node.request.overrides if o.instance_type in few], template)
+        if found is not None:
+            return found
+    return None
+
+
+def downsized(node: PlannedNode, template: Template, largest: Mapping[str, int]) -> PlannedNode | None:
+    """Return a spot node cut to smaller sizes than the nodes that it replaces; None if there are none.
+
+    `largest` is the largest number of cpus among the replaced nodes, by instance family.
+    """
+    labels = {choice.type.name: choice.type.labels for choice in template.choices}
+    kept = [
+        override
+        for override in node.request.overrides
+        if cpus(labels[override.instance_type]) < largest.get(family(labels[override.instance_type]), 0)
+    ]
+    return only(node, kept, template)
+
+
+def family(labels: Mapping[str, str]) -> str:
+    """Return the instance family in the labels of an instance type or a node."""
+    return labels.get(INSTANCE_FAMILY, "")
+
+
+def cpus(labels: Mapping[str, str]) -> int:
+    """Return the number of cpus in the labels of an instance type or a node; 0 if there is none."""
+    text = labels.get(INSTANCE_CPU, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _below(node: PlannedNode, most_hourly_usd: float, template: Template) -> PlannedNode | None:
+    if node.request.reservations:
+        return node
+    return only(node, [o for o in node.request.overrides if o.price_hourly_usd <= most_hourly_usd], template)
+
+
+def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> PlannedNode | None:
+    """Return a node restricted to these of its offerings; None if its NodePool's minValues forbid that."""
+    if not kept or _lacks_values(node, kept, template):
+        return None
+    if len(kept) == len(node.request.overrides):
+        return node
+    request = replace(node.request, overrides=tuple(kept))
+    types, zones = frozenset(o.instance_type for o in kept), frozenset(o.zone for o in kept)
+    left = {choice.type.name: choice.type for choice in template.choices if choice.type.name in types}
+    claim = replace(
+        node.claim,
+        requirements=node.claim.requirements.adding(
+            Requirement(INSTANCE_TYPE, types), Requirement(ZONE, zones)
+        ),
+        capacity=left[request.overrides[0].instance_type].capacity,
+        allocatable=least_resources(kind.allocatable for kind in left.values()),
+    )
+    used = {override.template for override in kept}
+    return PlannedNode(claim, request, tuple(each for each in node.templates if each.name in used))
+
+
+def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:
+    """Return whether offerings violate the NodePool's minValues, unless these were relaxed for the node."""
+    if node.claim.annotations.get(MIN_VALUES_RELAXED) == "true":
+        return False
+    labels = {choice.type.name: choice.type.labels for choice in template.choices}
+    sold = {choice.type.name: choice.offerings for choice in template.choices}
+    for requirement in template.requirements.values():
+        if not requirement.min_values:
+            continue
+        if requirement.key == ZONE:
+            values = {o.zone for o in kept}
+        elif requirement.key == CAPACITY_TYPE:
+            values = {offering.capacity_type for o in kept for offering in sold[o.instance_type]}
+        else:
+            values = {labels[o.instance_type].get(requirement.key, "") for o in kept} - {""}
+        if len(values) < requirement.min_values:
+            return True
+    return False

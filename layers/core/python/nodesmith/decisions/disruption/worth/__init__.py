@@ -1,1 +1,0 @@
-"""What a move saves, and what it costs."""

@@ -1,0 +1,74 @@
+"""What every node needs to start, whatever its image family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    DO_NOT_SYNC_TAINTS,
+    is_label_value,
+    kubelet_may_set,
+)
+from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a node needs to start. `max_pods` replaces the kubelet configuration's own value.
+
+    `image_name` is the name of the node's image, empty if it is unknown.
+    """
+
+    claim: NodeClaim
+    capacity_type: str
+    max_pods: int
+    nodeclass: EC2NodeClass
+    cluster: ClusterInfo
+    image_name: str = ""
+
+    @property
+    def kubelet(self) -> KubeletConfiguration:
+        """The NodeClass's kubelet settings."""
+        return self.nodeclass.kubelet
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that the kubelet sets itself, sorted."""
+        return node_labels(self.claim, self.capacity_type)
+
+    @property
+    def taints(self) -> list[Taint]:
+        """The taints that the node registers with."""
+        return registered_taints(self.claim)
+
+    @property
+    def dns_addresses(self) -> tuple[str, ...]:
+        """The addresses of the cluster's DNS: the NodeClass's own, else the cluster's."""
+        return self.kubelet.cluster_dns or ((self.cluster.dns_ip,) if self.cluster.dns_ip else ())
+
+    @property
+    def joins_disks(self) -> bool:
+        """Whether the node combines its instance store disks."""
+        return self.nodeclass.instance_store_policy == "RAID0"
+
+
+def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:
+    """Return the labels that the kubelet sets itself. NodeRestriction forbids it labels in Kubernetes' own domains.
+
+    Invalid label values are left out: the kubelet would read their quotes and commas as further flags.
+    """
+    labels = {**claim.labels, CAPACITY_TYPE: capacity_type, DO_NOT_SYNC_TAINTS: "true"}
+    return {
+        key: labels[key] for key in sorted(labels) if kubelet_may_set(key) and is_label_value(labels[key])
+    }
+
+
+def registered_taints(claim: NodeClaim) -> list[Taint]:
+    """Return the taints that the node registers with, each once. `UNREGISTERED` keeps pods off until registration."""
+    taints = {taint.identity: taint for taint in (*claim.taints, *claim.startup_taints, UNREGISTERED)}
+    return [taints[identity] for identity in sorted(taints)]

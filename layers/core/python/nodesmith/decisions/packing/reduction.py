@@ -1,0 +1,237 @@
+"""Reduce a problem before the search: usable capacities, undominated bins, and parts that are packed separately.
+
+Pods request round amounts, nodes have odd ones. Capacity that no sum of requests reaches is worth nothing, and bins
+that differ only in such capacity become equal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+from operator import ge, le
+
+from nodesmith.decisions.packing.problem import Bin, Item, Vector
+
+_MOST_SUMS = 4096
+_Class = tuple[tuple[str, ...], tuple[object, ...]]
+_Classes = list[tuple[tuple[str, ...], list[int]]]
+
+
+def usable(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
+    """Return the bins with only the capacity that items can use."""
+    axes = [
+        _Axis({i.size[axis] for i in items}, max(b.capacity[axis] for b in bins))
+        for axis in range(len(items[0].size))
+    ]
+    capacities = (
+        tuple([axis.used(have) for axis, have in zip(axes, capacity, strict=True)])
+        for capacity in _filled(items, bins)
+    )
+    return [_with_room(b, capacity) for b, capacity in zip(bins, capacities, strict=True)]
+
+
+def filled(items: Sequence[Item], bins: Sequence[Bin]) -> list[Bin]:
+    """Return the bins with their capacity cut to the total demand, or to what fits by count if that is less.
+
+    By count, a bin needs at most the size of the largest item times the number of the smallest items that it holds.
+    """
+    if not items:
+        return list(bins)
+    return [_with_room(b, capacity) for b, capacity in zip(bins, _filled(items, bins), strict=True)]
+
+
+def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
+    by_axis = list(zip(*(item.size for item in items), strict=True))
+    wanted = [sum(item.size[axis] * item.count for item in items) for axis in range(len(by_axis))]
+    least = [(axis, size) for axis, size in enumerate(map(min, by_axis)) if size]
+    largest = list(map(max, by_axis))
+    everything = sum(item.count for item in items)
+    for candidate in bins:
+        capacity = candidate.capacity
+        number = min([everything, *(capacity[axis] // size for axis, size in least)])
+        yield tuple(
+            [min(*each, number * size) for *each, size in zip(capacity, wanted, largest, strict=True)]
+        )
+
+
+def _with_room(candidate: Bin, capacity: Vector) -> Bin:
+    if capacity == candidate.capacity:
+        return candidate
+    return Bin(candidate.key, capacity, candidate.price, candidate.admits, candidate.limit, candidate.cost)
+
+
+class _Axis:
+    """The sums of some sizes, in units of their greatest common divisor: bit n of `_sums` is set if n is such a sum."""
+
+    def __init__(self, sizes: set[int], largest: int) -> None:
+        self._unit = gcd(*sizes)
+        most = largest // self._unit if self._unit else 0
+        self._sums = 1 if most <= _MOST_SUMS else 0
+        if self._sums:
+            for size in sorted(sizes - {0}):
+                step = size // self._unit
+                while step <= most:
+                    self._sums |= self._sums << step
+                    step *= 2
+        self._known: dict[int, int] = {}
+
+    def used(self, capacity: int) -> int:
+        """Return the largest sum that is at most `capacity`, or an amount between that sum and `capacity`."""
+        if not self._unit:
+            return 0
+        if capacity not in self._known:
+            units = capacity // self._unit
+            if self._sums:
+                units = (self._sums & (2 << units) - 1).bit_length() - 1
+            self._known[capacity] = units * self._unit
+        return self._known[capacity]
+
+
+def undominated(bins: Iterable[Bin]) -> list[Bin]:
+    """Return the bins that no other bin dominates, cheapest first.
+
+    A bin is dominated by another one that admits at least the same items, has at least the same capacity, and costs no
+    more in price and of the same limit. Of equal bins, the one with the lowest price and key is kept.
+    """
+    cheapest = _cheapest_of_equals(bins)
+    kept: dict[tuple[int, int], _Rivals] = {(b.limit, b.admits): _Rivals() for b in cheapest}
+    rivals_of = {
+        (limit, admits): [r for (p, a), r in kept.items() if p == limit and not admits & ~a]
+        for limit, admits in kept
+    }
+    for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.capacity), b.key)):
+        group = candidate.limit, candidate.admits
+        if not any(rivals.dominate(candidate) for rivals in rivals_of[group]):
+            kept[group].add(candidate)
+    return sorted((b for group in kept.values() for b in group.bins), key=lambda b: (b.price, b.key))
+
+
+class _Rivals:
+    """Bins kept so far that admit the same items.
+
+    It keeps the skyline of their cpu and memory: `_cpu` increases, and `_memory`, the most memory of any bin with at
+    least that cpu, decreases. The skyline settles most bins that are not dominated without a further comparison.
+    """
+
+    def __init__(self) -> None:
+        self.bins: list[Bin] = []
+        self._cpu: list[int] = []
+        self._memory: list[int] = []
+
+    def add(self, bin_: Bin) -> None:
+        self.bins.append(bin_)
+        cpu, memory = _main(bin_.capacity)
+        if not self._have(cpu, memory):
+            end = start = bisect_right(self._cpu, cpu)
+            while start and self._memory[start - 1] <= memory:
+                start -= 1
+            self._cpu[start:end], self._memory[start:end] = [cpu], [memory]
+
+    def _have(self, cpu: int, memory: int) -> bool:
+        place = bisect_left(self._cpu, cpu)
+        return place < len(self._cpu) and self._memory[place] >= memory
+
+    def dominate(self, candidate: Bin) -> bool:
+        """Return whether one of these bins, all known to cost no more than the candidate, is as good.
+
+        The nearest in price is the likeliest, so it is tried first.
+        """
+        capacity, cost = candidate.capacity, candidate.cost
+        if not self._have(*_main(capacity)):
+            return False
+        return any(
+            all(map(le, capacity, rival.capacity)) and all(map(ge, cost, rival.cost))
+            for rival in reversed(self.bins)
+        )
+
+
+def _main(capacity: Vector) -> tuple[int, int]:
+    return capacity[0], capacity[1 % len(capacity)]
+
+
+def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:
+    best: dict[tuple[int, int, Vector, Vector], Bin] = {}
+    for candidate in bins:
+        same = (candidate.limit, candidate.admits, candidate.capacity, candidate.cost)
+        known = best.get(same)
+        if known is None or (candidate.price, candidate.key) < (known.price, known.key):
+            best[same] = candidate
+    return list(best.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Items and bins that are independent of those of other parts, except for limits.
+
+    `members[i]` are the numbers, in the whole problem, of the items that item i of the part represents.
+    """
+
+    items: tuple[Item, ...]
+    bins: tuple[Bin, ...]
+    members: tuple[tuple[int, ...], ...]
+
+
+def parts(items: Sequence[Item], bins: Sequence[Bin]) -> list[Part]:
+    """Return the parts, ordered by their first items. Items that no bin admits are in none."""
+    masks = sorted({b.admits for b in bins if b.admits})
+    signatures = admitted_by(len(items), masks)
+    found: dict[_Class, list[int]] = {}
+    for number, item in enumerate(items):
+        if item.count and "1" in signatures[number]:
+            limited = number if item.per_node < item.count else -1  # unique, so that it is never merged
+            alike = item.size, limited, item.groups, item.caps
+            found.setdefault((signatures[number], alike), []).append(number)
+    return [_part(part, items, bins, masks) for part in _joined(found)]
+
+
+def admitted_by(number_of_items: int, masks: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return for each item, mask by mask, whether the mask admits it: "1" or "0".
+
+    Items with equal results may go into the same bins.
+    """
+    spelled = [f"{mask & ((1 << number_of_items) - 1):0{number_of_items}b}"[::-1] for mask in masks]
+    return list(zip(*spelled, strict=True)) if spelled else [()] * number_of_items
+
+
+def _joined(classes: dict[_Class, list[int]]) -> list[_Classes]:
+    """Join the classes of items that some mask admits together."""
+    by_signature: dict[tuple[str, ...], _Classes] = {}
+    for (signature, _), members in classes.items():
+        by_signature.setdefault(signature, []).append((signature, members))
+    joined: list[tuple[int, _Classes]] = []
+    for signature, group in by_signature.items():
+        bits, together = int("".join(signature), 2), list(group)
+        apart = []
+        for other_bits, other in joined:
+            if other_bits & bits:
+                bits, together = bits | other_bits, other + together
+            else:
+                apart.append((other_bits, other))
+        joined = [*apart, (bits, together)]
+    ordered = [sorted(part, key=lambda one: one[1]) for _, part in joined]
+    return sorted(ordered, key=lambda part: part[0][1])
+
+
+def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: Sequence[int]) -> Part:
+    members = tuple(tuple(numbers) for _, numbers in classes)
+    merged = tuple(_merged([items[n] for n in numbers]) for numbers in members)
+    local = {
+        mask: int("".join(signature[place] for signature, _ in classes)[::-1], 2)
+        for place, mask in enumerate(masks)
+    }
+    mine = tuple(_admitting(local[b.admits], b) for b in bins if local.get(b.admits))
+    return Part(merged, mine, members)
+
+
+def _admitting(admits: int, one: Bin) -> Bin:
+    return one if one.admits == admits else Bin(one.key, one.capacity, one.price, admits, one.limit, one.cost)
+
+
+def _merged(alike: Sequence[Item]) -> Item:
+    """Merge identical items into one. If there are several, none of them can reach its own limit per node."""
+    if len(alike) == 1:
+        return alike[0]
+    count = sum(item.count for item in alike)
+    return replace(alike[0], count=count, per_node=count)

@@ -1,1 +1,0 @@
-"""Sequential filling: one node after another, for items of very many kinds."""

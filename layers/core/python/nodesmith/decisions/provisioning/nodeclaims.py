@@ -1,0 +1,270 @@
+"""NodeClaims that users create: each is bought exactly as requested, at the lowest price.
+
+They may name a NodePool by its label but need none; limits and weights do not apply to them, as in Karpenter. Nothing
+is launched from objects that the snapshot shows differently than readiness has read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
+from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
+from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
+from nodesmith.model.karpenter.nodeclaimobjects import nodeclaim_content, parse_nodeclaim
+from nodesmith.model.karpenter.nodeclaims import BY_HAND, NodeClaim, NodeClassRef
+from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, parsed_nodepools
+from nodesmith.model.karpenter.ownership import is_unclaimed
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeclasses import shown_ready
+from nodesmith.model.snapshot import Snapshot
+
+FRESH = timedelta(minutes=2)
+"""How old a snapshot without a heartbeat may be: an older one may show objects whose claims are already gone."""
+_READ_WITHIN = timedelta(minutes=1)
+"""How long readiness may take to read a new NodeClaim before its absence is reported."""
+_AWAITED = timedelta(seconds=10)
+"""How long pods wait for readiness to read a new NodeClaim: its node may have capacity for them."""
+
+
+class NothingFits(Rejected):
+    """No available instance type meets the NodeClaim."""
+
+
+def unread_nodeclaims(snapshot: Snapshot, ledger: Ledger) -> list[str]:
+    """Return the names of users' NodeClaims that the snapshot shows differently than readiness has read them."""
+    asked = {str(m["metadata"]["name"]): nodeclaim_content(m) for m in unclaimed(snapshot, ledger.claims)}
+    return [
+        name
+        for name, content in asked.items()
+        if content and ledger.contents.get(f"NodeClaim/{name}") != content
+    ]
+
+
+def is_about_to_buy(inputs: Inputs) -> bool:
+    """Return whether a user's NodeClaim is so new that readiness may be reading it right now."""
+    names = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
+    shown = (m for m in unclaimed(inputs.snapshot, inputs.ledger.claims) if m["metadata"]["name"] in names)
+    claims = (parse_nodeclaim(manifest, inputs.now).value for manifest in shown)
+    ages = [inputs.now - claim.created_at for claim in claims if claim is not None]
+    return any(timedelta() <= age < _AWAITED for age in ages)
+
+
+def is_old(inputs: Inputs) -> bool:
+    """Return whether users' NodeClaims wait because the snapshot is too old."""
+    is_late = inputs.now - inputs.snapshot.taken_at > FRESH
+    return is_late and bool(unclaimed(inputs.snapshot, inputs.ledger.claims))
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """The decision about users' NodeClaims: nodes for some, and by name the reason why others get none.
+
+    `unschedulable` are those that no available instance type fits. NodeClaims that are to be deleted because of their
+    EC2NodeClass are in none of these.
+    """
+
+    planned: list[PlannedNode] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    unschedulable: dict[str, str] = field(default_factory=dict)
+
+
+def by_hand(inputs: Inputs) -> ByHand:
+    """Decide about users' NodeClaims."""
+    found = ByHand()
+    if is_old(inputs):
+        return found
+    unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
+    asked = unclaimed(inputs.snapshot, inputs.ledger.claims)
+    doomed = unlaunchable(asked, inputs.snapshot.nodeclasses, inputs.now)
+    for manifest in (each for each in asked if each["metadata"]["name"] not in doomed):
+        parsed = parse_nodeclaim(manifest, inputs.now)
+        if parsed.value is None:
+            found.refused[str(manifest["metadata"]["name"])] = "; ".join(map(str, parsed.fatal))
+            continue
+        if parsed.value.name in unread:
+            if inputs.now - parsed.value.created_at > _READ_WITHIN:
+                why = "readiness has not found it in the API server as the snapshot shows it"
+                found.refused[parsed.value.name] = why
+            continue
+        try:
+            found.planned.append(_planned(parsed.value, inputs))
+        except NothingFits as error:
+            found.unschedulable[parsed.value.name] = str(error)
+        except Rejected as error:
+            found.refused[parsed.value.name] = str(error)
+    return found
+
+
+def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
+    """Return the node to buy. Raises Rejected with what stands in the way."""
+    nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
+    obstacle = nodeclass_obstacle(asked.nodeclass, nodeclasses, inputs.ledger)
+    if obstacle or cluster is None:
+        raise Rejected(obstacle or "the cluster is not known yet")
+    nodeclass = nodeclasses[asked.nodeclass.name]
+    offers = template_of(
+        _as_pool(asked),
+        nodeclass,
+        inputs.snapshot,
+        inputs.ledger,
+        inputs.catalog,
+        inputs.settings,
+        inputs.now,
+    )
+    options = _options(asked, offers)
+    kind, cheapest = options[0]
+    pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
+    claim = replace(
+        asked,
+        created_at=inputs.now,
+        phase_since=inputs.now,
+        nodepool_uid=pool.owner_uid if pool else "",
+        provisioner=pool.options.provisioner if pool and not pool.uid else "",
+        nodepool_hash=pool.hash if pool else "",
+        nodeclass_hash=nodeclass.hash_in(cluster.ca_bundle),
+        nodepool_hash_version=NODEPOOL_HASH_VERSION,
+        nodeclass_hash_version=NODECLASS_HASH_VERSION,
+        annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
+        security_groups=tuple(group.id for group in offers.status.security_groups),
+        capacity_type=cheapest.capacity_type,
+        capacity=kind.capacity,
+        allocatable=kind.allocatable,
+        origin=BY_HAND,
+    )
+    request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
+    return PlannedNode(claim, request, templates)
+
+
+def _as_pool(asked: NodeClaim) -> NodePool:
+    """Return a NodePool that allows exactly what the claim asks for.
+
+    Its labels say where it belongs, not what it may be.
+    """
+    own = {key: value for key, value in asked.labels.items() if restriction(key) is None and key != NODEPOOL}
+    wanted = Requirements({key: r for key, r in asked.requirements.items() if key != NODEPOOL})
+    return NodePool(
+        asked.nodepool,
+        asked.nodeclass,
+        wanted.union(Requirements.from_labels(own)),
+        own,
+        taints=asked.taints,
+        startup_taints=asked.startup_taints,
+    )
+
+
+def _options(asked: NodeClaim, offers: Template) -> list[tuple[InstanceType, Offering]]:
+    """Return what may be bought, of one capacity type, cheapest first. Raises NothingFits if there is nothing."""
+    fitting = [c for c in offers.choices if asked.requests.fits_in(c.type.allocatable)]
+    if not fitting:
+        raise NothingFits(offers.obstacle or "no instance type that it allows offers all that it requests")
+    plain = [type_option for type_option in fitting if not type_option.is_exotic] or fitting
+    found = sorted(_sold(plain), key=lambda o: (o[1].capacity_type != RESERVED, *_price(o)))
+    return [option for option in found if option[1].capacity_type == found[0][1].capacity_type]
+
+
+def _sold(choices: Sequence[TypeOption]) -> Iterator[tuple[InstanceType, Offering]]:
+    return ((type_option.type, offering) for type_option in choices for offering in type_option.offerings)
+
+
+def _price(option: tuple[InstanceType, Offering]) -> tuple[float, str, str]:
+    return option[1].price_hourly_usd, option[0].name, option[1].zone
+
+
+def unclaimed(snapshot: Snapshot, known: Sequence[NodeClaim]) -> list[Mapping[str, Any]]:
+    """Return the NodeClaim objects that are not in the ledger, by name."""
+    names = {claim.name for claim in known}
+    found = [m for m in snapshot.nodeclaims if is_unclaimed(m) and m["metadata"]["name"] not in names]
+    return sorted(found, key=lambda m: str(m["metadata"]["name"]))
+
+
+def unlaunchable(
+    asked: Iterable[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]], now: datetime
+) -> dict[str, tuple[str, str]]:
+    """Return the users' NodeClaims to delete, as Karpenter does: name → reason and message of the Event.
+
+    Their EC2NodeClass is missing, being deleted, or not Ready by its status. An EC2NodeClass without a Ready condition
+    may still become Ready, so its NodeClaims wait.
+    """
+    shown = {str(manifest["metadata"]["name"]): manifest for manifest in nodeclasses}
+    claims = (parse_nodeclaim(manifest, now).value for manifest in asked)
+    found = ((claim, _nodeclass_trouble(claim.nodeclass, shown)) for claim in claims if claim is not None)
+    return {claim.name: trouble for claim, trouble in found if trouble is not None}
+
+
+def overdue(asked: Iterable[Mapping[str, Any]], now: datetime) -> dict[str, tuple[str, str]]:
+    """Return the users' NodeClaims that have waited too long since they first reported why they are not launched.
+
+    The value is the reason and message of the Event.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for manifest in asked:
+        claim = parse_nodeclaim(manifest, now).value
+        conditions = (manifest.get("status") or {}).get("conditions") or ()
+        launched = next((c for c in conditions if c.get("type") == "Launched"), None)
+        if claim is None or claim.nodeclass.label != NODECLASS or launched is None:
+            continue
+        if launched.get("status") == "Unknown" and now - _since(launched, now) >= DEFAULTS.launch_timeout:
+            minutes = DEFAULTS.launch_timeout.total_seconds() / 60
+            found[claim.name] = (
+                "LaunchTimeout",
+                f"no instance within {minutes:g} minutes: {launched.get('message')}",
+            )
+    return found
+
+
+def _since(condition: Mapping[str, Any], now: datetime) -> datetime:
+    return parse_time(str(condition["lastTransitionTime"])) if condition.get("lastTransitionTime") else now
+
+
+def _nodeclass_trouble(ref: NodeClassRef, shown: Mapping[str, Mapping[str, Any]]) -> tuple[str, str] | None:
+    if ref.label != NODECLASS:
+        return None
+    manifest = shown.get(ref.name)
+    if manifest is None or manifest["metadata"].get("deletionTimestamp"):
+        state = "does not exist" if manifest is None else "is being deleted"
+        return "InsufficientCapacityError", f"EC2NodeClass {ref.name!r} {state}"
+    ready = shown_ready(manifest)
+    if ready is None or ready.get("status") != "False":
+        return None
+    why = ready.get("message") or ready.get("reason") or "Ready is False"
+    return "NodeClassNotReady", f"EC2NodeClass {ref.name!r} is not Ready: {why}"
+
+
+def as_read(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """Return the ledger as if readiness had read everything that the snapshot shows.
+
+    This serves decisions from manifests alone, without a cluster. Unresolved EC2NodeClasses stay unresolved.
+    """
+    contents = {f"NodePool/{name}": p.content for name, p in parsed_nodepools(snapshot.nodepools).items()}
+    for manifest in unclaimed(snapshot, ledger.claims):
+        contents[f"NodeClaim/{manifest['metadata']['name']}"] = nodeclaim_content(manifest)
+    known = parsed_nodeclasses(snapshot)
+    statuses = {
+        name: replace(status, content=known[name].content) if name in known else status
+        for name, status in ledger.nodeclasses.items()
+    }
+    return replace(ledger, contents=contents, nodeclasses=statuses)
+
+
+def unread(snapshot: Snapshot, ledger: Ledger) -> list[str]:
+    """Return the `Kind/name` of the NodePools, EC2NodeClasses and users' NodeClaims that readiness has yet to read."""
+    pools = sorted(parsed_nodepools(snapshot.nodepools).items())
+    nodeclasses = sorted(parsed_nodeclasses(snapshot).items())
+    return [
+        *(f"NodePool/{name}" for name, pool in pools if not ledger.has_read(pool)),
+        *(f"EC2NodeClass/{name}" for name, nodeclass in nodeclasses if not ledger.has_read(nodeclass)),
+        *(f"NodeClaim/{name}" for name in unread_nodeclaims(snapshot, ledger)),
+    ]

@@ -1,1 +1,0 @@
-"""NodeClaims that users create."""

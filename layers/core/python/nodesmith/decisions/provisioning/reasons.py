@@ -1,0 +1,373 @@
+"""Why a demand found nothing to buy: the NodePool that came nearest, the one thing in the way there, and what helps.
+
+A NodePool's refusal is the first filter that leaves nothing, and what failed there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.admission import Admission, keeps_off
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
+from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
+from nodesmith.model.apimachinery.frozen import NO_ITEMS
+from nodesmith.model.apimachinery.labels import ZONE, restriction
+from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
+from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
+
+_MOST_SHOWN = 3
+_TYPO_CPU_MILLI = 1_000_000_000  # a million cores: milli-cores or bytes were meant
+_MANY_BYTES = 10 * 2**30
+_LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
+_NAMED = re.compile(r"[\w.]+ '[^']*'")
+"""An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
+_ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|update|add|ask) .*)$")
+"""The part of a sentence that already says what would help."""
+_RULES = (
+    (
+        "required pod affinity",
+        "make room for the pods that they must be with, or make the affinity preferred",
+    ),
+    ("required pod anti-affinity", "allow nodes in more domains, or make the anti-affinity preferred"),
+    ("topology spread of other pods", "allow nodes in more domains, or raise maxSkew of those pods"),
+    (
+        "topology spread",
+        "allow nodes in more domains, raise maxSkew, or set whenUnsatisfiable to ScheduleAnyway",
+    ),
+)
+_OBSTACLES = (
+    ("no instance type meets", "loosen the requirement that removes most instance types"),
+    (
+        "none of its",
+        "allow more instance types, zones or capacity types, or wait until EC2 has capacity again",
+    ),
+    ("its DaemonSets ask", "allow larger instance types"),
+    ("no instance type can boot", "let its EC2NodeClass select images of an architecture that it may buy"),
+    ("its EC2NodeClass", "fix what the status of that EC2NodeClass shows"),
+    ("its last launch was refused", "fix what EC2 reports; the launch is retried automatically"),
+)
+_REFUSALS = (
+    (OPTED_OUT, "node affinity", "remove that affinity to have nodes bought for the pod"),
+    ("its node selector and affinity", "node selector and affinity", "remove one of the two"),
+    ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "remove one of the two"),
+    ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
+    ("required node affinity by matchFields", "node affinity by matchFields", "select nodes by their labels"),
+    (
+        "its volumes are out of reach",
+        "volumes",
+        "remove the selector, or use volumes where it lets the pod run",
+    ),
+    ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
+    ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
+    ("it claims devices", "resource claims", ""),
+    ("its request of", "requests", "request zero or more"),
+    ("a resource quantity", "requests", "write the amount as Kubernetes does"),
+    ("the pod's spec", "spec", "fix that field"),
+)
+
+
+class Filter(IntEnum):
+    """What a NodePool is checked for, in this order: the later it fails, the nearer it came."""
+
+    TAINT = 1
+    REQUIREMENT = 2
+    NODEPOOL = 3
+    OFFERING = 4
+    HOST_PORT = 5
+    RESOURCE = 6
+    MIN_VALUES = 7
+    LIMIT = 8
+    UNFINISHED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The filter, the reason in a sentence, the one thing in the way, and what would help.
+
+    See `model.kubernetes.pods.Reason`.
+    """
+
+    filter: Filter
+    why: str
+    blocking: str
+    fix: str = ""
+
+
+_WINDOWS = Refusal(
+    Filter.REQUIREMENT,
+    "its nodes run Windows, and nothing about the pods says that they do",
+    "operating system",
+    "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
+)
+
+
+_COUNTED = {
+    Filter.TAINT: "with a taint that the pods do not tolerate",
+    Filter.REQUIREMENT: "without the labels that the pods require",
+    Filter.NODEPOOL: "not able to launch anything now",
+    Filter.OFFERING: "without an offering left that would do",
+    Filter.HOST_PORT: "with the pods' host port in use on every node",
+    Filter.RESOURCE: "too small",
+    Filter.MIN_VALUES: "with too few instance types left for its minValues",
+    Filter.LIMIT: "at their limit",
+    Filter.UNFINISHED: "with more work than one run does",
+}
+
+
+def reason(
+    demand: Demand,
+    templates: Sequence[Template],
+    obstacles: Mapping[str, str],
+    tried: Mapping[tuple[Shape, str | None, str], Refusal],
+) -> Reason:
+    """Return the reason for pods that stay pending. `templates` come heaviest first; `obstacles` go by NodePool.
+
+    `tried` is what refused a purchase, by shape, zone and NodePool. The nearest NodePool is the one that passed most
+    filters, the heaviest of equals. As kube-scheduler does for nodes, the text counts the NodePools stopped by each
+    filter.
+    """
+    refusals = [
+        (t.name, tried.get((demand.shape, demand.zone, t.name)) or refusal(demand, t)) for t in templates
+    ]
+    refusals += [
+        (name, Refusal(Filter.NODEPOOL, why, f"NodePool {name}", of_obstacle(why)))
+        for name, why in obstacles.items()
+    ]
+    if not refusals:
+        return Reason("there is no NodePool", blocking="no NodePool", fix="create a NodePool")
+    name, nearest = max(refusals, key=lambda r: r[1].filter)
+    text = f"NodePool {name}: {nearest.why}"
+    if len(refusals) > 1:
+        text = f"{_counts(found.filter for _, found in refusals)}; nearest is {text}"
+    text += _by_volumes(demand.shape) + _typo(demand.shape.requests)
+    return Reason(text, name, nearest.blocking, nearest.fix)
+
+
+def _counts(filters: Iterable[Filter]) -> str:
+    """Count the NodePools by the filter that stopped them, nearest first: `0 of 3 NodePools fit: 1 too small, …`."""
+    found = Counter(filters)
+    parts = ", ".join(f"{found[each]} {_COUNTED[each]}" for each in sorted(found, reverse=True))
+    return f"0 of {found.total()} NodePools fit: {parts}"
+
+
+def _by_volumes(shape: Shape) -> str:
+    """Return the requirements that come from volumes, which a user would not find in the pod's own spec."""
+    own = {str(one) for term in shape.own_terms for one in term.values()}
+    added = sorted({str(one) for term in shape.terms for one in term.values()} - own)
+    return f" (for their volumes: {' or '.join(added[:_MOST_SHOWN])})" if added else ""
+
+
+def _typo(requests: Resources) -> str:
+    if requests.cpu_milli >= _TYPO_CPU_MILLI:
+        return f" (a cpu request of {requests.cpu_milli // 1000} looks like a unit mistake)"
+    return ""
+
+
+def refusal(demand: Demand, template: Template) -> Refusal:
+    """Return why a NodePool that may buy now cannot buy for a demand."""
+    shape = demand.shape
+    taint = shape.untolerated(template.pool.taints)
+    if taint is not None:
+        return Refusal(
+            Filter.TAINT,
+            f"pods do not tolerate the taint {taint}",
+            f"taint {taint}",
+            f"add a toleration for {taint} to the pods",
+        )
+    found = [template.requirements.conflict(term) for term in demand.shape.terms]
+    conflicts = [conflict for conflict in found if conflict is not None]
+    if len(conflicts) == len(found):
+        return _conflict(conflicts[0], template)
+    if keeps_off(template, shape):
+        return _WINDOWS
+    admission = Admission(template, (demand,))
+    admitted = [c for c in template.choices if any(admission.mask(c, o) for o in c.offerings)]
+    if not admitted:
+        return _nothing_admitted(demand, template, admission)
+    fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
+    if not fitting:
+        return _too_large(demand, admitted)
+    plain = [c for c in fitting if not c.is_exotic] or fitting
+    if template.trial and template.remaining.of(NODES) < 1:
+        return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
+    if any(all(limit_cost(c, None, n) <= left for n, left in template.remaining.items()) for c in plain):
+        why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
+        return Refusal(Filter.UNFINISHED, why, "amount of work")
+    return _over_limits(demand, plain, template)
+
+
+def _conflict(conflict: Conflict, template: Template) -> Refusal:
+    wanted = conflict.wanted
+    if restriction(wanted.key) is not None:
+        fix = f"remove {wanted.key} from the pods: no NodePool can give it to new nodes"
+    elif conflict.offered is None:
+        fix = f"add the label {wanted.key} to NodePool {template.name}, or remove it from the pods"
+    else:
+        fix = f"allow {wanted} in NodePool {template.name}"
+    return Refusal(Filter.REQUIREMENT, str(conflict), f"requirement {wanted}", fix)
+
+
+def _nothing_admitted(demand: Demand, template: Template, admission: Admission) -> Refusal:
+    if admission.port_holders:
+        owner = admission.port_holders[0].owner
+        why = f"{owner} uses the pods' host port on every node that would do"
+        return Refusal(Filter.HOST_PORT, why, f"host port of {owner}", "use another host port")
+    if all(
+        image_conflict(template.status.images, t.union(template.requirements)) for t in demand.shape.terms
+    ):
+        found = image_conflict(template.status.images, demand.shape.terms[0].union(template.requirements))
+        return Refusal(
+            Filter.OFFERING, f"{NO_IMAGE}: {found}", "images of the EC2NodeClass", of_obstacle(NO_IMAGE)
+        )
+    culprit = next(_culprits(demand, template), None)
+    return Refusal(
+        Filter.OFFERING,
+        f"no instance type with an offering left{_where(demand)} has what the pods select",
+        f"requirement {culprit}" if culprit else "offerings",
+        f"remove {culprit} from the pods"
+        if culprit
+        else "allow more instance types, zones or capacity types",
+    )
+
+
+def _culprits(demand: Demand, template: Template) -> Iterator[Requirement]:
+    """Yield the requirements of the pods, by key, without which something could be bought."""
+    for term in demand.shape.terms:
+        for key in sorted(term):
+            less = Requirements({k: r for k, r in term.items() if k != key})
+            freed = replace(demand, shape=replace(demand.shape, terms=(less,)))
+            if key == ZONE:
+                freed = replace(freed, pins=NO_ITEMS)
+            admission = Admission(template, (freed,))
+            if any(admission.mask(c, o) for c in template.choices for o in c.offerings):
+                yield term[key]
+
+
+def _where(demand: Demand) -> str:
+    """Return the zones that the pods must be in by their spread, selectors or volumes; empty if zones do not matter."""
+    wanted = [term.get(ZONE) for term in demand.shape.terms]
+    zones = {zone for one in wanted if one and not one.complement for zone in one.values}
+    if demand.zone:
+        zones = {demand.zone}
+    elif any(one is None or one.complement for one in wanted):
+        return ""
+    return f" in {' or '.join(sorted(zones))}"
+
+
+def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
+    requests = demand.shape.requests
+    lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
+    if not lacking:
+        why = f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+        return Refusal(
+            Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
+        )
+    name = lacking[0]
+    if not any(c.room.of(name) for c in admitted):
+        why = f"one pod asks for {_amount(name, requests[name])} {name}, and no node offers any"
+        return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
+    largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
+    most = _rounded_down(name, max(0, largest.room.of(name)))
+    why = (
+        f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
+        f" {most} ({largest.type.name})"
+    )
+    more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
+    fix = f"{more}, or ask for at most {most}"
+    return Refusal(Filter.RESOURCE, why, f"resource {name}", fix)
+
+
+def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template) -> Refusal:
+    """Name the limits that stop even one node, and values that would be enough for all pods of the demand."""
+    limits, left = template.pool.limits, template.remaining
+    smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
+    stops = {
+        name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
+        f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" {_amount(name, amount)})"
+        for name, amount in smallest.items()
+        if amount > left[name]
+    }
+    why = (
+        " and ".join(stops.values())
+        or f"its limits leave no room for a node that would do ({_shown(left)} left)"
+    )
+    raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
+    pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
+    fix = f"for {pods} raise {' and '.join(raised)}" if raised else ""
+    blocking = f"limit {next(iter(stops))}" if stops else "limits together"
+    return Refusal(Filter.LIMIT, why, blocking, fix)
+
+
+def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -> list[tuple[str, str]]:
+    """Return the limits to raise, and to what, so that all pods fit on nodes of the type that is cheapest for them."""
+    requests = demand.shape.requests
+
+    def nodes(type_option: TypeOption) -> int:
+        fits = [type_option.room.of(name) // amount for name, amount in requests.items() if amount > 0]
+        return -(-len(demand.pods) // max(1, min([demand.per_node, *fits])))
+
+    def price(type_option: TypeOption) -> tuple[float, str]:
+        return nodes(type_option) * type_option.offerings[0].price_hourly_usd, type_option.type.name
+
+    type_option, left = min(choices, key=price), template.remaining
+    needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
+    return [
+        (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
+        for name, amount in needed.items()
+        if amount > left[name]
+    ]
+
+
+def _rounded(name: str, amount: int) -> str:
+    """Format the value to raise a limit to: bytes in whole GiB, cpu in whole cores."""
+    unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
+    return _amount(name, -(-amount // unit) * unit)
+
+
+def _rounded_down(name: str, amount: int) -> str:
+    """Format what a node offers: whole GiB if there are many, to be readable."""
+    unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
+    return _amount(name, amount // unit * unit)
+
+
+def _shown(resources: Resources) -> str:
+    return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
+
+
+def _amount(name: str, amount: int) -> str:
+    """Format an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
+
+
+def by_rule(why: str) -> Reason:
+    """Return the reason for pods that a rule about other pods keeps from every node.
+
+    `why` reads `rule: what is wrong`.
+    """
+    rule, colon, _ = why.partition(": ")
+    return Reason(why, blocking=rule if colon else "", fix=_first(_RULES, rule))
+
+
+def of_obstacle(why: str) -> str:
+    """Return what would let a NodePool buy again; empty if unknown."""
+    return _first(_OBSTACLES, why)
+
+
+def of_refusal(why: str) -> Reason:
+    """Return the reason for pods that no node can serve, whatever is for sale."""
+    named, advice = _NAMED.match(why), _ADVICE.search(why)
+    beginning = next((row for row in _REFUSALS if why.startswith(row[0])), None)
+    blocking, fix = beginning[1:] if beginning else (named[0] if named else "", "")
+    return Reason(why, blocking=blocking, fix=fix or (advice[1] if advice else ""))
+
+
+def _first(rows: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((fix for beginning, fix in rows if text.startswith(beginning)), "")

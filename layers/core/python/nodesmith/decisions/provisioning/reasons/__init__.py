@@ -1,1 +1,0 @@
-"""Why a demand found nothing to buy."""

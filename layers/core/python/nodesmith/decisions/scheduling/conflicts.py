@@ -1,0 +1,195 @@
+"""Which pods may share a node: host ports, and anti-affinity and spreads over hostnames, as numbers.
+
+Every rule has the form: a node that holds one of these pods holds at most N pods of a group. A spread with maxSkew 2
+allows two of the pods it selects (the emptiest node is assumed to have none, as a new node does); anti-affinity allows
+none, or one if the pods match their own term; host ports allow one. Such a rule holds in whatever order kube-scheduler
+binds the pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nodesmith.decisions.scheduling.labelsets import LabelSets, Namespaces, bits
+from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.apimachinery.requirements import Selector
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
+
+UNLIMITED = 2**31
+EVERYBODY = 0
+"""The group of all pods."""
+_EVERY_IP = frozenset({"0.0.0.0", "::"})  # noqa: S104 (read from pods, not bound)
+_MOST_MEMBERSHIPS = 500_000
+Cap = tuple[int, int]
+HostPort = tuple[str, int, str]
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The groups that pods of a shape belong to, and their caps: (group, most pods of it on a node that holds them)."""
+
+    groups: tuple[int, ...] = ()
+    caps: tuple[Cap, ...] = ()
+
+    @property
+    def per_node(self) -> int:
+        """How many of these pods alone one node may hold."""
+        return min((most for group, most in self.caps if group in self.groups), default=UNLIMITED)
+
+
+class PodConflicts:
+    """The rules of all shapes that may meet on a node.
+
+    A selector that would put too many shapes into too many groups gets no group of its own: pods with that rule get a
+    node to themselves, which is stricter than they ask but never wrong.
+    """
+
+    def __init__(self, shapes: Iterable[Shape]) -> None:
+        shapes = list(dict.fromkeys(shapes))
+        self.sets = LabelSets(shapes)
+        self._groups: dict[_Key, int] = {("everybody",): EVERYBODY}
+        self._spread_groups: set[int] = set()
+        self._too_broad: set[_Key] = set()
+        self._rules: dict[tuple[Shape, bool], Rules] = {}
+        self._members: list[list[int]] = [[] for _ in range(self.sets.count)]
+        self._united: dict[Shape, tuple[Shape, ...]] = {}
+        self._enlist(shapes)
+
+    def rules(self, shape: Shape, *, running: bool = False) -> Rules:
+        """Return a shape's rules.
+
+        The spreads of pods that already run (`running`) do not limit pods that come later.
+        """
+        key = shape, running
+        if key not in self._rules:
+            caps: dict[int, int] = {}
+            groups = self._groups_of(shape)
+            for group, most in self._caps(shape, groups, running=running):
+                caps[group] = min(most, caps.get(group, most))
+            self._rules[key] = Rules(tuple(sorted(groups)), tuple(sorted(caps.items())))
+        return self._rules[key]
+
+    def unite(self, whole: Shape, members: Sequence[Shape]) -> None:
+        """Register the rules of a shape that stands for several pods which come to a node together.
+
+        The unit counts as one pod of each group. Where several of its pods belong to one group, that group is capped at
+        1, so no other pod of the group may share the node.
+        """
+        parts = [self.rules(one) for one in members]
+        counts = Counter(group for part in parts for group in part.groups)
+        caps: dict[int, int] = {group: 1 for group, count in counts.items() if count > 1}
+        for group, most in (cap for part in parts for cap in part.caps):
+            caps[group] = min(most, caps.get(group, most))
+        self._united[whole] = tuple(dict.fromkeys(members))
+        self._rules[whole, False] = Rules(tuple(sorted(counts)), tuple(sorted(caps.items())))
+
+    def may_share(self, some: Sequence[Shape]) -> bool:
+        """Return whether one node may hold these pods; a shape that occurs n times stands for n pods."""
+        counts = Counter(group for one in some for group in self.rules(one).groups)
+        return all(
+            counts[group] <= most for one in dict.fromkeys(some) for group, most in self.rules(one).caps
+        )
+
+    def counts_leaving(self, group: int) -> bool:
+        """Return whether pods being deleted still count in a group: for spreads they do not."""
+        return group not in self._spread_groups
+
+    def conflict(self, shape: Shape, other: Shape) -> bool:
+        """Return whether host ports or anti-affinity keep all pods of one shape off a node with a pod of the other."""
+        if shape in self._united:
+            return any(self.conflict(member, other) for member in self._united[shape])
+        collide = bool(shape.host_ports and other.host_ports) and ports_collide(
+            shape.host_ports, other.host_ports
+        )
+        return collide or self._repels(shape, other) or self._repels(other, shape)
+
+    def _repels(self, shape: Shape, other: Shape) -> bool:
+        return any(
+            is_hostname_anti_affinity(term) and self.sets.selects(term.selector, term.namespaces, other)
+            for term in shape.affinities
+        )
+
+    def _enlist(self, shapes: Iterable[Shape]) -> None:
+        """Number the groups that some rule names, small ones first, and record the groups of every label set."""
+        selected: dict[_Key, int] = {}
+        for shape in shapes:
+            for kind, selector, namespaces in _selections(shape):
+                key: _Key = (kind, selector.key, namespaces)
+                selected.setdefault(key, self.sets.selected(selector, namespaces))
+        memberships = 0
+        for named, members in sorted(
+            selected.items(), key=lambda pair: pair[1].bit_count()
+        ):  # stable: in order of shapes
+            memberships += members.bit_count()
+            if memberships > _MOST_MEMBERSHIPS:
+                self._too_broad.add(named)
+                continue
+            group = self._number(named)
+            if named[0] == "spread":
+                self._spread_groups.add(group)
+            for number in bits(members):
+                self._members[number].append(group)
+
+    def _number(self, key: _Key) -> int:
+        return self._groups.setdefault(key, len(self._groups))
+
+    def _groups_of(self, shape: Shape) -> set[int]:
+        found = set(self._members[self.sets.number(shape)])
+        for ip, port, protocol in shape.host_ports:
+            found.add(self._number(("port", port, protocol)))
+            found.add(self._number(("port", port, protocol, ip)))
+        if self._too_broad:
+            found.add(EVERYBODY)
+        return found
+
+    def _caps(self, shape: Shape, groups: set[int], *, running: bool) -> Iterator[Cap]:
+        for ip, port, protocol in shape.host_ports:
+            on = ("port", port, protocol)
+            yield self._number(on if ip in _EVERY_IP else (*on, ip)), 1
+        for spread in shape.spreads:
+            if (
+                spread.topology_key == HOSTNAME
+                and spread.hard
+                and spread.selector is not None
+                and not running
+            ):
+                yield self._cap(("spread", spread.selector.key, _home(shape)), spread.max_skew)
+        for term in shape.affinities:
+            if is_hostname_anti_affinity(term) and term.selector is not None:
+                key = "anti", term.selector.key, term.namespaces
+                yield self._cap(key, 1 if self._groups.get(key) in groups else 0)
+
+    def _cap(self, key: _Key, most: int) -> Cap:
+        return (EVERYBODY, 1) if key in self._too_broad else (self._groups[key], most)
+
+
+def is_hostname_anti_affinity(term: PodAffinityTerm) -> bool:
+    """Return whether a term is required anti-affinity over the hostname."""
+    return term.anti and not term.weight and term.topology_key == HOSTNAME
+
+
+def ports_collide(some: Iterable[HostPort], others: Sequence[HostPort]) -> bool:
+    """Return whether two sets of host ports (ip, port, protocol) conflict on one node; 0.0.0.0 and :: mean every ip."""
+    return any(
+        (port, protocol) == (other_port, other_protocol)
+        and (ip == other_ip or not _EVERY_IP.isdisjoint((ip, other_ip)))
+        for ip, port, protocol in some
+        for other_ip, other_port, other_protocol in others
+    )
+
+
+def _selections(shape: Shape) -> Iterator[tuple[str, Selector, Namespaces]]:
+    """Yield what the rules of a shape select: kind of rule, selector, namespaces."""
+    for spread in shape.spreads:
+        if spread.topology_key == HOSTNAME and spread.hard and spread.selector is not None:
+            yield "spread", spread.selector, _home(shape)
+    for term in shape.affinities:
+        if is_hostname_anti_affinity(term) and term.selector is not None:
+            yield "anti", term.selector, term.namespaces
+
+
+def _home(shape: Shape) -> frozenset[str]:
+    return frozenset((shape.namespace,))

@@ -1,0 +1,204 @@
+"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
+from nodesmith.decisions.scheduling.operatingsystems import WINDOWS, is_for_linux
+from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
+from nodesmith.model.apimachinery.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.snapshot import Snapshot
+
+NOMINATION = timedelta(seconds=20)
+"""How long pods may take to bind after their node is initialized: twice the longest batch (Karpenter's figure)."""
+_EXPECTING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+@dataclass(slots=True)
+class ExistingNode:
+    """What one node can still take. The only mutable value in this package: it shrinks as pods are assigned.
+
+    `name` is the Node's name, or the claim's before there is a Node. `hosted` counts pods by shape, for spreads and
+    caps; `leaving` counts those of them that are being deleted. `expected` are DaemonSets whose pod has yet to come;
+    their requests are no longer in `free`.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...]
+    free: Resources
+    hosted: Counter[Shape]
+    in_flight: bool
+    leaving: Counter[Shape] = field(default_factory=Counter)
+    expected: tuple[Shape, ...] = ()
+
+    def fits(self, shape: Shape, wanted: int) -> int:
+        """Return how many of `wanted` pods of this shape still fit by resources alone."""
+        if wanted <= 0 or not shape.requests.fits_in(self.free):
+            return 0
+        return min(
+            [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
+        )
+
+    def copy(self) -> ExistingNode:
+        """Return a copy that can be filled without changing this one."""
+        return replace(self, hosted=Counter(self.hosted))
+
+    def take(self, shape: Shape, count: int) -> None:
+        """Assign pods: subtract their requests from `free` and count them as hosted."""
+        self.free = self.free - shape.requests.times(count)
+        self.hosted[shape] += count
+
+    def keep(self, shape: Shape) -> None:
+        """Reserve capacity for a pod that will come. Until then it counts on the node where it is."""
+        self.free = self.free - shape.requests
+
+    def admits(self, shape: Shape) -> bool:
+        """Return whether taints, labels and the operating system admit pods of this shape."""
+        if first_untolerated(self.taints, shape.tolerations) or label_refusal(self.labels, shape.terms):
+            return False
+        return self.labels.get(OS) != WINDOWS or not is_for_linux(shape, self.labels, self.taints)
+
+
+def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
+    """Return every node that stays and every claim in flight: initialized nodes first, then by name.
+
+    Nodes tainted `karpenter.sh/disrupted` have no free capacity, nor does a second Node with a claim's provider id or a
+    Node that has it under a wrong name; but their pods count for the spreads of others. Pods that the scheduler has
+    nominated for a node have their capacity there already, and so do the pods that they preempt until these are gone:
+    kube-scheduler admits no other pod before that either.
+    """
+    by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
+    pods_of: dict[str, list[Pod]] = {}
+    nominated: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        if pod.node:
+            pods_of.setdefault(pod.node, []).append(pod)
+        elif pod.nominated_node and not (pod.deleting or pod.shape.is_daemon):  # daemons are expected anyway
+            nominated.setdefault(pod.nominated_node, []).append(pod)
+    found = []
+    for node in snapshot.nodes:
+        if is_going(node):
+            continue
+        claim = by_provider.get(node.provider_id)
+        found.append(_node_room(node, claim, pods_of.get(node.name, ()), snapshot.daemonsets))
+        if claim is not None and snapshot.node_of(claim) is not node:
+            found[-1].free = NOTHING
+    found += [
+        _claim_room(claim, snapshot)
+        for claim in claims
+        if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and snapshot.node_of(claim) is None
+    ]
+    for existing in found:
+        for pod in nominated.get(existing.name, ()):
+            existing.take(pod.shape, 1)
+    return sorted(found, key=lambda existing: (existing.in_flight, existing.name))
+
+
+def is_going(node: Node) -> bool:
+    """Return whether a node is being deleted, so that its pods will need another."""
+    return node.deleting
+
+
+def is_closed(node: Node) -> bool:
+    """Return whether a node takes no more pods because it may be disrupted soon; its present pods stay for now."""
+    return any(taint.identity == DISRUPTED.identity for taint in node.taints)
+
+
+def _node_room(
+    node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]
+) -> ExistingNode:
+    initialized = claim is None or node.labels.get(INITIALIZED) == "true"
+    if initialized or claim is None:
+        labels, taints, offered = dict(node.labels), node.taints, node.allocatable
+    else:
+        labels = {**claim.labels, **node.labels}
+        taints = _lasting(claim, node.taints)
+        offered = claim.allocatable.at_least(node.allocatable)
+    labels.setdefault(HOSTNAME, node.name)
+    hosted = Counter(pod.shape for pod in pods)
+    present = {(shape.namespace, shape.owner) for shape in hosted if shape.is_daemon}
+    expected = tuple(
+        daemon
+        for daemon in _tolerant(daemonsets, taints)
+        if (daemon.namespace, daemon.owner) not in present and not label_refusal(labels, daemon.terms)
+    )
+    used = total([shape.requests.times(count) for shape, count in hosted.items()])
+    free = offered - used - total([daemon.requests for daemon in expected])
+    if is_closed(node):
+        free = NOTHING
+    leaving = Counter(pod.shape for pod in pods if pod.deleting)
+    return ExistingNode(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
+
+
+def awaited_daemons(
+    node: Node, claim: NodeClaim, pods: Sequence[Pod], daemonsets: Iterable[Shape]
+) -> tuple[Shape, ...]:
+    """Return the DaemonSets that belong on a Node and have no pod there yet; `pods` are the pods that it runs."""
+    return _node_room(node, claim, pods, daemonsets).expected
+
+
+def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
+    """Return a claim in flight as a node. Before the launch only the labels with a single possible value are known.
+
+    Every DaemonSet that may come is expected.
+    """
+    known = Requirements.from_labels(claim.labels).union(claim.requirements)
+    expected = tuple(
+        daemon for daemon in _tolerant(snapshot.daemonsets, claim.taints) if compatible_terms(known, daemon)
+    )
+    offered = claim.allocatable.at_least(snapshot.attach_limits.on(claim.instance_type))
+    free = offered - total([daemon.requests for daemon in expected])
+    labels = {**claim.requirements.settled, **claim.labels}
+    return ExistingNode(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
+
+
+def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """Leave out the taints that a starting node loses by itself: startup taints and the known ephemeral ones."""
+    startup = {t.identity for t in claim.startup_taints}
+    if claim.held_until is not None:
+        startup.add(REGISTERED_UNSCHEDULABLE.identity)
+    return tuple(t for t in taints if t.identity not in startup and not is_ephemeral(t))
+
+
+def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shape]:
+    taints = tuple(taints)
+    return [d for d in daemonsets if not d.refusal and first_untolerated(taints, d.tolerations) is None]
+
+
+def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
+    """Return the name of the live claim that each pod (namespace/name) was bought for.
+
+    A pod whose capacity was taken by another is bought for once more, and waits for the newest claim.
+    """
+    expecting = [
+        claim
+        for claim in claims
+        if claim.phase in _EXPECTING
+        or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
+    ]
+    expecting.sort(key=lambda claim: (claim.created_at, claim.name))
+    return {pod: claim.name for claim in expecting for pod in claim.nominated}
+
+
+def existing_node_of(
+    claim: NodeClaim, all_existing_nodes: Iterable[ExistingNode], snapshot: Snapshot
+) -> ExistingNode | None:
+    """Return the node that belongs to a claim, before or after its Node joined; None where there is none."""
+    node = snapshot.node_of(claim)
+    names = {claim.name, node.name if node is not None else claim.node_name}
+    return next((existing for existing in all_existing_nodes if existing.name in names), None)
+
+
+def by_age(pods: Iterable[Pod]) -> list[Pod]:
+    """Order pods oldest first, ties by name."""
+    return sorted(pods, key=lambda pod: (pod.created_at, pod.key))

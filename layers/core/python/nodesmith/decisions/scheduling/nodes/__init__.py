@@ -1,1 +1,0 @@
-"""Existing and in-flight nodes, and what they can still take."""

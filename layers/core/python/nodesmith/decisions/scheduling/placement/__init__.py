@@ -1,1 +1,0 @@
-"""Placing the pods of one shape after another."""

@@ -1,0 +1,257 @@
+"""Which pods of a node must be evicted, in which order, and which must not, by their annotations and by budgets.
+
+The rules are Karpenter's. There are four tiers, one after the other. Static pods, and pods that tolerate the taint of a
+disrupted node, stay. The drain does not wait for a pod that is stuck terminating. After the deadline nothing protects a
+pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
+from nodesmith.model.apimachinery.times import LONGEST_SECONDS
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.snapshot import Snapshot
+
+STUCK_AFTER = timedelta(minutes=1)
+"""How long after the end of its grace period a terminating pod is waited for."""
+OVERSHOOT = timedelta(seconds=5)
+"""How long after the deadline the grace period of a terminating pod may end before its deletion is repeated."""
+PRESSING = timedelta(seconds=10)
+"""The least time before its deletion at which a pod is evicted, within its budgets, even if it was to wait."""
+_LEAST_GRACE_SECONDS = 1
+_UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|us|µs|ns|h|m|s)"
+_DURATION = re.compile(f"(?:{_PART})+", re.ASCII)
+_NONE: Mapping[str, int] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The pods of a node that must go. `left` are all of them, in order; `evict` and `delete` are some of `left`.
+
+    Each pod in `delete` comes with the seconds of grace that remain until the deadline.
+    """
+
+    left: tuple[Pod, ...] = ()
+    evict: tuple[Pod, ...] = ()
+    delete: tuple[tuple[Pod, int], ...] = ()
+
+
+def drain(
+    pods: Iterable[Pod],
+    allowances: Allowances,
+    deadline: datetime | None,
+    now: datetime,
+    *,
+    patient: bool = False,
+    denied: Collection[str] = (),
+    usual: timedelta = timedelta(0),
+    head_start: timedelta = timedelta(0),
+) -> Drain:
+    """Return which pods of a node that is being drained must go, and which now.
+
+    If `patient`, only pods whose time runs out are evicted. `usual` is how much longer than their pods' grace such
+    drains have lately taken; evictions begin that much sooner. A pod is deleted at the last moment that leaves it its
+    grace until the deadline, or `head_start` sooner. Pods whose eviction was `denied` lately are tried again, but do
+    not use up what their budgets allow.
+    """
+    left = sorted(
+        (pod for pod in pods if must_go(pod.shape) and not is_stuck(pod, now)),
+        key=lambda pod: (tier(pod), pod.key),
+    )
+    if not left:
+        return Drain()
+    overdue = [] if deadline is None else [pod for pod in left if _is_overdue(pod, deadline, now, head_start)]
+    forced = {pod.key for pod in overdue}
+    current = [pod for pod in left if tier(pod) == tier(left[0]) and pod.key not in forced]
+    evict = [
+        pod
+        for pod in current
+        if not (patient and not _is_pressing(pod, deadline, now, usual, head_start))
+        and not pod.deleting
+        and not refuses_disruption(pod, now)
+        and (allowances.permits(pod) if pod.key in denied else allowances.take(pod))
+    ]
+    return Drain(
+        tuple(left), tuple(evict), tuple((pod, _grace_seconds(pod, deadline, now)) for pod in overdue)
+    )
+
+
+def must_go(shape: Shape) -> bool:
+    """Return whether pods of a shape leave a node that is drained."""
+    return not shape.is_static and first_untolerated((DISRUPTED,), shape.tolerations) is not None
+
+
+def is_stuck(pod: Pod, now: datetime) -> bool:
+    """Return whether a pod should have ended more than `STUCK_AFTER` ago."""
+    return pod.deletion_at is not None and now - pod.deletion_at > STUCK_AFTER
+
+
+def tier(pod: Pod) -> int:
+    """Return a pod's tier, from 0 to 3: system-critical pods after all others, and within each group daemons last."""
+    return 2 * pod.shape.critical + pod.shape.is_daemon
+
+
+def last_moment(pod: Pod, deadline: datetime, head_start: timedelta = timedelta(0)) -> datetime:
+    """Return when a pod must be deleted so that its grace, and the `head_start` in addition, end by the deadline."""
+    return deadline - timedelta(seconds=pod.shape.grace_seconds) - head_start
+
+
+def pressing_from(
+    pod: Pod, deadline: datetime, usual: timedelta, head_start: timedelta = timedelta(0)
+) -> datetime:
+    """Return when a pod that was to wait is evicted, within its budgets, before it would be deleted."""
+    return last_moment(pod, deadline, head_start) - max(PRESSING, usual)
+
+
+def _is_overdue(pod: Pod, deadline: datetime, now: datetime, head_start: timedelta) -> bool:
+    """Return whether a pod would outlive the deadline unless it is deleted now."""
+    if pod.deleting:
+        return pod.deletion_at is not None and pod.deletion_at > deadline + OVERSHOOT
+    return now >= last_moment(pod, deadline, head_start)
+
+
+def _is_pressing(
+    pod: Pod, deadline: datetime | None, now: datetime, usual: timedelta, head_start: timedelta
+) -> bool:
+    return deadline is not None and now >= pressing_from(pod, deadline, usual, head_start)
+
+
+def _grace_seconds(pod: Pod, deadline: datetime | None, now: datetime) -> int:
+    """Return the seconds of grace for a deletion: the pod's own, or the time left until the deadline, rounded up."""
+    seconds = 0.0 if deadline is None else (deadline - now).total_seconds()
+    return max(_LEAST_GRACE_SECONDS, min(pod.shape.grace_seconds, ceil(seconds)))
+
+
+def attached(node: str, snapshot: Snapshot) -> list[str]:
+    """Return the names of the volumes that must be detached from a drained node, without those of pods that stay."""
+    held = [attachment for attachment in snapshot.attachments if attachment.node == node]
+    if not held:
+        return []
+    staying = {pod.key for pod in snapshot.pods if pod.node == node and not must_go(pod.shape)}
+    return sorted(attachment.volume for attachment in held if not staying.intersection(attachment.pods))
+
+
+def protected_for(annotation: str | None) -> timedelta | None:
+    """Return how long `karpenter.sh/do-not-disrupt` protects a pod, counted from its start; None for not at all.
+
+    `true` means forever (`timedelta.max`). Other valid values are positive durations in Go's format, of at most 292
+    years. Anything else protects nothing, as in Karpenter.
+    """
+    if annotation == "true":
+        return timedelta.max
+    if annotation is None or not _DURATION.fullmatch(annotation):
+        return None
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in re.findall(_PART, annotation))
+    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_SECONDS else None
+
+
+def refuses_disruption(pod: Pod, now: datetime) -> bool:
+    """Return whether a pod refuses disruption by its annotation. One that has not started is still protected."""
+    span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
+    if span is None:
+        return False
+    return span == timedelta.max or pod.started_at is None or now - pod.started_at < span
+
+
+def protected_until(pod: Pod) -> datetime | None:
+    """Return when the protection of a pod by its annotation ends, None if it has none, or one that never ends."""
+    span = protected_for(pod.shape.annotations.get(DO_NOT_DISRUPT))
+    if span is None or span == timedelta.max or pod.started_at is None:
+        return None
+    return pod.started_at + span
+
+
+class Allowances:
+    """What PodDisruptionBudgets still allow in one look. It shrinks as pods are chosen for eviction."""
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        self._budgets = tuple(budgets)
+        self._left = {budget.key: budget.disruptions_allowed for budget in self._budgets}
+        self._guards: dict[Shape, tuple[PodDisruptionBudget, ...]] = {}
+
+    @property
+    def are_limited(self) -> bool:
+        """Whether there is any budget."""
+        return bool(self._budgets)
+
+    def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets that select pods of a shape."""
+        if shape not in self._guards:
+            self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
+        return self._guards[shape]
+
+    def never_allow(self, pod: Pod) -> bool:
+        """Return whether a budget selects the pod that, as configured, never allows an eviction."""
+        return any(budget.never_allows for budget in self.guards(pod.shape))
+
+    def never_let_go(self, pod: Pod) -> bool:
+        """Return whether no eviction of the pod will be allowed until the pod, a budget or its replicas change."""
+        guards = self.guards(pod.shape)
+        return len(guards) > 1 or any(b.never_allows and not _is_free(pod, b) for b in guards)
+
+    def take(self, pod: Pod) -> bool:
+        """Return whether the pod may be evicted under the API server's rules; if so, count it.
+
+        A pod with more than one budget is always refused. A pod that is not ready is exempt from its budget if the
+        budget says so, or if enough others are healthy.
+        """
+        if not self.permits(pod):
+            return False
+        self.count(pod)
+        return True
+
+    def permits(self, pod: Pod, spent: Mapping[str, int] = _NONE) -> bool:
+        """Return whether the pod may be evicted, if `spent` evictions by budget have been used up in addition."""
+        guards = self.guards(pod.shape)
+        if len(guards) > 1:
+            return False
+        return (
+            not guards or _is_free(pod, guards[0]) or self._left[guards[0].key] > spent.get(guards[0].key, 0)
+        )
+
+    def count(self, pod: Pod) -> None:
+        """Count the pod as evicted, allowed or not."""
+        budget = self.budget(pod)
+        if budget:
+            self._left[budget] -= 1
+
+    def budget(self, pod: Pod) -> str:
+        """Return the key of the budget that the pod's eviction would count against, empty for none."""
+        guards = self.guards(pod.shape)
+        return guards[0].key if len(guards) == 1 and not _is_free(pod, guards[0]) else ""
+
+
+def kept(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> Callable[[Pod], bool]:
+    """Return a predicate for pods that cannot be evicted for now, and therefore need no other node yet.
+
+    If the node has a deadline, only a pod annotated with `true` counts: all others are replaced ahead of it.
+    """
+    hurried = {claim.node_name for claim in claims if claim.is_ending and claim.deadline is not None}
+    allowances = Allowances(snapshot.budgets)
+
+    def is_kept(pod: Pod) -> bool:
+        if pod.node in hurried:
+            return pod.shape.annotations.get(DO_NOT_DISRUPT) == "true"
+        return refuses_disruption(pod, now) or allowances.never_let_go(pod)
+
+    return is_kept
+
+
+def _is_free(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    return not pod.ready and (budget.always_allow_unhealthy or is_met(budget))
+
+
+def is_met(budget: PodDisruptionBudget) -> bool:
+    """Return whether as many pods are healthy as the budget requires."""
+    return budget.current_healthy >= budget.desired_healthy > 0

@@ -1,1 +1,0 @@
-"""Hashes that show whether an object's content has changed."""

@@ -1,1 +1,0 @@
-"""Prometheus metrics, and the objects in which they reach the forwarder."""

@@ -1,0 +1,171 @@
+"""Watch streams: replay, selectors, bookmarks, time limits, and errors inside the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty
+from threading import Lock
+from time import monotonic
+
+from nodesmith_formats.kubernetes.errors import ApiError, expired
+from nodesmith_formats.kubernetes.objects import Object
+from nodesmith_formats.kubernetes.selectors import Matcher
+from nodesmith_local.apiserver.storage.history import Change, History, Revision, Watcher
+from nodesmith_local.apiserver.tables.presentation import Look
+
+IDLE_SECONDS = 5.0  # how often a quiet stream checks whether its reader is still there
+BOOKMARK_SECONDS = 60.0
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WatchWish:
+    """The options of a watch.
+
+    `since` None starts with the objects that exist, and `initial_end` marks their end.
+    """
+
+    look: Look
+    namespace: str
+    tests: Sequence[Matcher]
+    since: int | None
+    bookmarks: bool
+    initial_end: bool
+    seconds: float
+
+
+class Streams:
+    """The open watches of one server."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._open: set[Watcher] = set()
+        self._lock = Lock()
+
+    def stream(self, wish: WatchWish) -> Iterator[bytes]:
+        """Yield watch events, each ending in a newline; several ready events share a frame.
+
+        Yield empty frames while nothing happens.
+        """
+        try:
+            watcher, first, revision = _begin(self._history, wish)
+        except ApiError as error:
+            yield _frame("ERROR", json.dumps(error.status()).encode())
+            return
+        with self._lock:
+            self._open.add(watcher)
+        try:
+            if first or wish.initial_end:
+                yield _initial(wish, first, revision)
+            yield from _follow(self._history, wish, watcher)
+        finally:
+            self._history.unwatch(watcher)
+            with self._lock:
+                self._open.discard(watcher)
+
+    def hang_up(self) -> None:
+        """End every open watch."""
+        with self._lock:
+            for watcher in self._open:
+                watcher.close()
+
+
+def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:
+    with history.lock:
+        if wish.since is not None and wish.since > history.revision:
+            # A real server stays silent until it reaches this revision. This server has restarted, so report it
+            # instead.
+            raise expired(
+                f"too old resource version: {wish.since} (from before this server, now {history.revision})"
+            )
+        watcher = history.watch(wish.look.resource.name, wish.namespace, wish.since)
+        first = history.scan(wish.look.resource.name, wish.namespace) if wish.since is None else []
+        return watcher, [each for each in first if _matches(wish, each)], history.revision
+
+
+def _initial(wish: WatchWish, first: Sequence[Revision], revision: int) -> bytes:
+    frames = [_frame("ADDED", wish.look.one(each)) for each in first]
+    if wish.initial_end:
+        frames.append(_bookmark(wish.look, revision, {"k8s.io/initial-events-end": "true"}))
+    return b"".join(frames)
+
+
+def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[bytes]:
+    end = monotonic() + wish.seconds
+    marked = monotonic()
+    interval = min(BOOKMARK_SECONDS, wish.seconds / 3)
+    headed = wish.look.form != "table"
+    while (left := end - monotonic()) > 0:
+        frames: list[bytes] = []
+        for change in _ready(watcher, min(left, IDLE_SECONDS, interval)):
+            if change is None:
+                yield b"".join(frames)
+                return
+            event = _event(wish, change, headed=not headed)
+            if event:
+                frames.append(event)
+                headed = True
+        if wish.bookmarks and monotonic() - marked > interval:
+            marked = monotonic()
+            frames.append(_safe_bookmark(history, wish, watcher))
+        yield b"".join(frames)
+
+
+def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
+    """Yield queued changes: wait for the first one, then take the others without waiting."""
+    try:
+        yield watcher.queue.get(timeout=patience)
+        for _ in range(_BATCH):
+            yield watcher.queue.get_nowait()
+    except Empty:
+        return
+
+
+def _event(wish: WatchWish, change: Change, *, headed: bool) -> bytes:
+    """Return the event as the selectors present it.
+
+    An object that leaves the selection appears as DELETED, one that enters it as ADDED.
+    """
+    is_in = change.verb != "DELETED" and _matches(wish, change.after)
+    was_in = change.before is not None and _matches(wish, change.before)
+    if not is_in and not was_in:
+        return b""
+    verb = ("MODIFIED" if was_in else "ADDED") if is_in else "DELETED"
+    if wish.look.form == "table":
+        return _frame(verb, json.dumps(wish.look.shaped(change.after.object, headed=headed)).encode())
+    return _frame(verb, wish.look.one(change.after))
+
+
+def _matches(wish: WatchWish, revision: Revision) -> bool:
+    return all(test(revision.object) for test in wish.tests)
+
+
+def _safe_bookmark(history: History, wish: WatchWish, watcher: Watcher) -> bytes:
+    """Return a bookmark at the current revision, or nothing while the reader has changes to receive."""
+    with history.lock:
+        return _bookmark(wish.look, history.revision) if watcher.queue.empty() else b""
+
+
+def _bookmark(look: Look, revision: int, annotations: Object | None = None) -> bytes:
+    metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    kind, version = look.resource.kind, look.resource.api_version(look.version)
+    if look.form == "metadata":
+        kind, version = "PartialObjectMetadata", "meta.k8s.io/v1"
+    body: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
+    if look.form == "table":
+        body = {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": metadata,
+            "columnDefinitions": [],
+            "rows": [],
+        }
+    return _frame("BOOKMARK", json.dumps(body, separators=(",", ":")).encode())
+
+
+def _frame(verb: str, body: bytes) -> bytes:
+    return b'{"type":"' + verb.encode() + b'","object":' + body + b"}\n"

@@ -1,0 +1,1 @@
+"""The API server's objects: their history, and what happens when they are created, changed and deleted."""

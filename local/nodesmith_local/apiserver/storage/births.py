@@ -1,0 +1,88 @@
+"""Creation of objects: name, identity, namespace, and what the server adds only once."""
+
+from __future__ import annotations
+
+import secrets
+from uuid import uuid4
+
+from nodesmith_formats.kubernetes import defaults, pods
+from nodesmith_formats.kubernetes.errors import (
+    ApiError,
+    FieldProblem,
+    bad_request,
+    internal,
+    invalid,
+    not_found,
+)
+from nodesmith_formats.kubernetes.kinds import Resource
+from nodesmith_formats.kubernetes.objects import Clock, Object, View, name_of, timestamp
+from nodesmith_local.apiserver.storage import crds, podclasses
+from nodesmith_local.apiserver.storage.deletion import CRD_CLEANUP
+from nodesmith_local.apiserver.storage.drafts import KEPT, Write, completed
+from nodesmith_local.apiserver.storage.history import History
+
+_SUFFIX = (
+    # The API server's own alphabet for generated names: no vowels, no characters that look alike.
+    "bcdfghjklmnpqrstvwxz2456789"
+)
+_PRIORITIES = "priorityclasses.scheduling.k8s.io"
+_RUNTIMES = "runtimeclasses.node.k8s.io"
+
+
+def born(history: History, served: Resource, obj: Object, write: Write, now: Clock) -> Object:
+    """Return the object as it is first stored. Raises ApiError 400, 403, 404 (namespace) or 422."""
+    obj["metadata"] = _identity(history, served, obj, now)
+    if served.status and served.kind != "Node":  # A kubelet creates its node with a status.
+        obj.pop("status", None)
+        if not served.custom:
+            obj["status"] = {}
+    obj = completed(served, obj, write, now)
+    if served.custom:
+        return obj
+    if served.name == "pods" and obj.get("spec"):
+        classes = {name_of(each.object): each.object for each in history.scan(_PRIORITIES)}
+        ranges = [each.object for each in history.scan("limitranges")]
+        runtimes = {name_of(each.object): each.object for each in history.scan(_RUNTIMES)}
+        return pods.admitted(podclasses.completed(obj, ranges, runtimes), classes)
+    return defaults.at_birth(served.kind, obj)
+
+
+def _identity(history: History, served: Resource, obj: View, now: Clock) -> Object:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        raise bad_request(f"{served.kind}: metadata is missing or not an object; give it at least a name")
+    if metadata.get("resourceVersion"):
+        raise internal("resourceVersion should not be set on objects to be created")
+    kept: Object = {key: value for key, value in metadata.items() if key not in (*KEPT, "namespace")}
+    if served.namespaced:
+        kept["namespace"] = metadata.get("namespace") or "default"
+        _check_namespace(history, served, kept)
+    kept["name"] = metadata.get("name") or _generated(history, served, kept)
+    kept |= {"uid": str(uuid4()), "creationTimestamp": timestamp(now())}
+    if served.generation:
+        kept["generation"] = 1
+    if served.name == crds.PLURAL:
+        kept["finalizers"] = [*(kept.get("finalizers") or ()), CRD_CLEANUP]
+    return kept
+
+
+def _check_namespace(history: History, served: Resource, metadata: View) -> None:
+    where = metadata["namespace"]
+    namespace = history.find("namespaces", ("", where))
+    if namespace is None:
+        raise not_found("namespaces", where)
+    if "deletionTimestamp" in namespace.object["metadata"]:
+        why = f"unable to create new content in namespace {where} because it is being terminated"
+        name = metadata.get("name", "")
+        raise ApiError(403, "Forbidden", f'{served.name} "{name}" is forbidden: {why}')
+
+
+def _generated(history: History, served: Resource, metadata: View) -> str:
+    prefix = metadata.get("generateName")
+    if not prefix:
+        words = "Required value: name or generateName is required"
+        raise invalid(served.qualified_kind, "", [FieldProblem("metadata.name", "FieldValueRequired", words)])
+    while True:
+        name = str(prefix)[:58] + "".join(secrets.choice(_SUFFIX) for _ in range(5))
+        if not history.find(served.name, (metadata.get("namespace") or "", name)):
+            return name

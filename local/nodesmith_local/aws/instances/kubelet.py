@@ -1,0 +1,163 @@
+"""Instances that boot and join: EC2 runs them, the kubelet registers a Node, the CNI makes it ready."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Protocol
+
+from nodesmith.errors import Transient
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith_formats.kubernetes.errors import ApiError
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.aws.instances.joining import Joining
+from nodesmith_local.aws.instances.nodes import Machine
+from nodesmith_local.aws.instances.reclaiming import Reclaims
+from nodesmith_local.aws.instances.stages import USUAL, Delays, Stage
+from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
+from nodesmith_local.backends.objects import Objects
+
+HEARTBEAT = timedelta(seconds=10)
+_CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller checks nodes
+_LOOK_SECONDS = 0.1  # real seconds between steps of the simulation
+_GONE = {"shutting-down", "terminated"}
+_log = logging.getLogger(__name__)
+
+
+class Machines(Protocol):
+    """EC2's instances, as the simulated machines access them."""
+
+    def all(self) -> Iterable[Machine]:
+        """Return every instance that EC2 still lists."""
+
+    def become(self, instance_id: str, state: str) -> None:
+        """Move an instance into another EC2 state."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """One instance's progress. `node` is empty before the instance joins and after it has left.
+
+    `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write. `told`
+    is the last state of its end that EC2 has announced.
+    """
+
+    stage: Stage
+    since: datetime
+    node: str = ""
+    trouble: str = ""
+    held_up: bool = False
+    heartbeat: datetime | None = None
+    told: str = ""
+
+
+class Kubelets:
+    """All machines of one cluster, and how they join it.
+
+    `step` advances everything to a moment; `run` follows a clock. `announce` is called for every change of an
+    instance's state, as EventBridge would be notified. With `kwok`, kwok handles leases and pods.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        nodes: Objects,
+        catalog: Catalog,
+        *,
+        endpoint: str,
+        version: str,
+        announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
+        reclaims: Reclaims | None = None,
+        delays: Delays = USUAL,
+        kwok: bool = False,
+    ) -> None:
+        self._machines = machines
+        self._reclaims = reclaims
+        self._joining = Joining(nodes, catalog, endpoint=endpoint, version=version, kwok=kwok)
+        self._announce = announce
+        self._delays = delays
+        self._kwok = kwok
+        self._lives: dict[str, _Life] = {}
+
+    def run(self, clock: LocalClock, stop: threading.Event) -> None:
+        """Follow the clock until `stop` is set."""
+        while not stop.wait(_LOOK_SECONDS):
+            self.step(clock.now())
+
+    def troubles(self) -> dict[str, str]:
+        """Return the instances that will never join, each with the reason."""
+        return {instance_id: life.trouble for instance_id, life in self._lives.items() if life.trouble}
+
+    def step(self, now: datetime) -> None:
+        """Carry out everything that is due. Writes that the API server refuses are retried in the next step."""
+        if self._reclaims is not None:
+            self._reclaims.step(self._machines.become, now)
+        for machine in self._machines.all():
+            life = self._lives.get(machine.id)
+            if life is None:
+                life = self._lives[machine.id] = _Life(Stage.PENDING, now)
+                self._announce(machine, machine.state)
+            try:
+                self._live(machine, life, now)
+                life.held_up = False
+            except (ApiError, Transient) as error:
+                outrun = isinstance(error, ApiError) and error.code == HTTPStatus.CONFLICT
+                if not life.held_up and not outrun:
+                    _log.warning("instance %s is held up: %s", machine.id, error)
+                life.held_up = not outrun
+
+    def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
+        if machine.state in _GONE:
+            self._end(machine, life, now)
+        elif machine.state != "stopped":
+            self._advance(machine, life, now)
+            if life.heartbeat and now - life.heartbeat >= HEARTBEAT:
+                self._beat(life, now)
+
+    def _advance(self, machine: Machine, life: _Life, now: datetime) -> None:
+        while life.stage < Stage.READY and not life.trouble:
+            following = Stage(life.stage + 1)
+            due = life.since + self._delays.until(following, machine.id)
+            if due > now:
+                return
+            self._enter(following, machine, life, due)
+            life.stage, life.since = following, due
+
+    def _enter(self, stage: Stage, machine: Machine, life: _Life, now: datetime) -> None:
+        match stage:
+            case Stage.RUNNING:
+                self._machines.become(machine.id, "running")
+                self._announce(machine, "running")
+            case Stage.REGISTERED:
+                try:
+                    life.node = self._joining.register(machine, now)
+                except Unusable as error:
+                    life.trouble = str(error)
+            case Stage.INITIALIZED:
+                self._joining.initialize(machine, life.node)
+            case Stage.READY:
+                self._joining.make_ready(life.node, now)
+                if not self._kwok:
+                    self._beat(life, now)
+            case _:
+                raise AssertionError(f"nothing enters {stage!r} by the clock")
+
+    def _beat(self, life: _Life, now: datetime) -> None:
+        life.heartbeat = now
+        self._joining.beat(life.node, now)
+
+    def _end(self, machine: Machine, life: _Life, now: datetime) -> None:
+        """Handle an instance that EC2 has taken: announce its state, and let its node leave."""
+        if life.stage is not Stage.GONE:
+            life.stage, life.since = Stage.GONE, now
+        if life.told != machine.state:
+            life.told = machine.state
+            self._announce(machine, machine.state)
+        if life.node and now >= life.since:
+            if self._joining.leave(machine, life.node):
+                life.node = ""
+            life.since = now + _CLOUD_LOOKS

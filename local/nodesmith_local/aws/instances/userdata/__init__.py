@@ -1,0 +1,1 @@
+"""User data as instances of each image family read it when they boot."""

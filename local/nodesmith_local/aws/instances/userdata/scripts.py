@@ -1,0 +1,63 @@
+"""Scripts that call EKS's bootstrap script: bash on Amazon Linux 2, PowerShell on Windows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from email.parser import Parser
+
+from nodesmith.model.nodeclasses.devices import AL2, WINDOWS_FAMILIES
+from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, required
+from nodesmith_local.aws.instances.userdata.kubeletflags import kubelet_flags
+
+BOOTSTRAP = "/etc/eks/bootstrap.sh"
+_POWERSHELL = re.compile(r"<powershell>(.*?)</powershell>", re.IGNORECASE | re.DOTALL)
+_QUOTE = "['\u2018\u2019\u201a\u201b]"
+_PARAMETER = re.compile(rf"\s+-(\w+)\s+{_QUOTE}((?:{_QUOTE}{{2}}|(?!{_QUOTE}).)*){_QUOTE}", re.DOTALL)
+_DOUBLED = re.compile(f"{_QUOTE}({_QUOTE})")
+
+
+def bash_bootstrap(text: str) -> Bootstrap:
+    """Read what a shell script passes to the bootstrap script. Raises Unusable."""
+    words = next(_calls(text), None)
+    if words is None:
+        raise Unusable(f"no script calls {BOOTSTRAP}")
+    named: dict[str, str] = {}
+    rest = iter(words[2:])
+    for word in rest:
+        named[word.removeprefix("--")] = next(rest, "")
+    required(named, ("apiserver-endpoint", "b64-cluster-ca"), BOOTSTRAP)
+    config, labels, taints = kubelet_flags(shlex.split(named.get("kubelet-extra-args", "")))
+    if named.get("dns-cluster-ip"):
+        config["clusterDNS"] = [named["dns-cluster-ip"]]
+    storage = "RAID0" if named.get("local-disks") == "raid0" else ""
+    return Bootstrap(words[1], named["apiserver-endpoint"], config, labels, taints, storage, AL2)
+
+
+def powershell_bootstrap(text: str) -> Bootstrap:
+    """Read what a PowerShell script passes to the bootstrap script. Raises Unusable."""
+    script = _POWERSHELL.search(text)
+    if script is None:
+        raise Unusable("no <powershell> script in the user data")
+    named = {name: _DOUBLED.sub(r"\1", value) for name, value in _PARAMETER.findall(script[1])}
+    required(
+        named,
+        ("EKSClusterName", "APIServerEndpoint", "Base64ClusterCA"),
+        "the call of Start-EKSBootstrap.ps1",
+    )
+    config, labels, taints = kubelet_flags(shlex.split(named.get("KubeletExtraArgs", "")))
+    if named.get("DNSClusterIP"):
+        config["clusterDNS"] = [named["DNSClusterIP"]]
+    cluster, endpoint = named["EKSClusterName"], named["APIServerEndpoint"]
+    return Bootstrap(cluster, endpoint, config, labels, taints, "", WINDOWS_FAMILIES[0])
+
+
+def _calls(text: str) -> Iterator[list[str]]:
+    """Yield the words of each line that calls the bootstrap script."""
+    parts = Parser().parsestr(text).walk() if not text.startswith("#!") else ()
+    scripts = [str(part.get_payload()) for part in parts if part.get_content_type() == "text/x-shellscript"]
+    for script in scripts or [text]:
+        for line in script.splitlines():
+            if line.startswith(BOOTSTRAP):
+                yield shlex.split(line)

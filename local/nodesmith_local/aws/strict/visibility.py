@@ -1,0 +1,92 @@
+"""EC2's eventual consistency: new objects are not described at once.
+
+"Eventual consistency in the Amazon EC2 API" (Developer Guide) promises no time; here it is always the same few seconds
+of the simulation's clock.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from moto.core.responses import ActionResult
+from moto.iam import iam_backends
+
+from nodesmith_local.aws.strict.refusals import Refusal
+
+
+@dataclass(slots=True)
+class Visibility:
+    """How long EC2 takes to show new objects. May be changed at any time.
+
+    `templates_after` and `profiles_after` affect CreateFleet, which names templates and profiles; both are visible at
+    once by default.
+    """
+
+    now: Callable[[], datetime]
+    instances_after: timedelta = timedelta(seconds=2)
+    templates_after: timedelta = timedelta()
+    profiles_after: timedelta = timedelta()
+    _settled_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+    def settle(self) -> None:
+        """Make everything that exists now visible."""
+        self._settled_at = self.now()
+
+    def shows(self, made_at: datetime, after: timedelta) -> bool:
+        """Return whether an object made at that time (naive times are UTC) is visible now."""
+        made = made_at if made_at.tzinfo else made_at.replace(tzinfo=UTC)
+        return made <= self._settled_at or self.now() - made >= after
+
+    def describe_instances(
+        self, asked: Mapping[str, Any], answer: Callable[[], ActionResult]
+    ) -> ActionResult:
+        """Answer DescribeInstances without instances that are too new.
+
+        Raises Refusal if the request names one by id.
+        """
+        found: Any = answer().result
+        wanted = set(asked.get("InstanceIds") or ())
+        shown = []
+        for reservation in found["Reservations"]:
+            seen = [i for i in reservation.instances if self.shows(i.launch_time, self.instances_after)]
+            hidden = wanted & ({i.id for i in reservation.instances} - {i.id for i in seen})
+            if hidden:
+                name = min(hidden)
+                raise Refusal("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
+            if seen:
+                visible = copy.copy(reservation)
+                visible.instances = seen
+                shown.append(visible)
+        return ActionResult({**found, "Reservations": shown})
+
+    def check_fleet(self, asked: Mapping[str, Any], backend: Any) -> None:
+        """Raise Refusal if CreateFleet names a launch template that is too new."""
+        for config in asked.get("LaunchTemplateConfigs") or ():
+            named = config.get("LaunchTemplateSpecification") or {}
+            template = _template(backend, named)
+            if template is not None and not self.shows(template.create_time, self.templates_after):
+                code = "InvalidLaunchTemplateName.NotFoundException"
+                raise Refusal(code, f"The launch template {template.name} does not exist.")
+
+    def check_profiles(self, asked: Mapping[str, Any], backend: Any) -> None:
+        """Raise Refusal if the launch template of a CreateFleet request names a profile that is too new."""
+        known = iam_backends[backend.account_id][backend.partition].instance_profiles.values()
+        made = {profile.name: profile.create_date for profile in known}
+        for config in asked.get("LaunchTemplateConfigs") or ():
+            template = _template(backend, config.get("LaunchTemplateSpecification") or {})
+            data = template.latest_version().data if template is not None else {}
+            name = str((data.get("IamInstanceProfile") or {}).get("Name", ""))
+            if name in made and not self.shows(made[name], self.profiles_after):
+                found = f"Value ({name}) for parameter iamInstanceProfile.name is invalid."
+                raise Refusal("InvalidParameterValue", f"{found} Invalid IAM Instance Profile name")
+
+
+def _template(backend: Any, named: Mapping[str, Any]) -> Any:
+    id_ = named.get("LaunchTemplateId") or backend.launch_template_name_to_ids.get(
+        named.get("LaunchTemplateName")
+    )
+    return backend.launch_templates.get(id_)

@@ -1,0 +1,55 @@
+"""A cluster in memory: its API server, and stand-ins for controllers, scheduler and container runtimes."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import ExitStack
+
+from nodesmith.errors import Rejected
+from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.kubernetes.objects import Object
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.apiserver import ApiServer, Store
+from nodesmith_local.cluster import Cluster
+from nodesmith_local.started import Started
+
+
+class EmbeddedCluster(Started):
+    """A context manager; inside it the cluster runs at `clock`'s speed. Port 0 takes a free one."""
+
+    kwok = False
+    """The kubelet simulation renews the leases; the stand-ins run the pods."""
+    ca_bundle = base64.b64encode(b"the local API server speaks plain HTTP").decode()
+    token = "local"  # noqa: S105 the server does not check it
+
+    def __init__(self, clock: LocalClock, port: int = 0) -> None:
+        self._clock = clock
+        self._port = port
+        self.server: ApiServer
+
+    @property
+    def url(self) -> str:
+        """The API server's base URL, without a trailing slash."""
+        return self.server.url
+
+    @property
+    def objects(self) -> Store:
+        """The cluster's objects."""
+        return self.server.store
+
+    def kubeconfig(self) -> Object:
+        """Return a kubeconfig, to be written as JSON or YAML."""
+        return self.server.kubeconfig()
+
+    def _start(self, stack: ExitStack) -> None:
+        """Start the server and the stand-ins. Raises Rejected for a port that is not available."""
+        self.server = stack.enter_context(self._api_server())
+        cluster = Cluster(self.objects).start(self._clock.speed)
+        stack.callback(cluster.stop)
+
+    def _api_server(self) -> ApiServer:
+        try:
+            return ApiServer(self._port, custom_resource_definitions(), now=self._clock.now)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Rejected(f"--port {self._port}: {why}: choose a free one, or 0 for any") from None

@@ -1,0 +1,199 @@
+"""The kubelet's work on pods: start them on ready nodes, complete those that finish, carry out deletions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv4Address
+
+from nodesmith_formats.kubernetes.objects import (
+    Object,
+    View,
+    condition_of,
+    dig,
+    is_true,
+    name_of,
+    parse_timestamp,
+    timestamp,
+)
+from nodesmith_local.apiserver.storage.deletion import DeleteOptions
+from nodesmith_local.apiserver.storage.history import Key
+from nodesmith_local.apiserver.storage.store import Store
+from nodesmith_local.cluster.attachments import ATTACHMENTS, are_attached
+from nodesmith_local.cluster.controller import Controller
+from nodesmith_local.cluster.mirrors import Mirrors
+from nodesmith_local.cluster.podfacts import is_leaving, is_over, node_name
+from nodesmith_local.cluster.records import with_condition
+
+START_SECONDS = "local.nodesmith/start-seconds"  # annotation: how long a pod takes to become ready
+RUN_SECONDS = "local.nodesmith/run-seconds"  # annotation: how long a pod runs that may finish
+STOP_SECONDS = (
+    "local.nodesmith/stop-seconds"  # annotation: how long a pod takes to stop, limited by its grace period
+)
+_FIRST_ADDRESS = int(IPv4Address("10.0.0.10"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long containers take to start, run and stop, in seconds of the cluster."""
+
+    start_seconds: float = 2.0
+    run_seconds: float = 10.0
+    stop_seconds: float = 1.0
+
+
+class PodRunner(Controller):
+    """Runs the pods that are bound to Ready nodes.
+
+    On any other node nothing happens, nor on one whose kubelet died with its instance.
+    """
+
+    def __init__(self, store: Store, mirrors: Mirrors, pace: Pace) -> None:
+        super().__init__(store, mirrors)
+        self._pace = pace
+        self._bound_at: dict[str, datetime] = {}
+        self._addresses = 0
+        mirrors["pods"].listen(self._touch_bound)
+        mirrors["nodes"].listen(self._touch_pods)
+        mirrors[ATTACHMENTS].listen(self._touch_mounting)
+
+    def reconcile(self, key: Key) -> bool:
+        """Move one pod to its next state if that is due."""
+        pod = self.mirrors.pods.get(key)
+        node = self.mirrors.node(node_name(pod)) if pod is not None else None
+        if pod is None or node is None or not is_true(node, "Ready"):
+            return False
+        if not self.mirrors.has_kubelet(name_of(node)):
+            return False
+        if is_leaving(pod):
+            return self._stop(key, pod)
+        if is_over(pod):
+            return False
+        if dig(pod, "status", "phase") != "Running":
+            return self._start(key, pod, node)
+        if not is_true(pod, "Ready"):
+            return self._write(pod, _running(pod, self.store.now()))
+        return self._maybe_complete(key, pod)
+
+    def _start(self, key: Key, pod: View, node: View) -> bool:
+        since = self._bound_at.setdefault(pod["metadata"]["uid"], self.store.now())
+        if not are_attached(pod, self.mirrors):
+            return False
+        if not self._has_come(key, since, _seconds(pod, START_SECONDS, self._pace.start_seconds)):
+            return False
+        self._addresses += 1
+        address = str(IPv4Address(_FIRST_ADDRESS + self._addresses))
+        addresses = dig(node, "status", "addresses") or ()
+        host = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+        if dig(pod, "spec", "hostNetwork"):
+            address = host
+        status = _running(pod, self.store.now())
+        status |= {"podIP": address, "podIPs": [{"ip": address}], "startTime": timestamp(since)}
+        return self._write(pod, status | ({"hostIP": host} if host else {}))
+
+    def _maybe_complete(self, key: Key, pod: View) -> bool:
+        if dig(pod, "spec", "restartPolicy") == "Always":
+            return False
+        started = parse_timestamp(dig(pod, "status", "startTime")) or self.store.now()
+        run = _seconds(pod, RUN_SECONDS, self._pace.run_seconds)
+        start = _seconds(pod, START_SECONDS, self._pace.start_seconds)
+        if not self._has_come(key, started, run + start):
+            return False
+        return self._write(pod, _completed(pod, self.store.now()))
+
+    def _stop(self, key: Key, pod: View) -> bool:
+        end = parse_timestamp(pod["metadata"]["deletionTimestamp"]) or self.store.now()
+        grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        took = min(grace, _seconds(pod, STOP_SECONDS, self._pace.stop_seconds))
+        if not self._has_come(key, end - timedelta(seconds=grace), took):
+            return False
+        self.store.delete("pods", key[1], key[0], DeleteOptions(grace_seconds=0))
+        self._bound_at.pop(pod["metadata"]["uid"], None)
+        return True
+
+    def _has_come(self, key: Key, since: datetime, seconds: float) -> bool:
+        at = since + timedelta(seconds=seconds)
+        if self.store.now() < at:
+            self.look_again(key, at)
+            return False
+        return True
+
+    def _write(self, pod: View, status: Object) -> bool:
+        self.store.patch(
+            "pods", name_of(pod), {"status": status}, pod["metadata"]["namespace"], subresource="status"
+        )
+        return True
+
+    def _touch_bound(self, before: View | None, after: View | None) -> None:
+        if after is not None and node_name(after):
+            self.touch_object(before, after)
+        elif after is None and before is not None:
+            self._bound_at.pop(before["metadata"]["uid"], None)
+
+    def _touch_mounting(self, _before: View | None, after: View | None) -> None:
+        if after is not None and dig(after, "status", "attached"):
+            for pod in self.mirrors.pods_on(after["spec"]["nodeName"]):
+                self.touch_object(None, pod)
+
+    def _touch_pods(self, before: View | None, after: View | None) -> None:
+        if after is not None and is_true(after, "Ready") and (before is None or not is_true(before, "Ready")):
+            for pod in self.mirrors.pods_on(name_of(after)):
+                self.touch_object(None, pod)
+
+
+def _running(pod: View, now: datetime) -> Object:
+    at = timestamp(now)
+    conditions = list(dig(pod, "status", "conditions") or ())
+    for kind in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", "PodScheduled"):
+        new = {"type": kind, "status": "True"}
+        known = condition_of({"status": {"conditions": conditions}}, kind)
+        if known is None or known.get("status") != "True":
+            conditions = [each for each in conditions if each is not known]
+            conditions = with_condition({"status": {"conditions": conditions}}, new, at)
+    return {
+        "phase": "Running",
+        "conditions": conditions,
+        "containerStatuses": [
+            _container(each, {"running": {"startedAt": at}}, ready=True) for each in pod["spec"]["containers"]
+        ],
+        "initContainerStatuses": [
+            _init_container(each, at) for each in pod["spec"].get("initContainers") or ()
+        ],
+        "observedGeneration": pod["metadata"].get("generation", 0),
+    }
+
+
+def _init_container(container: View, at: str) -> Object:
+    if container.get("restartPolicy") == "Always":  # a sidecar keeps running
+        return _container(container, {"running": {"startedAt": at}}, ready=True)
+    return _container(container, _terminated(at, at), ready=True)
+
+
+def _completed(pod: View, now: datetime) -> Object:
+    at = timestamp(now)
+    conditions = dig(pod, "status", "conditions") or ()
+    for kind in ("ContainersReady", "Ready"):
+        new = {"type": kind, "status": "False", "reason": "PodCompleted"}
+        conditions = with_condition({"status": {"conditions": conditions}}, new, at)
+    started = dig(pod, "status", "startTime") or at
+    ended = [_container(each, _terminated(started, at), ready=False) for each in pod["spec"]["containers"]]
+    return {"phase": "Succeeded", "conditions": conditions, "containerStatuses": ended}
+
+
+def _terminated(started: str, finished: str) -> Object:
+    return {
+        "terminated": {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": finished}
+    }
+
+
+def _container(container: View, state: Object, *, ready: bool) -> Object:
+    names = {"name": container["name"], "image": container["image"], "imageID": ""}
+    return {**names, "ready": ready, "started": "running" in state, "restartCount": 0, "state": state}
+
+
+def _seconds(pod: View, annotation: str, otherwise: float) -> float:
+    text = dig(pod, "metadata", "annotations", annotation)
+    try:
+        return float(text) if text else otherwise
+    except ValueError:
+        return otherwise

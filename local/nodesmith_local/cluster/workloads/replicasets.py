@@ -1,0 +1,60 @@
+"""ReplicaSets: keep the desired number of pods."""
+
+from __future__ import annotations
+
+from nodesmith_formats.kubernetes.objects import Object, View, dig, labels_of
+from nodesmith_local.apiserver.storage.history import Key
+from nodesmith_local.apiserver.storage.store import Store
+from nodesmith_local.cluster.controller import Controller
+from nodesmith_local.cluster.mirrors import Mirrors
+from nodesmith_local.cluster.podfacts import is_active, is_ready
+from nodesmith_local.cluster.workloads.replicas import (
+    create_pod,
+    delete_pod,
+    owner_key,
+    pod_from,
+    set_status,
+    surplus,
+)
+
+_KIND = "replicasets.apps"
+
+
+class ReplicaSets(Controller):
+    """Creates and deletes pods to reach the desired number, and counts them."""
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        super().__init__(store, mirrors)
+        mirrors[_KIND].listen(self.touch_object)
+        mirrors["pods"].listen(self._touch_owner)
+
+    def reconcile(self, key: Key) -> bool:
+        """Bring the number of pods closer to the desired one."""
+        replica_set = self.mirrors[_KIND].objects.get(key)
+        if replica_set is None:
+            return False
+        pods = [pod for pod in self.mirrors.pods_of(replica_set) if is_active(pod)]
+        wanted = int(dig(replica_set, "spec", "replicas") or 0)
+        if "deletionTimestamp" in replica_set["metadata"]:
+            wanted = len(pods)
+        template = replica_set["spec"]["template"]
+        created = [
+            create_pod(self.store, replica_set, pod_from(replica_set, template))
+            for _ in range(wanted - len(pods))
+        ]
+        doomed = surplus(pods, len(pods) - wanted) if len(pods) > wanted else []
+        for pod in doomed:
+            delete_pod(self.store, replica_set, pod)
+        wrote = set_status(self.store, _KIND, replica_set, _counted(pods, template))
+        return wrote or any(created) or bool(doomed)
+
+    def _touch_owner(self, before: View | None, after: View | None) -> None:
+        self.touch(owner_key(self.mirrors, "ReplicaSet", _KIND, after or before))
+
+
+def _counted(pods: list[View], template: View) -> Object:
+    ready = sum(is_ready(pod) for pod in pods)
+    labels = labels_of(template).items()
+    full = sum(labels <= labels_of(pod).items() for pod in pods)
+    counts = {"readyReplicas": ready, "availableReplicas": ready, "fullyLabeledReplicas": full}
+    return {"replicas": len(pods), **counts}

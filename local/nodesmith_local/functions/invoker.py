@@ -1,0 +1,167 @@
+"""Triggers of the functions in a local system: Lambda's pollers and events, EventBridge Scheduler's schedules."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.settings import (
+    DEAD_LETTER_QUEUE_NAME,
+    QUEUE_NAME,
+    REGION_TICK_MINUTES,
+    SCHEDULED,
+)
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
+from nodesmith_local.functions.deployment import (
+    DISPATCH,
+    FUNCTIONS,
+    LONGEST_AGE_SECONDS,
+    RETRIES,
+    Deployment,
+    function_arn,
+    queue_arn,
+)
+from nodesmith_local.functions.eventsource import EventSource, Mapped
+from nodesmith_local.functions.invocable import Feed
+from nodesmith_local.functions.lambdas import Lambdas, bury
+from nodesmith_local.functions.loading import Function
+from nodesmith_local.functions.queues import PolledQueues
+
+LONGEST_POLL_SECONDS = 20
+MINUTE_SECONDS = 60
+_LONGEST_END_SECONDS = 60
+"""Real seconds. An invocation takes longer on a busy machine, and fails if what it calls ends first."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A recurring invocation that starts at once, in seconds of the clock. `invoke` receives the scheduled time."""
+
+    name: str
+    invoke: Callable[[datetime], object]
+    every_seconds: float
+
+
+class Feeds:
+    """Feeds by name and schedules, each in threads of its own from `start` until `stopping` is set."""
+
+    def __init__(
+        self,
+        feeds: Mapping[str, Feed],
+        schedules: Iterable[Schedule],
+        clock: LocalClock,
+        stopping: threading.Event,
+    ) -> None:
+        self.feeds = feeds
+        self._schedules = tuple(schedules)
+        self._clock = clock
+        self._stopping = stopping
+        self._threads: list[threading.Thread] = []
+
+    def complaints(self) -> list[str]:
+        """Return the functions that failed, with the number of failures and the last error."""
+        return [
+            f"function {name} failed {feed.failures} times, last with {feed.last_error}"
+            for name, feed in self.feeds.items()
+            if feed.failures
+        ]
+
+    def start(self) -> None:
+        """Start polling and invoking. Schedules invoke at once, as rate schedules do."""
+        for name, feed in self.feeds.items():
+            for _ in range(feed.concurrency):
+                self._run(f"poll-{name}", partial(self._poll, feed))
+        for schedule in self._schedules:
+            self._run(f"schedule-{schedule.name}", partial(self._follow, schedule))
+
+    def _run(self, name: str, job: Callable[[], None]) -> None:
+        thread = threading.Thread(target=job, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def join(self) -> None:
+        """Wait for work in progress after `stopping` is set; nothing new starts."""
+        for feed in self.feeds.values():
+            feed.close()
+        for thread in self._threads:
+            thread.join(_LONGEST_END_SECONDS)
+
+    def _poll(self, feed: Feed) -> None:
+        while not self._stopping.is_set():
+            feed.poll(LONGEST_POLL_SECONDS)
+
+    def _follow(self, schedule: Schedule) -> None:
+        """Invoke on schedule, regardless of earlier results, as EventBridge Scheduler does."""
+        at = self._clock.now()
+        with ThreadPoolExecutor(1) as pool:
+            while True:
+                error = pool.submit(schedule.invoke, at).exception()
+                if error is not None:
+                    _log.error("function %s cannot be invoked", schedule.name, exc_info=error)
+                at += timedelta(seconds=schedule.every_seconds)
+                if self._clock.wait(self._stopping, max(0.0, (at - self._clock.now()).total_seconds())):
+                    return
+
+
+class Invoker(Feeds):
+    """The feeds of a local deployment. `functions` are by concern; `lambdas` knows them afterwards."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        functions: Mapping[str, Function],
+        lambdas: Lambdas,
+        clock: LocalClock,
+        stopping: threading.Event,
+    ) -> None:
+        region = deployment.region
+        events: dict[str, AsyncInvocations] = {}
+        for each in FUNCTIONS:
+            if each.name in functions:
+                arn = function_arn(region, each.name)
+                config = InvokeConfig(
+                    RETRIES,
+                    LONGEST_AGE_SECONDS,
+                    queue_arn(region, DEAD_LETTER_QUEUE_NAME),
+                    recursive_loop=each.recursive_loop,
+                )
+                made = AsyncInvocations(arn, functions[each.name], clock, config, partial(bury, region))
+                events[each.name] = made
+                lambdas.know(made)
+        feeds: dict[str, Feed] = {**events}
+        if DISPATCH.name in functions:
+            feeds["waiting"] = _from_waiting(deployment, functions[DISPATCH.name], clock)
+        super().__init__(feeds, _schedules(events), clock, stopping)
+
+
+def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock) -> EventSource:
+    return EventSource(
+        PolledQueues(deployment.region),
+        deployment.queue_url,
+        dispatch,
+        queue_arn(deployment.region, QUEUE_NAME),
+        Mapped(),
+        clock,
+        DISPATCH.recursive_loop,
+    )
+
+
+def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
+    """Yield the schedules of the functions that run here."""
+    for concern in SCHEDULED:
+        if concern in events:
+            tick = partial(_tick, events[concern], told_when=concern == DISPATCH.name)
+            yield Schedule(concern, tick, REGION_TICK_MINUTES[concern] * MINUTE_SECONDS)
+
+
+def _tick(invocations: AsyncInvocations, at: datetime, *, told_when: bool) -> object:
+    """Invoke with the input that EventBridge Scheduler is configured to pass."""
+    return invocations.accept({"why": "tick", **({"at": format_time(at)} if told_when else {})})

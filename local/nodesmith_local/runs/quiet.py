@@ -1,0 +1,142 @@
+"""The end of a local run: nothing is under way, and nothing more can be done for pending pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON
+from nodesmith_local.runs.timeline import View, condition, pod_key, reference
+
+CALM = timedelta(seconds=20)
+"""How long the cluster must be unchanged before refused pods count as stuck; retries and changes come sooner."""
+FOR_GOOD = datetime.max.replace(tzinfo=UTC)
+"""The time for pods that were refused for their own properties, regardless of the cluster."""
+REPLICATED = ("deployments", "replicasets", "statefulsets")
+WORKLOADS = (*REPLICATED, "daemonsets", "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster at one moment, as its API server shows it, and the time of its last change."""
+
+    now: datetime
+    last_change: datetime
+    refused: Mapping[str, datetime] = field(default_factory=dict)
+    """Pods (namespace/name) for which the last decision bought nothing, with the time of its knowledge."""
+    calm: timedelta = CALM
+    pods: Iterable[View] = ()
+    nodeclaims: Iterable[View] = ()
+    nodepools: Iterable[View] = ()
+    """NodePools and EC2NodeClasses, under current and old names."""
+    workloads: Mapping[str, Iterable[View]] = field(default_factory=dict)
+    """By resource: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
+
+
+def unrest(scene: Scene) -> str:
+    """Return the first thing that is still under way, or "" if the cluster is quiet."""
+    return (
+        _growing(scene)
+        or _joining(scene.nodeclaims)
+        or _starting(scene.pods)
+        or _ending(scene)
+        or _unresolved(scene)
+        or _undecided(scene)
+        or ""
+    )
+
+
+def undecided_nodepools(nodepools: Iterable[View]) -> list[str]:
+    """Return the NodePools and EC2NodeClasses (`Kind/name`) without a known readiness."""
+    return [
+        reference(pool)
+        for pool in nodepools
+        if condition(pool, "Ready").get("status") not in {"True", "False"}
+    ]
+
+
+def _growing(scene: Scene) -> str:
+    """Return a workload that does not have all its pods yet. A StatefulSet creates a pod when the last one runs."""
+    held_up = {owner for pod in scene.pods if _is_waiting(pod) for owner in _owners(pod)}
+    for resource in REPLICATED:
+        for each in scene.workloads.get(resource, ()):
+            spec, status = each.get("spec") or {}, each.get("status") or {}
+            if _is_observed(each) and each["metadata"].get("uid") in held_up:
+                continue
+            if not _is_observed(each) or status.get("replicas", 0) != spec.get("replicas", 1):
+                return f"{each['kind']}/{each['metadata']['name']} does not have all its pods yet"
+    for resource in WORKLOADS[len(REPLICATED) :]:
+        for each in scene.workloads.get(resource, ()):
+            if not each.get("status"):
+                return f"{each['kind']}/{each['metadata']['name']} has no status yet"
+    return ""
+
+
+def _owners(pod: View) -> Iterable[str]:
+    """Return the uids of the StatefulSets that a pod belongs to: one or none."""
+    references = pod["metadata"].get("ownerReferences") or ()
+    return [str(each["uid"]) for each in references if each.get("kind") == "StatefulSet"]
+
+
+def _is_observed(workload: View) -> bool:
+    observed = (workload.get("status") or {}).get("observedGeneration", 0)
+    return bool(observed >= workload["metadata"].get("generation", 1))
+
+
+def _joining(claims: Iterable[View]) -> str:
+    for claim in claims:
+        leaves = claim["metadata"].get("deletionTimestamp")
+        if not leaves and condition(claim, "Initialized").get("status") != "True":
+            return f"NodeClaim/{claim['metadata']['name']} is on its way"
+        if not leaves and condition(claim, DISRUPTION_REASON).get("status") == "True":
+            return f"NodeClaim/{claim['metadata']['name']} is being disrupted"
+    return ""
+
+
+def _starting(pods: Iterable[View]) -> str:
+    for pod in pods:
+        bound = (pod.get("spec") or {}).get("nodeName")
+        if bound and (pod.get("status") or {}).get("phase", "Pending") == "Pending":
+            return f"Pod/{pod_key(pod)} is starting"
+    return ""
+
+
+def _ending(scene: Scene) -> str:
+    """Return an object whose deletion is in progress; if nothing happens for a while, something blocks it."""
+    if scene.now - scene.last_change < scene.calm:
+        for kind, objects in (("NodeClaim", scene.nodeclaims), ("Pod", scene.pods)):
+            for each in objects:
+                if each["metadata"].get("deletionTimestamp"):
+                    return f"{kind}/{pod_key(each) if kind == 'Pod' else each['metadata']['name']} is ending"
+    return ""
+
+
+def _unresolved(scene: Scene) -> str:
+    """Return a NodePool of unknown readiness while pods wait: refusals from that time are provisional."""
+    undecided = undecided_nodepools(scene.nodepools)
+    if undecided and any(_is_waiting(pod) for pod in scene.pods):
+        return f"{undecided[0]} has no known readiness yet"
+    return ""
+
+
+def _undecided(scene: Scene) -> str:
+    """Return a pending pod that a decision may still help.
+
+    A pod is done if a decision refused it with knowledge from after the last change settled. A quiet period alone is no
+    proof, since on a slow machine a decision may still be due.
+    """
+    settled = scene.last_change + scene.calm
+    for pod in filter(_is_waiting, scene.pods):
+        looked = scene.refused.get(pod_key(pod))
+        if looked is None:
+            return f"Pod/{pod_key(pod)} waits for a decision or for its node"
+        if scene.now < settled or looked < settled:
+            return f"Pod/{pod_key(pod)} may benefit from the latest change"
+    return ""
+
+
+def _is_waiting(pod: Mapping[str, Any]) -> bool:
+    phase = (pod.get("status") or {}).get("phase", "Pending")
+    return not (pod.get("spec") or {}).get("nodeName") and phase == "Pending"
