@@ -109,7 +109,7 @@ class Forwarder:
             if not all(thread.is_alive() for thread in threads) and not stop.is_set():
                 raise RuntimeError("a watch has died, its error is in the log above")
 
-    def metrics(self) -> str:
+    def metrics(self) -> bytes:
         """Return the metrics in Prometheus's format, under Karpenter's names. May be called from any thread."""
         counted, observed = self._world.measured()
         return written([*counted, *gauges(observed, self._clock.now())]) + self._functions.text()

@@ -17,7 +17,7 @@ Check = Callable[[], str]
 
 
 def serve_health(
-    port: int, checks: Mapping[str, Check], metrics: Callable[[], str] | None = None, host: str = ""
+    port: int, checks: Mapping[str, Check], metrics: Callable[[], bytes] | None = None, host: str = ""
 ) -> ThreadingHTTPServer:
     """Answer each path of `checks` with 200 or 503 in the background, and `/metrics` with the metrics.
 
@@ -33,10 +33,10 @@ def serve_health(
             else:
                 check = checks.get(self.path)
                 fault = "no such check" if check is None else check()
-                self._say(404 if check is None else 503 if fault else 200, f"{fault or 'ok'}\n")
+                text = f"{fault or 'ok'}\n"
+                self._say(404 if check is None else 503 if fault else 200, text.encode())
 
-        def _say(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
-            body = text.encode()
+        def _say(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.contract.servers import Call
 
 JSON, MERGE = "application/json-patch+json", "application/merge-patch+json"
@@ -132,6 +134,37 @@ def test_a_json_patch_treats_an_absent_field_as_null(apps: Any, call: Call, ns: 
     assert call("PATCH", web(ns), set_once, JSON)[0] == 422
     nowhere = {"op": "test", "path": "/metadata/nothing/here", "value": None}
     assert call("PATCH", web(ns), [nowhere], JSON)[0] == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code"),
+    [
+        ("/spec/replicas", 2, 200),
+        ("/spec/replicas", True, 422),
+        ("/spec/replicas", 2.0, 422),
+        ("/spec/replicas", "2", 422),
+        ("/spec/template/spec/containers/00/name", "web", 200),
+        ("/spec/template/spec/containers/-1/name", "web", 200),
+    ],
+)
+def test_a_json_patch_tests_a_value_as_it_is_written(
+    apps: Any, call: Call, ns: str, path: str, value: object, code: int
+) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
+    assert call("PATCH", web(ns), [{"op": "test", "path": path, "value": value}], JSON)[0] == code
+
+
+def test_a_json_patch_counts_negative_indices_from_the_end(apps: Any, call: Call, ns: str) -> None:
+    apps.create_namespaced_deployment(ns, deployment())
+    env = "/spec/template/spec/containers/0/env"
+    changes = [
+        {"op": "remove", "path": f"{env}/-2"},
+        {"op": "add", "path": f"{env}/-1", "value": {"name": "C", "value": "3"}},
+    ]
+    _, after = call("PATCH", web(ns), changes, JSON)
+    (web_container,) = after["spec"]["template"]["spec"]["containers"]
+    assert [each["name"] for each in web_container["env"]] == ["B", "C"]
+    assert call("PATCH", web(ns), [{"op": "remove", "path": f"{env}/-3"}], JSON)[0] == 422
 
 
 def test_an_unknown_patch_type_is_415(apps: Any, call: Call, ns: str) -> None:

@@ -17,7 +17,7 @@ def decided(name: str, decision: str, reason: str, kind: str, **more: str) -> st
     """Return the metric line that counts a decision once."""
     labels = {"consolidation_type": kind, "decision": decision, **more, "reason": reason}
     written = ",".join(f'{label}="{value}"' for label, value in labels.items())
-    return f"voluntary_disruption_{name}{{{written}}} 1"
+    return f"voluntary_disruption_{name}{{{written}}} 1.0"
 
 
 def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: Start) -> None:
@@ -48,7 +48,7 @@ def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: St
     system.until("the node has ended", lambda: not system.ledger().claims, seconds=120)
 
     drifted, empty = ("replace", "drifted", ""), ("delete", "empty", "empty")
-    called = 'cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} %d'
+    called = 'cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} %d.0'
     expected = {
         f"karpenter_{line}"
         for line in (
@@ -57,11 +57,11 @@ def test_metrics_count_the_decisions_to_replace_and_then_to_end_a_node(start: St
             called % ("provisioner", "Create", 1),
             called % ("disruption", "Create", 1),
             called % ("node.termination", "Delete", 2),
-            'pods_eviction_requests_total{code="200"} 1',
-            'pods_drained_total{reason="Drifted"} 1',
-            'nodepools_cost_total{nodepool="default"} 0',
-            'voluntary_disruption_eligible_nodes{reason="drifted"} 0',
-            'voluntary_disruption_eligible_nodes{reason="empty"} 0',
+            'pods_eviction_requests_total{code="200"} 1.0',
+            'pods_drained_total{reason="Drifted"} 1.0',
+            'nodepools_cost_total{nodepool="default"} 0.0',
+            'voluntary_disruption_eligible_nodes{reason="drifted"} 0.0',
+            'voluntary_disruption_eligible_nodes{reason="empty"} 0.0',
         )
     }
     last: list[str] = []

@@ -347,7 +347,7 @@ def test_nothing_is_written_while_the_api_server_is_unreachable(stage: Stage) ->
 
         def is_silent() -> bool:
             known = len(told)
-            stage.clock.sleep(8)
+            stage.clock.sleep(20)  # away for longer than a heartbeat and 15 s, so that it writes again
             return len(told) == known
 
         eventually(is_silent)

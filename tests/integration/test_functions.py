@@ -285,14 +285,14 @@ def test_no_function_imports_the_official_kubernetes_client(site: Site) -> None:
 
 def test_the_forwarder_serves_the_functions_metrics_to_prometheus(site: Site) -> None:
     lines = told_prometheus(site)
-    asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1'
+    asked = 'karpenter_cloudprovider_duration_seconds_count{controller="%s",method="%s",provider="aws"} 1.0'
     assert asked % ("provisioner", "Create") in lines
     assert asked % ("nodeclaim.garbagecollection", "List") in lines
     decided = 'karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}'
-    assert f"{decided} 1" in lines
+    assert f"{decided} 1.0" in lines
     site.run("provisioning", (HINT,))  # in a separate process, in which the pods wait for their node
     lines = told_prometheus(site)
-    assert f"{decided} 2" in lines
+    assert f"{decided} 2.0" in lines
     price = "karpenter_cloudprovider_instance_type_offering_price_estimate"
     assert len([line for line in lines if line.startswith(f"{price}{{")]) > 100
     assert len(json.loads(site.blob(metrics_key(CLUSTER, "provisioning")))["writers"]) == 2
@@ -304,7 +304,7 @@ def told_prometheus(site: Site) -> list[str]:
     bucket = S3Blobs(client("s3"), site.deployment.bucket)
     server = ApiClient(connect(site.api.url, "", lambda: "token"))
     forwarder = Forwarder(CLUSTER, server, bucket, FakeHints(), FakeHeartbeats(), LocalClock())
-    return forwarder.metrics().splitlines()
+    return forwarder.metrics().decode().splitlines()
 
 
 def test_a_message_that_is_not_a_hint_is_logged_and_the_others_are_processed(site: Site) -> None:

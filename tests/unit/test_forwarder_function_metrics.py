@@ -66,7 +66,7 @@ class Scene:
         self.hold(Concern.DISRUPTION, metrics)
 
     def text(self) -> str:
-        return written(self.functions.families())
+        return written(self.functions.families()).decode()
 
     def asked(self, concern: Concern) -> int:
         return self.bucket.asked[metrics_key("east", concern)]
@@ -78,18 +78,18 @@ def test_before_any_function_has_run_every_series_exists_and_counts_nothing() ->
         f"karpenter_{name}" for name in SERIES
     ]
     assert [line for line in text.splitlines() if not line.startswith("#")] == [
-        'karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type="multi"} 0',
-        'karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type="single"} 0',
+        'karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type="multi"} 0.0',
+        'karpenter_voluntary_disruption_consolidation_timeouts_total{consolidation_type="single"} 0.0',
     ]
 
 
 def test_what_a_function_has_written_is_exposed_and_grows() -> None:
     scene = Scene()
     scene.decided(3)
-    assert f"{LINE} 3\n" in scene.text()
+    assert f"{LINE} 3.0\n" in scene.text()
     scene.decided(4)
     scene.time += OFTEN
-    assert f"{LINE} 4\n" in scene.text()
+    assert f"{LINE} 4.0\n" in scene.text()
 
 
 def test_objects_are_read_only_on_request_and_not_on_every_request() -> None:
@@ -118,7 +118,7 @@ def test_an_object_that_has_not_changed_is_not_sent_again() -> None:
         scene.text()
         scene.time += OFTEN
     assert scene.bucket.whole[metrics_key("east", Concern.DISRUPTION)] == 1
-    assert f"{LINE} 3\n" in scene.text()
+    assert f"{LINE} 3.0\n" in scene.text()
 
 
 def test_one_metric_of_several_concerns_is_merged() -> None:
@@ -139,7 +139,7 @@ def test_a_gauge_shows_the_latest_measurement() -> None:
         metrics.show(ELIGIBLE, {labelled(reason="empty"): nodes}, scene.time)
         scene.hold(Concern.DISRUPTION, metrics)
         scene.time += OFTEN
-        assert f'eligible_nodes{{reason="empty"}} {nodes}\n' in scene.text()
+        assert f'eligible_nodes{{reason="empty"}} {nodes}.0\n' in scene.text()
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_the_last_content_is_exposed_whatever_happens_to_an_object(trouble: obje
     trouble(scene)
     for _ in range(3):
         scene.time += SELDOM
-        assert f"{LINE} 3\n" in scene.text()
+        assert f"{LINE} 3.0\n" in scene.text()
     scene.bucket.down = False
     scene.decided(5)
     scene.time += OFTEN
-    assert f"{LINE} 5\n" in scene.text()
+    assert f"{LINE} 5.0\n" in scene.text()
 
 
 def test_trouble_with_an_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,4 +192,4 @@ def test_an_answer_does_not_wait_long_for_s3_and_reads_do_not_overlap() -> None:
     assert sum(scene.bucket.asked.values()) == 1
     scene.bucket.hangs = None
     released.set()
-    assert f"{LINE} 3\n" in scene.text()
+    assert f"{LINE} 3.0\n" in scene.text()

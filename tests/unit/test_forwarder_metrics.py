@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from nodesmith.model.metrics import Histogram, labelled
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WATCHED, WatchedKind
@@ -22,7 +23,6 @@ from tests.clusters import deployment_pod, node
 
 DICE = random.Random(1)  # noqa: S311
 BEGAN = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=UTC)
-LINE = re.compile(r'[a-z_0-9]+(\{([a-z_0-9]+="[^"]*",?)*\})? [-+0-9.e]+')
 
 
 class Scene:
@@ -45,7 +45,7 @@ class Scene:
 
     def text(self) -> str:
         counted, observed = self.world.measured()
-        return written([*counted, *gauges(observed, self.time)])
+        return written([*counted, *gauges(observed, self.time)]).decode()
 
     def series(self, name: str) -> dict[str, float]:
         """Return the series of a metric: labels as written → value."""
@@ -107,7 +107,7 @@ def test_a_nodeclaim_is_counted_when_created_disrupted_drained_and_terminated() 
     assert scene.series("nodeclaims_terminated_total") == {gone: 1}
     assert scene.series("nodeclaims_termination_duration_seconds_sum") == {'{nodepool="web"}': 60.5}
     buckets = scene.series("nodeclaims_termination_duration_seconds_bucket")
-    assert (buckets['{nodepool="web",le="60"}'], buckets['{nodepool="web",le="120"}']) == (0, 1)
+    assert (buckets['{le="60",nodepool="web"}'], buckets['{le="120",nodepool="web"}']) == (0, 1)
 
 
 def placed(name: str, owner: str = "ReplicaSet") -> dict[str, Any]:
@@ -424,23 +424,39 @@ def test_a_gauge_shows_how_long_a_kind_has_not_been_up_to_date() -> None:
     assert scene.series("cluster_state_unsynced_time_seconds") == {"": 0}
 
 
-def test_every_line_is_valid_for_prometheus() -> None:
+def test_prometheus_reads_every_family_with_its_kind_and_its_values() -> None:
     scene = Scene()
     scene.put(NODECLAIMS, nodeclaim())
     scene.put(NODES, a_node())
-    lines = [line for line in scene.text().splitlines() if not line.startswith("# ")]
-    assert lines
-    assert [line for line in lines if not LINE.fullmatch(line.replace('le="+Inf"', 'le="Inf"'))] == []
+    counted, observed = scene.world.measured()
+    families = [*counted, *gauges(observed, scene.time)]
+    read = {found.name: found for found in text_string_to_metric_families(written(families).decode())}
+    assert len(read) == len(families)
+    for family in families:
+        name = family.name if family.name.startswith("operator_") else f"karpenter_{family.name}"
+        found = read[name.removesuffix("_total") if family.kind == "counter" else name]
+        assert (found.type, found.documentation) == (family.kind, family.help)
+        if family.kind in ("counter", "gauge"):
+            samples = {tuple(sorted(sample.labels.items())): sample.value for sample in found.samples}
+            assert samples == {tuple(sorted(labels)): value for labels, value in family.series.items()}
+
+
+def test_a_gauge_may_be_named_like_a_counter() -> None:
+    text = written([Family("nodepools_cost_total", "gauge", "Some.", {labelled(nodepool="web"): 0.1})])
+    assert text.splitlines()[1:] == [
+        b"# TYPE karpenter_nodepools_cost_total gauge",
+        b'karpenter_nodepools_cost_total{nodepool="web"} 0.1',
+    ]
 
 
 def test_labels_are_escaped_and_buckets_add_up() -> None:
     histogram = Histogram()
     for seconds in (0.001, 5, 5.1, 10_000):
         histogram.observe(seconds)
-    text = written([Family("spans", "histogram", "Some.", {labelled(pool='a"b\\c\nd'): histogram})])
-    assert 'karpenter_spans_bucket{pool="a\\"b\\\\c\\nd",le="5"} 2' in text
-    assert 'le="+Inf"} 4' in text
-    assert text.splitlines()[-1].endswith("} 4")
+    text = written([Family("spans", "histogram", "Some.", {labelled(pool='a"b\\c\nd'): histogram})]).decode()
+    assert 'karpenter_spans_bucket{le="5",pool="a\\"b\\\\c\\nd"} 2.0' in text
+    assert 'karpenter_spans_bucket{le="+Inf",pool="a\\"b\\\\c\\nd"} 4.0' in text
+    assert text.splitlines()[-1].endswith("} 4.0")
 
 
 def test_quantiles_cover_the_last_ten_minutes_and_sums_everything() -> None:
@@ -449,16 +465,17 @@ def test_quantiles_cover_the_last_ten_minutes_and_sums_everything() -> None:
         summary.observe(seconds, BEGAN + timedelta(minutes=minute))
     shown = summary.copy(BEGAN + timedelta(minutes=11))
     assert dict(shown.quantiles()) == {0: 1, 0.5: 2, 0.9: 4, 0.99: 4, 1: 4}
-    lines = written([Family("spans", "summary", "Some.", {(): shown})]).splitlines()
+    lines = written([Family("spans", "summary", "Some.", {(): shown})]).decode().splitlines()
     assert "# TYPE karpenter_spans summary" in lines
-    assert 'karpenter_spans{quantile="0.5"} 2' in lines
-    assert lines[-2:] == ["karpenter_spans_sum 110", "karpenter_spans_count 5"]
-    late = written([Family("spans", "summary", "Some.", {(): summary.copy(BEGAN + timedelta(hours=1))})])
-    assert 'karpenter_spans{quantile="1"} NaN' in late
+    assert 'karpenter_spans{quantile="0.5"} 2.0' in lines
+    assert lines[-2:] == ["karpenter_spans_sum 110.0", "karpenter_spans_count 5.0"]
+    emptied = summary.copy(BEGAN + timedelta(hours=1))
+    late = written([Family("spans", "summary", "Some.", {(): emptied})])
+    assert b'karpenter_spans{quantile="1"} NaN' in late
 
 
 def test_metrics_are_served_on_the_port_of_the_probes() -> None:
-    server = serve_health(0, {}, Scene().text)
+    server = serve_health(0, {}, lambda: Scene().text().encode())
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")

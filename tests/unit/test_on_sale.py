@@ -188,7 +188,7 @@ def test_runs_continue_while_s3_is_unavailable() -> None:
 
 def told(metrics: OfferingMetrics) -> list[str]:
     metrics.read()
-    return [line for line in metrics.text.splitlines() if not line.startswith("#")]
+    return [line for line in metrics.text.decode().splitlines() if not line.startswith("#")]
 
 
 def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_types() -> None:
@@ -203,10 +203,10 @@ def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_ty
     assert told(metrics) == [
         f'{prefix}_offering_price_estimate{{{where},zone="us-east-1a"}} 0.0351',
         f'{prefix}_offering_price_estimate{{{where},zone="us-east-1b"}} 0.04',
-        f'{prefix}_offering_available{{{where},zone="us-east-1a"}} 1',
-        f'{prefix}_offering_available{{{where},zone="us-east-1b"}} 0',
-        f'{prefix}_cpu_cores{{instance_type="m5.large"}} 2',
-        f'{prefix}_memory_bytes{{instance_type="m5.large"}} 8589934592',
+        f'{prefix}_offering_available{{{where},zone="us-east-1a"}} 1.0',
+        f'{prefix}_offering_available{{{where},zone="us-east-1b"}} 0.0',
+        f'{prefix}_cpu_cores{{instance_type="m5.large"}} 2.0',
+        f'{prefix}_memory_bytes{{instance_type="m5.large"}} 8.589934592e+09',
     ]
     assert KARPENTERS[AVAILABLE].labels == {"capacity_type", "instance_type", "zone"}
 
@@ -214,7 +214,7 @@ def test_prometheus_gets_price_and_availability_of_offerings_and_resources_of_ty
 def test_before_there_is_an_object_the_series_are_named_and_have_no_samples() -> None:
     metrics = OfferingMetrics(Bucket(), CLUSTER)
     assert told(metrics) == []
-    assert metrics.text.count("# TYPE karpenter_cloudprovider_instance_type_") == 4
+    assert metrics.text.count(b"# TYPE karpenter_cloudprovider_instance_type_") == 4
 
 
 def test_the_last_valid_data_is_kept_when_an_object_is_damaged() -> None:

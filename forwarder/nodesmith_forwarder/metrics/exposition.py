@@ -1,4 +1,4 @@
-"""The text that Prometheus reads (exposition format 0.0.4): counters, gauges, histograms and summaries."""
+"""The text that Prometheus reads (exposition format 0.0.4), as Prometheus' client library writes it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import Metric, Sample
+
 from nodesmith.model.metrics import Histogram, Labels
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+"""Karpenter's format. In OpenMetrics, `le="5"` would be `le="5.0"`, another series to Prometheus 2."""
 PREFIX = "karpenter_"
 _UNPREFIXED = "operator_"
 QUANTILES = (0, 0.5, 0.9, 0.99, 1)
 RECENT = timedelta(minutes=10)
 MOST_RECENT = 2000
 """The maximum number of durations for quantiles; the newest are kept."""
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(slots=True)
 class Summary:
-    """Durations in seconds of one set of labels, with quantiles over the last ten minutes."""
+    """Durations in seconds of one set of labels, with quantiles over the last ten minutes.
+
+    The library's own summaries have no quantiles.
+    """
 
     recent: deque[tuple[datetime, float]] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     count: int = 0
@@ -59,44 +65,42 @@ class Family:
     series: Mapping[Labels, float | Histogram | Summary]
 
 
-def written(families: Iterable[Family]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Families:
+    """A collector of the library. It holds one converted family at a time, because some have thousands of series."""
+
+    families: Iterable[Family]
+
+    def collect(self) -> Iterator[Metric]:
+        return map(_converted, self.families)
+
+
+def written(families: Iterable[Family]) -> bytes:
     """Return the text of the families in order, with their series sorted by labels."""
-    return "".join(f"{line}\n" for family in families for line in _lines(family))
+    return generate_latest(_Families(families))
 
 
-def _lines(family: Family) -> Iterator[str]:
+def _converted(family: Family) -> Metric:
     name = family.name if family.name.startswith(_UNPREFIXED) else PREFIX + family.name
-    yield f"# HELP {name} {family.help}"
-    yield f"# TYPE {name} {family.kind}"
+    bare = name.removesuffix("_total") if family.kind == "counter" else name  # the library adds it again
+    metric = Metric(bare, family.help, family.kind)
     for labels, value in sorted(family.series.items(), key=lambda item: item[0]):
-        if isinstance(value, Histogram):
-            yield from _buckets(name, labels, value)
-        elif isinstance(value, Summary):
-            yield from _quantiles(name, labels, value)
-        else:
-            yield f"{name}{_braced(labels)} {value:.15g}"
+        metric.samples += _samples(name, dict(labels), value)
+    return metric
 
 
-def _buckets(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
-    below = 0
-    for end, count in zip(histogram.ends, histogram.counts, strict=True):
-        below += count
-        yield f"{name}_bucket{_braced((*labels, ('le', '+Inf' if math.isinf(end) else f'{end:g}')))} {below}"
-    yield f"{name}_sum{_braced(labels)} {histogram.total_seconds:.15g}"
-    yield f"{name}_count{_braced(labels)} {below}"
-
-
-def _quantiles(name: str, labels: Labels, summary: Summary) -> Iterator[str]:
-    for quantile, seconds in summary.quantiles():
-        yield f"{name}{_braced((*labels, ('quantile', f'{quantile:g}')))} {_number(seconds)}"
-    yield f"{name}_sum{_braced(labels)} {_number(summary.total_seconds)}"
-    yield f"{name}_count{_braced(labels)} {summary.count}"
-
-
-def _number(value: float) -> str:
-    return "NaN" if math.isnan(value) else f"{value:.15g}"
-
-
-def _braced(labels: Labels) -> str:
-    inner = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
-    return f"{{{inner}}}" if inner else ""
+def _samples(name: str, labels: dict[str, str], value: float | Histogram | Summary) -> Iterator[Sample]:
+    if isinstance(value, Histogram):
+        below = 0
+        for end, count in zip(value.ends, value.counts, strict=True):
+            below += count
+            yield Sample(f"{name}_bucket", {**labels, "le": "+Inf" if math.isinf(end) else f"{end:g}"}, below)
+        yield Sample(f"{name}_sum", labels, value.total_seconds)
+        yield Sample(f"{name}_count", labels, below)
+    elif isinstance(value, Summary):
+        for quantile, seconds in value.quantiles():
+            yield Sample(name, {**labels, "quantile": f"{quantile:g}"}, seconds)
+        yield Sample(f"{name}_sum", labels, value.total_seconds)
+        yield Sample(f"{name}_count", labels, value.count)
+    else:
+        yield Sample(name, labels, value)

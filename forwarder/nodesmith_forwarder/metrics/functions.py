@@ -55,7 +55,7 @@ class FunctionMetrics:
         self._lock = Lock()
         self._reading: Thread | None = None
 
-    def text(self) -> str:
+    def text(self) -> bytes:
         """Return all series as text, including those of offerings; read new ones if that is due."""
         families = self.families()
         return written(families) + self._offerings.text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from nodesmith.model.metricsobjects import OnSale, read_on_sale
+from nodesmith.model.metrics import Labels, labelled
+from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, read_on_sale
 from nodesmith.ports import NONE_THERE, VersionedBlobs
 from nodesmith.settings import on_sale_key
-from nodesmith_forwarder.metrics.exposition import PREFIX
+from nodesmith_forwarder.metrics.exposition import Family, written
 
 LARGEST_BYTES = 2**20
 _OFFERING = "cloudprovider_instance_type_offering_"
@@ -27,37 +28,29 @@ class OfferingMetrics:
     def __init__(self, blobs: VersionedBlobs, cluster: str) -> None:
         self._blobs, self._key = blobs, on_sale_key(cluster)
         self._tag = NONE_THERE
-        self.text = _written({})
+        self.text = written(_families({}))
 
     def read(self) -> None:
         """Read the object if it has changed. Raises Transient, and Rejected once for an unreadable version."""
         found = self._blobs.read(self._key, self._tag, LARGEST_BYTES)
         if found.data is not None:
             self._tag = found.tag
-            self.text = _written(read_on_sale(found.data))
+            self.text = written(_families(read_on_sale(found.data)))
 
 
-def _written(types: OnSale) -> str:
-    """Return the text of all series; names and zones contain no characters that need escaping."""
+def _families(types: OnSale) -> Iterator[Family]:
+    """Yield the families one at a time, since each has thousands of series."""
     names = sorted(types)
-    offered = [(name, offering) for name in names for offering in types[name].offerings]
+    offered = [(_of(name, one), one) for name in names for one in types[name].offerings]
+    prices = {labels: one.price_hourly_usd for labels, one in offered}
+    yield Family(PRICE, "gauge", HELP[PRICE], prices)
+    available = {labels: float(one.is_available) for labels, one in offered}
+    yield Family(AVAILABLE, "gauge", HELP[AVAILABLE], available)
+    cores = {labelled(instance_type=name): float(types[name].cpu_cores) for name in names}
+    yield Family(CPU, "gauge", HELP[CPU], cores)
+    memory = {labelled(instance_type=name): float(types[name].memory_bytes) for name in names}
+    yield Family(MEMORY, "gauge", HELP[MEMORY], memory)
 
-    def by_offering(name: str, values: Iterable[float]) -> Iterator[str]:
-        for (kind, one), value in zip(offered, values, strict=True):
-            labels = f'capacity_type="{one.capacity_type}",instance_type="{kind}",zone="{one.zone}"'
-            yield f"{PREFIX}{name}{{{labels}}} {value:.15g}"
 
-    def by_type(name: str, values: Iterable[int]) -> Iterator[str]:
-        for kind, value in zip(names, values, strict=True):
-            yield f'{PREFIX}{name}{{instance_type="{kind}"}} {value}'
-
-    series = {
-        PRICE: by_offering(PRICE, (one.price_hourly_usd for _, one in offered)),
-        AVAILABLE: by_offering(AVAILABLE, (one.is_available for _, one in offered)),
-        CPU: by_type(CPU, (types[kind].cpu_cores for kind in names)),
-        MEMORY: by_type(MEMORY, (types[kind].memory_bytes for kind in names)),
-    }
-    lines: list[str] = []
-    for name, samples in series.items():
-        lines += [f"# HELP {PREFIX}{name} {HELP[name]}", f"# TYPE {PREFIX}{name} gauge", *samples]
-    return "".join(f"{line}\n" for line in lines)
+def _of(instance_type: str, one: OfferingOnSale) -> Labels:
+    return labelled(capacity_type=one.capacity_type, instance_type=instance_type, zone=one.zone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -133,7 +134,7 @@ def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
             moved = clone(_resolve(document, source))
             return _insert(_without(document, source) if op == "move" else document, path, moved)
         case "test":
-            if _found(document, path) != operation["value"]:
+            if _written(_found(document, path)) != _written(operation["value"]):
                 raise _unfit(f"testing value {operation['path']} failed")
             return document
         case _:
@@ -150,8 +151,8 @@ def _resolve(document: Any, path: Sequence[str]) -> Any:
     for step in path:
         if isinstance(document, dict) and step in document:
             document = document[step]
-        elif isinstance(document, list) and step.isdecimal() and int(step) < len(document):
-            document = document[int(step)]
+        elif isinstance(document, list) and (at := _index(step, len(document))) is not None:
+            document = document[at]
         else:
             raise _unfit(f"the path /{'/'.join(path)} does not exist")
     return document
@@ -171,9 +172,10 @@ def _insert(document: Any, path: Sequence[str], value: Any) -> Any:
         return value
     parent, step = _resolve(document, path[:-1]), path[-1]
     if isinstance(parent, list):
-        if step != "-" and not (step.isdecimal() and int(step) <= len(parent)):
+        at = len(parent) if step == "-" else _index(step, len(parent) + 1)
+        if at is None:
             raise _unfit(f"the index {step!r} does not fit a list of {len(parent)}")
-        parent.insert(len(parent) if step == "-" else int(step), value)
+        parent.insert(at, value)
     elif isinstance(parent, dict):
         parent[step] = value
     else:
@@ -188,6 +190,20 @@ def _without(document: Any, path: Sequence[str]) -> Any:
     parent = _resolve(document, path[:-1])
     del parent[int(path[-1]) if isinstance(parent, list) else path[-1]]
     return document
+
+
+def _index(step: str, length: int) -> int | None:
+    """Return the place of a list that a step names, or None if it has none. A negative step counts from the end."""
+    if not step.removeprefix("-").isdecimal():
+        return None
+    at = int(step)
+    at += length if at < 0 else 0
+    return at if 0 <= at < length else None
+
+
+def _written(value: Any) -> str:
+    """Return a value as JSON, since Python takes 1, 1.0 and true for equal."""
+    return json.dumps(value, sort_keys=True)
 
 
 def check_object(patch: object) -> None:

@@ -91,7 +91,8 @@ _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """days of each month in a leap year"""
 _ANY = frozenset({"*", "?", "*/1", "?/1"})
 _LONGEST_STEP = 999
-_LONGEST_GAP = timedelta(days=8 * 366)
+LONGEST_GAP = timedelta(days=8 * 366)
+"""No interval between two moments is longer, not even that from 29 February 2096 to the next one."""
 MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -150,7 +151,7 @@ def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UT
     first occurrence. One that is skipped when daylight saving time begins shifts by as much as the clock is advanced.
     The search goes back at most eight years: the longest interval between two 29ths of February.
     """
-    after = max(after, until - _LONGEST_GAP)
+    after = max(after, until - LONGEST_GAP)
     day, last = until.astimezone(zone).date(), after.astimezone(zone).date()
     while day >= last:
         newest = _newest(schedule, day, until, zone) if _falls_on(schedule, day) else None
