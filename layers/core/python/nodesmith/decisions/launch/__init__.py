@@ -3,18 +3,20 @@
 The functions are pure: the same claim, offerings and NodeClass result in the same bytes, so that a retry sends EC2 the
 same request. `plan` chooses overrides, `templates` builds launch templates, `userdata` writes what an instance reads
 when it boots, `subnets` chooses subnets, `sharing` combines equal requests, and `validation` finds NodeClasses that
-cannot be launched from, with the reason.
+cannot be launched from, with the reason: `volumes` those that EBS refuses, `addresses` those of another IP family.
 """
 
-from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan
+from nodesmith.decisions.launch.obstacles import Obstacle
+from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, as_launched, launch_plan
 from nodesmith.decisions.launch.sharing import dealt, shared
 from nodesmith.decisions.launch.subnets import subnet_by_zone, usable
-from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
+from nodesmith.decisions.launch.validation import launch_obstacle
 
 __all__ = [
     "MAX_OVERRIDES",
     "Obstacle",
     "Templates",
+    "as_launched",
     "dealt",
     "launch_obstacle",
     "launch_plan",

@@ -18,6 +18,8 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}
 """The MarketType by kind of reservation; ordinary reservations use on-demand capacity."""
+_WITHOUT_IPV6_METADATA = tuple(f"us-{region}" for region in ("iso-", "isob-", "isof-"))
+"""The prefixes of regions whose EC2 does not know the option HttpProtocolIpv6."""
 _TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
 
 
@@ -71,19 +73,11 @@ def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
 def _data(
     nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, build: Build
 ) -> dict[str, Any]:
-    options = nodeclass.metadata_options
     data: dict[str, Any] = {
         "ImageId": build.image_id,
         "IamInstanceProfile": {"Name": status.instance_profile},
         "Monitoring": {"Enabled": bool(nodeclass.detailed_monitoring)},
-        "MetadataOptions": {
-            "HttpEndpoint": options.http_endpoint,
-            "HttpProtocolIpv6": options.http_protocol_ipv6,
-            "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
-            "HttpTokens": options.http_tokens,
-            # Tag keys such as karpenter.sh/nodepool are not legal paths in the metadata service.
-            "InstanceMetadataTags": "disabled",
-        },
+        "MetadataOptions": _metadata(nodeclass, status),
         "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
         "CapacityReservationSpecification": _reserved(build.reservation),
     }
@@ -95,6 +89,19 @@ def _data(
     if nodeclass.nested_virtualization:
         data["CpuOptions"] = {"NestedVirtualization": nodeclass.nested_virtualization}
     return data
+
+
+def _metadata(nodeclass: EC2NodeClass, status: NodeClassStatus) -> dict[str, Any]:
+    options = nodeclass.metadata_options
+    in_no_ipv6 = any(subnet.zone.startswith(_WITHOUT_IPV6_METADATA) for subnet in status.subnets)
+    return {
+        "HttpEndpoint": options.http_endpoint,
+        **({} if in_no_ipv6 else {"HttpProtocolIpv6": options.http_protocol_ipv6}),
+        "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
+        "HttpTokens": options.http_tokens,
+        # Tag keys such as karpenter.sh/nodepool are not legal paths in the metadata service.
+        "InstanceMetadataTags": "disabled",
+    }
 
 
 def _reserved(reservation: str) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from nodesmith.decisions.launch.addresses import address_obstacle
+from nodesmith.decisions.launch.obstacles import Obstacle
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
+from nodesmith.decisions.launch.volumes import volume_obstacle
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.karpenter.instancetags import (
     CLUSTER_TAG,
@@ -29,18 +31,6 @@ _MAX_OWN_TAGS = 41  # EC2 allows 50 on a resource; a launch adds up to nine of n
 _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why a NodeClass cannot be launched from: a condition's reason, and a message that explains what to do.
-
-    `field` is the field to change, empty if the cause is not in the NodeClass.
-    """
-
-    reason: str
-    message: str
-    field: str = ""
-
-
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
     """Return the first problem of the NodeClass that prevents every launch, None if there is none."""
     return (
@@ -48,6 +38,8 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
         or _no_such_image(nodeclass)
         or _no_cidr(nodeclass, cluster)
         or _bad_tag(nodeclass)
+        or volume_obstacle(nodeclass.block_device_mappings)
+        or address_obstacle(nodeclass, cluster)
         or _bad_user_data(nodeclass, cluster)
     )
 
@@ -60,13 +52,9 @@ def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
             "or amiFamily Custom with userData that joins the cluster",
             "spec.amiFamily",
         )
-    found = {
-        "placementGroupSelector": nodeclass.placement_group_selector,
-        "context": nodeclass.context,
-    }
-    field = next((name for name, value in found.items() if value), None)
-    if field is None:
+    if nodeclass.placement_group_selector is None:
         return None
+    field = "placementGroupSelector"
     message = f"spec.{field} is not supported yet, and must not be ignored: remove it"
     return Obstacle("UnsupportedField", message, f"spec.{field}")
 

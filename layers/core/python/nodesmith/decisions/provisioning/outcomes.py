@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import (
@@ -43,6 +45,7 @@ def launched_claim(
     if sold is not None and sold.zone_id:
         offering[labels.ZONE_ID] = sold.zone_id
     known = kind.labels if kind else {}
+    capacity, allocatable = _room(claim, kind)
     return replace(
         claim.advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
         instance_id=instance.id,
@@ -54,11 +57,20 @@ def launched_claim(
         subnet_id=instance.subnet_id,
         private_dns_name=instance.private_dns_name,
         price_hourly_usd=sold.price_hourly_usd if sold else _asked_price(claim, instance),
-        capacity=kind.capacity if kind else claim.capacity,
-        allocatable=kind.allocatable if kind else claim.allocatable,
+        capacity=capacity,
+        allocatable=allocatable,
         labels={**known, **claim.labels, **offering},
         launch=_untagged(claim, instance),
     )
+
+
+def _room(claim: NodeClaim, kind: InstanceType | None) -> tuple[Resources, Resources]:
+    """Return capacity and allocatable of the launched type, without EFA unless the claim promises it."""
+    if kind is None:
+        return claim.capacity, claim.allocatable
+    if claim.capacity.of(EFA):
+        return kind.capacity, kind.allocatable
+    return without_efa(kind.capacity), without_efa(kind.allocatable)
 
 
 def tags_due(claim: NodeClaim) -> Mapping[str, str]:

@@ -73,6 +73,8 @@ class LaunchRequest:
     reservations: str = ""
     """the kind of reservation if the capacity type is reserved: default, capacity-block or interruptible"""
     share: FleetShare | None = None
+    context: str = ""
+    """CreateFleet's `Context`, from the EC2NodeClass; empty for none"""
 
     @property
     def cheapest(self) -> Override:
@@ -99,6 +101,7 @@ class LaunchRequest:
             ],
             "tags": dict(self.tags),
             **({"fleet": [self.share.fleet, self.share.index, self.share.size]} if self.share else {}),
+            **({"context": self.context} if self.context else {}),
         }
 
     @classmethod
@@ -111,6 +114,7 @@ class LaunchRequest:
             dict(item["tags"]),
             item.get("reservations", ""),
             share_of(item),
+            item.get("context", ""),
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch import as_launched, launch_plan
 from nodesmith.decisions.provisioning.decide import Inputs
 from nodesmith.decisions.provisioning.nodeclaims.unlaunched import unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
@@ -144,6 +144,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         allocatable=kind.allocatable,
         origin=BY_HAND,
     )
+    claim = as_launched(claim, nodeclass)
     request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
     return PlannedNode(claim, request, templates)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.launch import Templates, launch_plan
+from nodesmith.decisions.launch import Templates, as_launched, launch_plan
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
@@ -26,7 +26,6 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.hashes.statichashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.instancetags import instance_tags
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -111,6 +110,7 @@ def planned_node(
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
+    claim = as_launched(claim, template.nodeclass)
     offered = [(offer.type_option.type, offer.offering) for offer in offers]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates)
@@ -121,9 +121,8 @@ def another(
 ) -> PlannedNode:
     """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
-    tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
-    request = LaunchRequest(name, asked.capacity_type, asked.overrides, tags, asked.reservations)
-    return PlannedNode(claim, request, like.templates)
+    tags = instance_tags(claim, template.nodeclass, cluster.name)
+    return PlannedNode(claim, replace(like.request, claim=name, tags=tags), like.templates)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
