@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ SETTINGS = NodeSettings().in_cluster(IPV6)
 MIB = 2**20
 
 
-def kind(name: str, family: str = "AL2023", **settings: int) -> InstanceType:
+def kind(name: str, family: str = "AL2023", **settings: Any) -> InstanceType:
     given = replace(SETTINGS, **settings)
     types = instance_types(embedded_catalog(), NodeConfiguration(family), given)
     return next(each for each in types if each.name == name)
