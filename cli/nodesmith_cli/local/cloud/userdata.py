@@ -29,6 +29,13 @@ class Bootstrap:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     local_storage: str = ""
+    cidr: str = ""
+    """the range of Services' addresses"""
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether Services, and therefore nodes and pods, have IPv6 addresses."""
+        return ":" in self.cidr
 
 
 def parse_user_data(text: str) -> Bootstrap:
@@ -59,6 +66,7 @@ def parse_user_data(text: str) -> Bootstrap:
         _labels(kubelet.get("flags") or ()),
         tuple(_taint(taint) for taint in config.get("registerWithTaints") or ()),
         str(storage.get("strategy", "")),
+        str(cluster["cidr"]),
     )
 
 
