@@ -6,20 +6,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from nodesmith.decisions.launch.obstacles import Obstacle
 from nodesmith.decisions.launch.validation import launch_obstacle
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith_cli.local.manifests import Document, Fault
 from nodesmith_cli.planning.nodeclasses import KUBERNETES
 
-_CLUSTER = ClusterInfo("cluster", "https://cluster.invalid", "", "10.100.0.0/16", KUBERNETES)
-"""An arbitrary cluster, since the obstacles depend on the EC2NodeClass only."""
+_SERVICES = {"ipv4": ("10.100.0.0/16", "10.100.0.10"), "ipv6": ("fd00::/108", "fd00::a")}
 
 
-def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassStatus:
-    """Return the status, with a failed validation if the EC2NodeClass cannot launch nodes."""
-    nodeclass = parse_nodeclass(manifest).value
-    obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
+def assumed_cluster(name: str, ip_family: str) -> ClusterInfo:
+    """Return a cluster of an IP family: nothing else about it affects a plan."""
+    services, dns = _SERVICES[ip_family]
+    return ClusterInfo(
+        name, "https://cluster.invalid", "", services, KUBERNETES, ip_family=ip_family, dns_ip=dns
+    )
+
+
+def judged(
+    status: NodeClassStatus, manifest: Mapping[str, Any], cluster: ClusterInfo | None = None
+) -> NodeClassStatus:
+    """Return the status, with a failed validation if the EC2NodeClass cannot launch nodes.
+
+    If the cluster is not known, its IP family is that of the first DNS server that the EC2NodeClass names.
+    """
+    obstacle = _obstacle(parse_nodeclass(manifest).value, cluster)
     if obstacle is None:
         return status
     failed = StatusCondition("ValidationSucceeded", "False", obstacle.reason, obstacle.message)
@@ -28,9 +40,16 @@ def judged(status: NodeClassStatus, manifest: Mapping[str, Any]) -> NodeClassSta
 
 def unlaunchable(document: Document) -> Fault | None:
     """Return the reason why an EC2NodeClass cannot launch nodes, or None if it can or is unreadable."""
-    nodeclass = parse_nodeclass(document.manifest).value
-    obstacle = launch_obstacle(nodeclass, _CLUSTER) if nodeclass else None
+    obstacle = _obstacle(parse_nodeclass(document.manifest).value, None)
     if obstacle is None:
         return None
     message = obstacle.message.removeprefix(f"{obstacle.field}: ").removeprefix(f"{obstacle.field} ")
     return document.fault(f"cannot launch nodes: {message}", obstacle.field)
+
+
+def _obstacle(nodeclass: EC2NodeClass | None, cluster: ClusterInfo | None) -> Obstacle | None:
+    if nodeclass is None:
+        return None
+    servers = nodeclass.kubelet.cluster_dns
+    likely = "ipv6" if servers and ":" in servers[0] else "ipv4"
+    return launch_obstacle(nodeclass, cluster or assumed_cluster("cluster", likely))
