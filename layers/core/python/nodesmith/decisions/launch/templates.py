@@ -8,7 +8,8 @@ import json
 from typing import Any, NamedTuple
 
 from nodesmith.decisions.launch.userdata import user_data
-from nodesmith.model.apimachinery.labels import AWS_DOMAIN, SPOT
+from nodesmith.model.apimachinery.labels import SPOT, TENANCY
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.instancetags import shared_tags, tag_list
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -20,7 +21,8 @@ _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-
 """The MarketType by kind of reservation; ordinary reservations use on-demand capacity."""
 _WITHOUT_IPV6_METADATA = tuple(f"us-{region}" for region in ("iso-", "isob-", "isof-"))
 """The prefixes of regions whose EC2 does not know the option HttpProtocolIpv6."""
-_TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
+_WAVELENGTH = "-wlz-"
+"""Part of the names of wavelength zones, such as us-east-1-wl1-bos-wlz-1."""
 
 
 class Build(NamedTuple):
@@ -66,8 +68,14 @@ def template_identity(claim: NodeClaim) -> tuple[object, ...]:
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Return whether the claim rules out shared hardware."""
-    tenancy = claim.requirements.get(_TENANCY)
-    return tenancy is not None and not tenancy.allows("default") and tenancy.allows("dedicated")
+    return tenancy(claim.requirements) == "dedicated"
+
+
+def tenancy(requirements: Requirements) -> str:
+    """Return the tenancy to launch with: `default`, which means shared hardware, unless only `dedicated` is allowed."""
+    wanted = requirements.get(TENANCY)
+    is_dedicated = wanted is not None and not wanted.allows("default") and wanted.allows("dedicated")
+    return "dedicated" if is_dedicated else "default"
 
 
 def _data(
@@ -162,18 +170,20 @@ def _interfaces(
             "DeviceIndex": device,
             "InterfaceType": kind,
             "Groups": groups,
-            **({} if kind == "efa-only" else _addressing(nodeclass, cluster)),
+            **({} if kind == "efa-only" else _addressing(nodeclass, status, cluster)),
         }
         for card, device, kind in sorted(wanted)
     ]
 
 
-def _addressing(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> dict[str, Any]:
-    """Return the settings of interfaces that use IP."""
+def _addressing(nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo) -> dict[str, Any]:
+    """Return the settings of interfaces that use IP. In wavelength zones, addresses come from the carrier's network."""
     ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
     tracking = nodeclass.connection_tracking
+    at_carrier = bool(status.subnets) and all(_WAVELENGTH in subnet.zone for subnet in status.subnets)
+    public = "AssociateCarrierIpAddress" if at_carrier else "AssociatePublicIpAddress"
     settings = {
-        "AssociatePublicIpAddress": nodeclass.associate_public_ip_address,
+        public: nodeclass.associate_public_ip_address,
         "PrimaryIpv6": True if ipv6 else None,
         "Ipv6AddressCount": 1 if ipv6 else None,
         ("Ipv6PrefixCount" if ipv6 else "Ipv4PrefixCount"): prefixes,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
@@ -59,7 +60,7 @@ def launched_claim(
         price_hourly_usd=sold.price_hourly_usd if sold else _asked_price(claim, instance),
         capacity=capacity,
         allocatable=allocatable,
-        labels={**known, **claim.labels, **offering},
+        labels={**known, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
         launch=_untagged(claim, instance),
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.decisions.launch import Templates, as_launched, launch_plan
+from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
@@ -17,10 +18,11 @@ from nodesmith.decisions.scheduling.offerings.reservations import reservation_la
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
+    DECIDED,
     INSTANCE_PROFILE,
     INSTANCE_TYPE,
     MIN_VALUES_RELAXED,
-    WELL_KNOWN,
+    TENANCY,
     ZONE,
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
@@ -132,11 +134,12 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
 
 
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
-    """Return what the pods ask of labels that only the NodePool defines."""
+    """Return what the pods ask of labels that a launch chooses: those that only the NodePool defines, and tenancy."""
     narrowed = Requirements({})
-    if all(key in WELL_KNOWN for key in template.requirements):
-        return narrowed
+    is_decided = all(key in DECIDED for key in template.requirements)
     for demand in demands:
+        if is_decided and not any(TENANCY in term for term in demand.shape.terms):
+            continue
         terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))
         narrowed = narrowed.adding(*own_preferences(template.requirements, asked).values())
@@ -145,9 +148,11 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
     """Return a value for every label that the NodePool leaves open: a node has exactly one."""
-    found: Mapping[str, str | None] = {
-        key: any_value(requirements[key]) for key in sorted(requirements) if key not in WELL_KNOWN
+    found: dict[str, str | None] = {
+        key: any_value(requirements[key]) for key in sorted(requirements) if key not in DECIDED
     }
+    if TENANCY in found:
+        found[TENANCY] = tenancy(requirements)
     return {key: value for key, value in found.items() if value is not None}
 
 
