@@ -8,6 +8,7 @@ import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.nodeclasses.devices import NetworkInterface
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm, PlacementGroupSelector
 from tests.fakes.cloud import CLUSTER
@@ -34,6 +35,17 @@ def test_a_family_without_supported_user_data_is_named_with_an_alternative(famil
 def test_a_field_that_would_have_no_effect_is_named_instead_of_ignored() -> None:
     changed = replace(NODECLASS, placement_group_selector=PlacementGroupSelector("pg"))
     assert told(changed).startswith("UnsupportedField: spec.placementGroupSelector")
+
+
+def test_a_public_address_for_an_instance_with_several_interfaces_is_refused() -> None:
+    several = (NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
+    public = replace(NODECLASS, associate_public_ip_address=True)
+    found = told(replace(public, network_interfaces=several))
+    assert found.startswith(
+        "PublicIPAddressInvalid: spec.associatePublicIPAddress is true, but EC2 assigns no"
+    )
+    assert told(replace(public, network_interfaces=several[:1])) == ""
+    assert told(replace(public, network_interfaces=several, associate_public_ip_address=False)) == ""
 
 
 def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:

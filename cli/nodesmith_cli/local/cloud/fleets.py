@@ -133,6 +133,11 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
             GROUPS_PER_INTERFACE.code,
             f"You have exceeded the number of security groups per interface: {groups}.",
         )
+    interfaces = candidate.data.get("NetworkInterfaces") or ()
+    if len(interfaces) > 1 and any(each.get("AssociatePublicIpAddress") for each in interfaces):
+        several = "when launching with multiple network interfaces"
+        message = f"The associatePublicIPAddress parameter cannot be specified {several}."
+        return "InvalidParameterCombination", message
     if not _has_ipv6(backend, candidate):
         return (
             "InvalidParameterValue",
