@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from nodesmith.decisions.launch.addresses import address_obstacle
 from nodesmith.decisions.launch.obstacles import Obstacle
 from nodesmith.decisions.launch.userdata import USER_DATA_LIMIT_BYTES, MalformedUserData, user_data
-from nodesmith.decisions.launch.volumes import volume_obstacle
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.karpenter.instancetags import (
     CLUSTER_TAG,
@@ -38,8 +36,8 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
         or _no_such_image(nodeclass)
         or _no_cidr(nodeclass, cluster)
         or _bad_tag(nodeclass)
-        or volume_obstacle(nodeclass.block_device_mappings)
-        or address_obstacle(nodeclass, cluster)
+        or _bad_volume(nodeclass)
+        or _bad_address(nodeclass, cluster)
         or _bad_user_data(nodeclass, cluster)
     )
 
@@ -97,6 +95,20 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
             "spec.tags",
         )
     return None
+
+
+def _bad_volume(nodeclass: EC2NodeClass) -> Obstacle | None:
+    from nodesmith.decisions.launch.volumes import (
+        volume_obstacle,
+    )  # launches import this module, but never check
+
+    return volume_obstacle(nodeclass.block_device_mappings)
+
+
+def _bad_address(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    from nodesmith.decisions.launch.addresses import address_obstacle
+
+    return address_obstacle(nodeclass, cluster)
 
 
 def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
