@@ -131,6 +131,13 @@ def test_a_volume_that_ebs_does_not_offer_is_named_with_what_it_offers(
     assert told(**ebs) == f"spec.blockDeviceMappings[0].{message}"
 
 
+@pytest.mark.parametrize("name", ["iops", "throughput"])
+def test_whatever_its_type_a_volume_needs_positive_numbers(name: str) -> None:
+    fault = f"spec.blockDeviceMappings[0].ebs.{name} is 0: write a positive number, or leave it out"
+    wrong: dict[str, Any] = {name: 0}
+    assert told(volume_size="20Gi", **wrong) == fault
+
+
 def test_no_instance_boots_from_a_hard_disk_volume() -> None:
     disk = {"volume_type": "st1", "volume_size": "500Gi"}
     assert "volumeType is st1, from which no instance boots" in told("/dev/xvda", **disk)

@@ -34,6 +34,8 @@ def check_volumes(mappings: Sequence[Mapping[str, Any]]) -> None:
         raise Refusal("InvalidBlockDeviceMapping", f"Duplicate device name in {sorted(names)}.")
     for mapping in mappings:
         volume = mapping.get("Ebs") or {}
+        if any(int(volume.get(name, 1)) < 1 for name in ("Iops", "Throughput")):
+            raise Refusal(_VALUE, "Iops and throughput must be positive.")
         if volume.get("VolumeType") in _GIB:
             _check(volume)
 

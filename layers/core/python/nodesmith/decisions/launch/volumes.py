@@ -72,6 +72,9 @@ def _faults(mappings: Sequence[BlockDeviceMapping]) -> Iterator[tuple[int, _Faul
 def _volume_faults(device: str, ebs: BlockDevice) -> Iterator[_Fault]:
     if ebs.kms_key_id and ebs.encrypted is False:
         yield _Fault("ebs.encrypted", "is false, but kmsKeyID names a key: leave out one of them")
+    for name, value in (("ebs.iops", ebs.iops), ("ebs.throughput", ebs.throughput)):
+        if value is not None and value < 1:
+            yield _Fault(name, f"is {value:,}: write a positive number, or leave it out")
     limits = _TYPES.get(ebs.volume_type)
     if limits is None:
         return
