@@ -93,13 +93,15 @@ def test_a_subnet_with_ipv6_only_serves_no_cluster(world: Account) -> None:
         assert f"{native} has only IPv6 addresses" in told.message
 
 
-def test_a_misspelt_tag_value_is_told_with_the_one_that_is_meant() -> None:
+def test_a_misspelt_tag_value_is_told_with_the_one_that_is_meant_in_the_clusters_vpc(world: Account) -> None:
     nodeclass = replace(
         NODECLASS,
         subnet_selector_terms=(SubnetSelectorTerm({"karpenter.sh/discovery": "expres"}),),
         security_group_selector_terms=(SecurityGroupSelectorTerm({"karpenter.sh/discovery": "other"}),),
     )
-    status = resolved(nodeclass)
+    elsewhere = resolved(nodeclass, vpc_id="vpc-0123456789abcdef0")
+    assert "but there are some" not in condition(elsewhere, "SubnetsReady").message
+    status = resolved(nodeclass, vpc_id=world.network.vpc_id)
     subnets, groups = (condition(status, f"{kind}Ready").message for kind in ("Subnets", "SecurityGroups"))
     assert "but there are some with karpenter.sh/discovery=express, did you mean 'express': tag" in subnets
     assert "but there are some with karpenter.sh/discovery=express: tag" in groups

@@ -16,10 +16,13 @@ _MOST_TAGS, _MOST_VALUES = 3, 3
 """The most tags of a selector without a match that are looked up, and the most values shown for one."""
 
 
-def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm], ip_family: str) -> tuple[tuple[Subnet, ...], str]:
+def subnets(
+    ec2: Any, terms: Sequence[SubnetSelectorTerm], ip_family: str, vpc: str
+) -> tuple[tuple[Subnet, ...], str]:
     """Return the subnets that any term selects, most free addresses first, and which of them nodes cannot use.
 
-    Nodes need an IPv4 address, and in an IPv6 cluster an IPv6 address as well. Raises Unresolved if no subnet is left.
+    Nodes need an IPv4 address, and in an IPv6 cluster an IPv6 address as well. Raises Unresolved if no subnet is left,
+    with the values of the tags in the cluster's VPC.
     """
     queries = [*_by_id("subnet-id", terms), *(tag_filters(term.tags) for term in terms if not term.id)]
     described = {raw["SubnetId"]: raw for raw in _all(ec2, "describe_subnets", "Subnets", queries)}
@@ -32,7 +35,7 @@ def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm], ip_family: str) -> tu
             f"no subnet of spec.subnetSelectorTerms [{_shown(terms)}] has the addresses that nodes need: {left_out}",
         )
     if not found:
-        likely = _likely(ec2, "describe_subnets", "Subnets", terms)
+        likely = _likely(ec2, "describe_subnets", "Subnets", terms, vpc)
         raise Unresolved(
             "SubnetsNotFound",
             f"no subnet matches spec.subnetSelectorTerms [{_shown(terms)}]{likely}: tag the subnets that new nodes "
@@ -57,8 +60,10 @@ def _lack(raw: Mapping[str, Any], ip_family: str) -> str:
     return ""
 
 
-def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tuple[SecurityGroup, ...]:
-    """Return the security groups that any term selects, ordered by id. Raises Unresolved."""
+def security_groups(
+    ec2: Any, terms: Sequence[SecurityGroupSelectorTerm], vpc: str
+) -> tuple[SecurityGroup, ...]:
+    """Return the security groups that any term selects, ordered by id. Raises Unresolved, as `subnets` does."""
     names = sorted({term.name for term in terms if term.name and not term.id})
     queries = [
         *_by_id("group-id", terms),
@@ -70,7 +75,7 @@ def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tup
         for raw in _all(ec2, "describe_security_groups", "SecurityGroups", queries)
     }
     if not found:
-        likely = _likely(ec2, "describe_security_groups", "SecurityGroups", terms)
+        likely = _likely(ec2, "describe_security_groups", "SecurityGroups", terms, vpc)
         raise Unresolved(
             "SecurityGroupsNotFound",
             f"no security group matches spec.securityGroupSelectorTerms [{_shown(terms)}]{likely}: tag the groups "
@@ -79,14 +84,15 @@ def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tup
     return tuple(found[group] for group in sorted(found))
 
 
-def _likely(ec2: Any, call: str, key: str, terms: Iterable[Any]) -> str:
-    """Return which values the tags of a selector have in the account, for the first tag that has another value.
+def _likely(ec2: Any, call: str, key: str, terms: Iterable[Any], vpc: str) -> str:
+    """Return which values the tags of a selector have in a VPC, for the first tag that has another value.
 
-    Example: `, but there are some with karpenter.sh/discovery=web, did you mean 'web'?`
+    Other VPCs may belong to other clusters, whose names are not for this one to see. Example: `, but there are some with karpenter.sh/discovery=web, did you mean 'web'?`
     """
     wanted = {(key, value) for term in terms for key, value in term.tags.items() if value != "*"}
-    for name, value in sorted(wanted)[:_MOST_TAGS]:
-        there = _all(ec2, call, key, [[{"Name": "tag-key", "Values": [name]}]])
+    for name, value in sorted(wanted)[:_MOST_TAGS] if vpc else ():
+        tagged = [{"Name": "tag-key", "Values": [name]}, {"Name": "vpc-id", "Values": [vpc]}]
+        there = _all(ec2, call, key, [tagged])
         values = {t["Value"] for raw in there for t in raw.get("Tags", ()) if t["Key"] == name} - {value}
         if values:
             shown = ", ".join(f"{name}={each}" for each in sorted(values)[:_MOST_VALUES])

@@ -49,12 +49,11 @@ def resolve(
 
     terms = nodeclass.subnet_selector_terms, nodeclass.security_group_selector_terms
     found = step("AMIsReady", lambda: images(client, nodeclass.ami_selector_terms, cluster.version, now))
-    nets, left_out = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0], cluster.ip_family)) or (
-        (),
-        "",
-    )
-    conditions[-1] = replace(conditions[-1], message=conditions[-1].message or shortened(left_out))
-    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
+    vpc = settings.vpc_id
+    nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0], cluster.ip_family, vpc))
+    if nets is not None:
+        conditions[-1] = replace(conditions[-1], message=shortened(nets[1]))
+    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1], vpc))
     with_role, said = _with_role(nodeclass, settings.default_node_role)
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
     reserved: tuple[CapacityReservation, ...] | None = ()
@@ -68,7 +67,7 @@ def resolve(
         nodeclass.generation,
         nodeclass.hash,
         now,
-        nets,
+        nets[0] if nets else (),
         groups or (),
         found or (),
         profile or "",
