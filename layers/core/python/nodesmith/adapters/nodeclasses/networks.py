@@ -87,8 +87,8 @@ def security_groups(
 def _likely(ec2: Any, call: str, key: str, terms: Iterable[Any], vpc: str) -> str:
     """Return which values the tags of a selector have in a VPC, for the first tag that has another value.
 
-    Other VPCs may belong to other clusters, whose names are not for this one to see. Example: `, but there are some with
-    karpenter.sh/discovery=web, did you mean 'web'?`
+    Other VPCs may belong to other clusters, whose names are not for this one to see. Example: `, but there are some
+    with karpenter.sh/discovery=web, did you mean 'web'?`
     """
     wanted = {(key, value) for term in terms for key, value in term.tags.items() if value != "*"}
     for name, value in sorted(wanted)[:_MOST_TAGS] if vpc else ():
