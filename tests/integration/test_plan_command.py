@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.local.apiserver import ApiServer as LocalApiServer
-from nodesmith_cli.main import main
+from nodesmith_cli.main import app, main
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
+from tests.nodeclassfields import SPEC
 from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now
 
@@ -309,6 +311,18 @@ def test_the_settings_of_a_deployment_are_read_from_the_environment(
 
     monkeypatch.setenv("PREFIX_DELEGATION", "maybe")
     assert "PREFIX_DELEGATION='maybe'" in run("-f", file).err
+
+
+def test_a_nodeclass_with_every_field_is_known_and_buys_nodes(run: Run, tmp_path: Path) -> None:
+    known = {name: value for name, value in SPEC.items() if name != "placementGroupSelector"}
+    file = written(
+        tmp_path, "all.json", nodepool_manifest(), {**nodeclass_manifest(), "spec": known}, pod("web")
+    )
+    ran = run("-f", file, "-o", "json")
+    assert len(ran.plan["nodes"]) == 1
+    assert "EC2NodeClass" not in ran.err
+    checked = CliRunner().invoke(app, ["validate", "-f", str(file)])
+    assert (checked.exit_code, "EC2NodeClass" in checked.output) == (0, False)
 
 
 def test_pods_of_an_ipv6_cluster_are_limited_by_the_kubelet_alone(

@@ -25,75 +25,9 @@ from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests import builders
 from tests.builders import NOW
-from tests.nodeclassfields import schemas
+from tests.nodeclassfields import SPEC, schemas
 
 TYPES = instance_types(embedded_catalog(), NodeConfiguration())
-SPEC: dict[str, Any] = {
-    "subnetSelectorTerms": [{"tags": {"a": "b"}}, {"id": "subnet-1"}],
-    "securityGroupSelectorTerms": [{"tags": {"a": "b"}}, {"id": "sg-1"}, {"name": "nodes"}],
-    "capacityReservationSelectorTerms": [
-        {"tags": {"a": "b"}, "ownerID": "123456789012", "instanceMatchCriteria": "open"},
-        {"id": "cr-1"},
-    ],
-    "placementGroupSelector": {"name": "close"},
-    "associatePublicIPAddress": False,
-    "ipPrefixCount": 2,
-    "amiFamily": "AL2023",
-    "amiSelectorTerms": [
-        {"id": "ami-1"},
-        {"name": "mine-*", "owner": "self", "tags": {"a": "b"}},
-        {"ssmParameter": "/a/b"},
-    ],
-    "userData": "echo hello",
-    "role": "nodes",
-    "tags": {"team": "a"},
-    "kubelet": {
-        "clusterDNS": ["10.100.0.10"],
-        "maxPods": 40,
-        "podsPerCore": 10,
-        "systemReserved": {"cpu": "100m"},
-        "kubeReserved": {"memory": "1Gi"},
-        "evictionHard": {"memory.available": "5%"},
-        "evictionSoft": {"nodefs.available": "10%"},
-        "evictionSoftGracePeriod": {"nodefs.available": "2m"},
-        "evictionMaxPodGracePeriod": 60,
-        "imageGCHighThresholdPercent": 85,
-        "imageGCLowThresholdPercent": 80,
-        "cpuCFSQuota": False,
-    },
-    "blockDeviceMappings": [
-        {
-            "deviceName": "/dev/xvda",
-            "rootVolume": True,
-            "ebs": {
-                "deleteOnTermination": True,
-                "encrypted": True,
-                "iops": 4000,
-                "kmsKeyID": "key",
-                "snapshotID": "snap-1",
-                "throughput": 300,
-                "volumeInitializationRate": 200,
-                "volumeSize": "100Gi",
-                "volumeType": "gp3",
-            },
-        }
-    ],
-    "instanceStorePolicy": "RAID0",
-    "networkInterfaces": [
-        {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
-        {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "interface"},
-    ],
-    "detailedMonitoring": True,
-    "metadataOptions": {
-        "httpEndpoint": "enabled",
-        "httpProtocolIPv6": "disabled",
-        "httpPutResponseHopLimit": 1,
-        "httpTokens": "required",
-    },
-    "connectionTracking": {"tcpEstablishedTimeout": 3600, "udpStreamTimeout": 90, "udpTimeout": 45},
-    "cpuOptions": {"nestedVirtualization": "disabled"},
-    "context": "context-1",
-}
 OTHER: Mapping[str, Any] = {
     "capacityReservationSelectorTerms[].ownerID": "123456789013",
     "kubelet.clusterDNS[]": "10.100.0.11",
