@@ -42,6 +42,7 @@ def start_region(
         clock=clock,
         zones=zones,
         no_capacity=no_capacity,
+        ip_family=first.ip_family,
     )
     stack.enter_context(aws)
     for each in others:

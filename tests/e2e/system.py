@@ -79,9 +79,10 @@ class ClusterSide:
         real: bool = True,
         delays: Delays = QUICK,
         own_node: bool = True,
+        ip_family: str = "ipv4",
     ) -> None:
         self.folder, self.clock, self.name, self.real = folder, clock, name, real
-        self._delays, self._own_node = delays, own_node
+        self._delays, self._own_node, self.ip_family = delays, own_node, ip_family
         self.cluster: RealCluster | EmbeddedCluster
         self.aws: LocalAws
         self.deployed: Deployed
@@ -90,7 +91,9 @@ class ClusterSide:
     def start_control_plane(self, stack: ExitStack) -> None:
         """Start the control plane, which admits functions by access entries and all others by Kubernetes' own means."""
         if self.real:
-            self.cluster = RealCluster(self.folder / "controlplane", authenticate=self._who)
+            self.cluster = RealCluster(
+                self.folder / "controlplane", authenticate=self._who, ip_family=self.ip_family
+            )
         else:
             self.cluster = EmbeddedCluster(self.clock)
         stack.enter_context(self.cluster)

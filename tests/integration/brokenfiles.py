@@ -237,6 +237,23 @@ BROKEN = {
     "tag of its own": Broken(
         f"{CLASS}  tags: {{'aws:owner': me}}\n", "begins with aws:, which AWS keeps for itself", 9
     ),
+    "volume with more iops than its size allows": Broken(
+        f"{CLASS}  blockDeviceMappings:\n    - deviceName: /dev/xvda\n"
+        "      ebs: {volumeType: gp3, volumeSize: 20Gi, iops: 20000}\n",
+        "is 20,000, but gp3 volumes of 20 GiB have 10,000 at most (500 per GiB)",
+        11,
+    ),
+    "two volumes of one name": Broken(
+        f"{CLASS}  blockDeviceMappings:\n    - {{deviceName: /dev/xvda, ebs: {{volumeSize: 20Gi}}}}\n"
+        "    - {deviceName: /dev/xvda, ebs: {volumeSize: 30Gi}}\n",
+        "is /dev/xvda, as in spec.blockDeviceMappings[0]",
+        11,
+    ),
+    "DNS servers of two families": Broken(
+        f"{CLASS}  kubelet: {{clusterDNS: [10.100.0.10, 'fd00::a']}}\n",
+        "is 'fd00::a', an IPv6 address, but the cluster is IPv4",
+        9,
+    ),
     "user data in a bad envelope": Broken(
         f"{CLASS}  userData: |\n    MIME-Version: 1.0\n    Content-Type: multipart/mixed\n\n    a\n",
         "cannot launch nodes",

@@ -11,6 +11,8 @@ import pytest
 
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
+from nodesmith_cli.connecting.networkchecks import CNI, ENI_CONFIGS
+from nodesmith_cli.sharing.survey import CRDS
 from tests import builders
 from tests.account import REGION, client
 from tests.connectable import CLUSTER, PODS, Connectable, connectable, deploy
@@ -237,3 +239,108 @@ def test_a_lambda_quota_that_is_too_small_is_reported(
     cluster.quotas.concurrency = 10
     one = only(cluster, capsys, "lambda-concurrency")
     assert one["found"] == "10 are available to all functions, and nodesmith may need 24"
+
+
+def put_cni(cluster: Connectable, *eni_configs: str, **environment: str) -> None:
+    """Create the VPC CNI's DaemonSet with these variables, and ENIConfigs if any are named."""
+    env = [{"name": name, "value": value} for name, value in environment.items()]
+    labels = {"k8s-app": "aws-node"}
+    container = {"name": "aws-node", "image": "amazon-k8s-cni", "env": env}
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+    }
+    daemonsets, _, name = CNI.rpartition("/")
+    cluster.server.create(daemonsets, {"metadata": {"name": name}, "spec": spec})
+    if not eni_configs:
+        return
+    group, version = "crd.k8s.amazonaws.com", "v1alpha1"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    names = {"kind": "ENIConfig", "plural": "eniconfigs"}
+    crd = {
+        "metadata": {"name": f"eniconfigs.{group}"},
+        "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [served]},
+    }
+    cluster.server.create(CRDS, crd)
+    for each in eni_configs:
+        made = {"apiVersion": f"{group}/{version}", "kind": "ENIConfig", "metadata": {"name": each}}
+        cluster.server.create(ENI_CONFIGS, made)
+
+
+CUSTOM = {"AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": "true", "ENI_CONFIG_LABEL_DEF": "topology.kubernetes.io/zone"}
+ENI_CONFIGS_OF_ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
+
+
+def cni_findings(cluster: Connectable, capsys: pytest.CaptureFixture[str], **settings: str) -> list[str]:
+    """Connect with these settings, and return what doctor finds about the VPC CNI, with the remedy."""
+    assert cluster.run(settings=settings) == 0
+    capsys.readouterr()
+    told = found(cluster, capsys).get("vpc-cni", [])
+    return [f"{each['severity']}: {each['found']}: {each['remedy']}" for each in told]
+
+
+def test_custom_networking_without_a_reserved_interface_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster, *ENI_CONFIGS_OF_ZONES, **CUSTOM)
+    (told,) = cni_findings(cluster, capsys)
+    assert "no ordinary pod uses the first interface, but RESERVED_ENIS is 0" in told
+    assert told.endswith("nodesmith connect web --setting RESERVED_ENIS=1")
+    assert cni_findings(cluster, capsys, RESERVED_ENIS="1") == []
+
+
+def test_security_groups_for_pods_take_an_interface_too(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster, *ENI_CONFIGS_OF_ZONES, ENABLE_POD_ENI="true", **CUSTOM)
+    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert "no ordinary pod uses the trunk interface, but RESERVED_ENIS is 1" in told
+    assert told.endswith("RESERVED_ENIS=2")
+    assert cni_findings(cluster, capsys, RESERVED_ENIS="2") == []
+
+
+def test_an_interface_that_is_reserved_for_nothing_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster)
+    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert "RESERVED_ENIS is 1, but all interfaces serve pods" in told
+
+
+def test_prefix_delegation_that_only_one_side_knows_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster, ENABLE_PREFIX_DELEGATION="true")
+    (told,) = cni_findings(cluster, capsys)
+    assert "ENABLE_PREFIX_DELEGATION=true, but PREFIX_DELEGATION is false" in told
+    assert cni_findings(cluster, capsys, PREFIX_DELEGATION="true") == []
+    cluster.server.delete(CNI)
+    put_cni(cluster)
+    (told,) = cni_findings(cluster, capsys, PREFIX_DELEGATION="true")
+    assert "PREFIX_DELEGATION is true, but ENABLE_PREFIX_DELEGATION is not" in told
+
+
+def test_zones_without_an_eniconfig_are_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster, f"{REGION}a", **CUSTOM)
+    (told,) = cni_findings(cluster, capsys, RESERVED_ENIS="1")
+    assert f"none is named {REGION}b" in told
+
+
+def test_custom_networking_without_any_eniconfig_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run(settings={"RESERVED_ENIS": "1"}) == 0
+    capsys.readouterr()
+    put_cni(cluster, **CUSTOM)
+    one = only(cluster, capsys, "vpc-cni")
+    assert (one["severity"], "there is no ENIConfig" in one["found"]) == ("warning", True)
+
+
+def test_the_cni_of_an_ipv6_cluster_needs_no_setting(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster, ENABLE_IPv6="true", ENABLE_PREFIX_DELEGATION="true")
+    assert cni_findings(cluster, capsys) == []

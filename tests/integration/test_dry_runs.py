@@ -77,6 +77,11 @@ def test_a_permitted_nodeclass_is_ready_and_nothing_is_launched(subject: Subject
     assert client("ec2").describe_instances()["Reservations"] == []
 
 
+def test_the_fleet_of_a_dry_run_has_the_context_of_the_nodeclass(subject: Subject) -> None:
+    subject.resolve(replace(NODECLASS, context="context-1"))
+    assert subject.ec2.parameters[1]["Context"] == "context-1"
+
+
 @pytest.mark.parametrize(
     ("family", "alias", "name"),
     [

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from nodesmith_cli.audit import Kind, Violation
-from nodesmith_cli.main import main
+from nodesmith_cli.main import app, main
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
+from tests.nodeclassfields import SPEC
 from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now
 
@@ -309,6 +311,48 @@ def test_the_settings_of_a_deployment_are_read_from_the_environment(
 
     monkeypatch.setenv("PREFIX_DELEGATION", "maybe")
     assert "PREFIX_DELEGATION='maybe'" in run("-f", file).err
+
+
+def test_a_nodeclass_with_every_field_is_known_and_buys_nodes(run: Run, tmp_path: Path) -> None:
+    nodeclass = {**nodeclass_manifest(), "spec": SPEC}
+    file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass, pod("web"))
+    ran = run("-f", file, "-o", "json")
+    assert len(ran.plan["nodes"]) == 1
+    assert "EC2NodeClass" not in ran.err
+    checked = CliRunner().invoke(app, ["validate", "-f", str(file)])
+    assert (checked.exit_code, "EC2NodeClass" in checked.output) == (0, False)
+
+
+def test_pods_of_an_ipv6_cluster_are_limited_by_the_kubelet_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
+    waiting = [pod(f"p{i}", "1m") for i in range(60)]
+    file = written(tmp_path, "all.json", nodepool_manifest(requirements=[only]), *waiting)
+    monkeypatch.setenv("CLUSTER_SERVICE_CIDR", "fd12::/108")
+    assert len(run("-f", file, "-o", "json", "--audit").plan["nodes"]) == 1
+
+
+def test_the_ip_family_is_that_of_the_nodes_in_the_manifests(run: Run, tmp_path: Path) -> None:
+    only = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]}
+    waiting = [pod(f"p{i}", "1m") for i in range(60)]
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "full"},
+        "spec": {"unschedulable": True},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "2600:1f18::5"}],
+            "capacity": {"cpu": "1", "memory": "1Gi", "pods": "1"},
+        },
+    }
+    dns = nodeclass_manifest("other", kubelet={"clusterDNS": ["10.100.0.10"]})
+    classes = nodeclass_manifest("default"), dns
+    pools = nodepool_manifest(requirements=[only]), nodepool_manifest("other", nodeclass="other")
+    file = written(tmp_path, "all.json", *classes, *pools, node, *waiting)
+    ran = run("-f", file, "-o", "json")
+    assert [each["nodePool"] for each in ran.plan["nodes"]] == ["default"]
+    assert "an IPv4 address, but the cluster is IPv6" in ran.err
 
 
 def test_policies_of_a_deployment_are_read_from_the_environment(

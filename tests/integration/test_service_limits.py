@@ -229,7 +229,7 @@ CASES: Mapping[Limit, Call] = {
     limits.HOP_LIMIT: lambda n: template(MetadataOptions={"HttpPutResponseHopLimit": n}),
     limits.GP3_SIZE: lambda n: volume(VolumeSize=n),
     limits.GP3_IOPS: lambda n: volume(Iops=n),
-    limits.GP3_THROUGHPUT: lambda n: volume(Throughput=n),
+    limits.GP3_THROUGHPUT: lambda n: volume(Throughput=n, Iops=10_000),
     limits.TAGS: lambda n: fleet(TagSpecifications=[{"ResourceType": "instance", "Tags": tags(n)}]),
     limits.TAG_KEY: lambda n: template(
         TagSpecifications=[{"ResourceType": "volume", "Tags": [{"Key": "k" * n, "Value": ""}]}]

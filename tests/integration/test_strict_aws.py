@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -321,6 +322,30 @@ def test_a_new_template_is_missing_at_first_and_found_later(world: Account) -> N
     cloud.ensure_templates(templates)
     (outcome,) = cloud.launch([request])
     assert isinstance(outcome, Launched)
+
+
+def test_an_ipv6_address_is_given_only_in_a_subnet_that_has_some(world: Account) -> None:
+    cloud = AwsCloud(client, SETTINGS, system_time)
+    ipv6 = replace(CLUSTER, ip_family="ipv6")
+    request, templates = launch_plan(
+        CLAIM, options(["m5.large"]), NODECLASS, cloud.resolve(NODECLASS, CLUSTER, NOW), ipv6
+    )
+    cloud.ensure_templates(templates)
+    (outcome,) = cloud.launch([request])
+    assert isinstance(outcome, Refused)
+    assert "No IPv6 CIDR block is associated with subnet" in outcome.message
+    for number, subnet in enumerate(world.network.subnets.values()):
+        block = f"2600:1f18:0:{number}::/64"
+        client("ec2").associate_subnet_cidr_block(SubnetId=subnet, Ipv6CidrBlock=block)
+    (outcome,) = cloud.launch([LaunchRequest.from_item("default-later", request.to_item())])
+    assert isinstance(outcome, Launched)
+    world.strict.visibility.settle()
+    (found,) = (
+        each
+        for reservation in client("ec2").describe_instances()["Reservations"]
+        for each in reservation["Instances"]
+    )
+    assert found["NetworkInterfaces"][0]["Ipv6Addresses"]
 
 
 def test_a_new_profile_is_refused_at_first_and_accepted_later(world: Account) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
 from nodesmith.model.ec2.catalog import InstanceFacts
-from nodesmith.model.nodeclasses.devices import DEFAULT_BLOCK_DEVICES
+from nodesmith.model.nodeclasses.devices import DEFAULT_BLOCK_DEVICES, NetworkInterface
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
@@ -37,18 +37,23 @@ kubelets = st.builds(
     kube_reserved=reserved,
     eviction_hard=st.dictionaries(st.sampled_from(["memory.available", "nodefs.available"]), threshold),
 )
+interfaces = st.builds(
+    NetworkInterface, st.integers(0, 3), st.integers(0, 3), st.sampled_from(["interface", "efa-only"])
+)
 configurations = st.builds(
     NodeConfiguration,
     ami_family=st.sampled_from(sorted(DEFAULT_BLOCK_DEVICES)),
     root_volume_bytes=st.integers(2**20, 2**46),
     instance_store_policy=st.sampled_from(["", "RAID0"]),
     kubelet=kubelets,
+    network_interfaces=st.lists(interfaces, max_size=3).map(tuple),
 )
 settings = st.builds(
     NodeSettings,
     vm_memory_overhead_percent=st.floats(0, 0.99),
     reserved_enis=st.integers(0, 20),
     prefix_delegation=st.booleans(),
+    ipv6=st.booleans(),
 )
 
 
@@ -57,7 +62,7 @@ def test_allocatable_is_never_negative_or_above_capacity(
     facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings
 ) -> None:
     room = capacity(facts, configuration, settings)
-    left = allocatable(room, overhead(facts, configuration, room))
+    left = allocatable(room, overhead(facts, configuration, room, settings))
     assert all(0 <= left.of(name) <= room.of(name) for name in {*room, *left})
 
 
@@ -66,7 +71,7 @@ def test_capacity_and_overhead_add_up_where_pods_can_run(
     facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings
 ) -> None:
     room = capacity(facts, configuration, settings)
-    kept = overhead(facts, configuration, room)
+    kept = overhead(facts, configuration, room, settings)
     left = allocatable(room, kept)
     if left.pods:
         assert all(left.of(name) + kept.of(name) == room.of(name) for name in ("cpu", "memory", "pods"))

@@ -70,6 +70,23 @@ def test_spot_prices_that_could_not_be_learned_do_not_bring_back_an_estimate() -
     }
 
 
+def test_the_regions_price_stands_in_for_that_of_a_local_zone_as_an_estimate() -> None:
+    sold = frozenset({"us-east-1a", "us-east-1-bos-1a", "us-east-1-wl1-bos-wlz-1"})
+    offered = offered_after(CatalogUpdate(on_demand={"m5.large": 0.1}, offered={"m5.large": sold}))
+    on_demand = {o.zone: (o.price_hourly_usd, o.estimated) for o in offered if o.capacity_type == "on-demand"}
+    assert on_demand == {
+        "us-east-1a": (0.1, False),
+        "us-east-1-bos-1a": (0.1, True),
+        "us-east-1-wl1-bos-wlz-1": (0.1, True),
+    }
+    assert {o.zone for o in offered if o.capacity_type == "spot"} == {"us-east-1a"}
+
+
+def test_a_known_price_of_the_region_is_preferred_to_its_stand_in_for_a_local_zone() -> None:
+    local = Offering("us-east-1-bos-1a", "on-demand", 0.096, estimated=True)
+    assert ON_DEMAND_A in offered_after(CatalogUpdate(), known(local, ON_DEMAND_A, SPOT_A))
+
+
 def test_a_spot_estimate_follows_the_on_demand_price_while_there_is_nothing_better() -> None:
     catalog_update = CatalogUpdate(on_demand={"m5.large": 0.2})
     offered = offered_after(catalog_update, known(ON_DEMAND_A, GUESS_A))

@@ -286,3 +286,8 @@ def test_a_launch_template_is_requested_in_version_one() -> None:
         "LaunchTemplateName": "nodesmith/test/abc",
         "Version": "1",
     }
+
+
+def test_a_context_is_sent_only_if_there_is_one() -> None:
+    assert fleet_request(replace(REQUEST, context="context-1"), "express")["Context"] == "context-1"
+    assert "Context" not in fleet_request(REQUEST, "express")

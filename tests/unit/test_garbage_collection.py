@@ -337,6 +337,16 @@ def test_a_profile_that_a_living_or_future_instance_may_have_is_kept() -> None:
     assert found(facts(owned=[profile()], claims=[pending()], ledger=resolved("test_2"))) == []
 
 
+def test_a_profile_that_a_claim_or_another_ec2nodeclass_names_is_kept() -> None:
+    gone = profile("uid-gone")
+    named = {"karpenter.k8s.aws/instance-profile-name": "test_1"}
+    assert (
+        found(facts(owned=[gone], claims=[replace(claim(), annotations=named)], instances=[instance()])) == []
+    )
+    other = builders.nodeclass_manifest("other", role=None, instanceProfile="test_1")
+    assert found(facts(owned=[gone], snapshot=builders.snapshot(nodeclasses=(other,)))) == []
+
+
 VOLUME = Owned(Kind.VOLUME, "vol-1", created_at=OLD, claim="default-1")
 INTERFACE = Owned(Kind.NETWORK_INTERFACE, "eni-1")
 

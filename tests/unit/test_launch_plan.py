@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.decisions.launch import MAX_OVERRIDES, launch_plan, subnet_by_zone
+from nodesmith.decisions.launch import MAX_OVERRIDES, as_launched, launch_plan, subnet_by_zone
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.nodeclasses.devices import BlockDevice, BlockDeviceMapping
+from nodesmith.model.nodeclasses.devices import BlockDevice, BlockDeviceMapping, NetworkInterface
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import Subnet
 from tests.fakes.cloud import CLUSTER
@@ -192,3 +192,33 @@ def test_a_claim_for_which_no_image_boots_is_rejected_with_the_types() -> None:
 def test_a_plan_does_not_depend_on_the_time() -> None:
     later = replace(CLAIM, created_at=NOW.replace(year=2030))
     assert plan(claim=later) == plan()
+
+
+def test_the_context_of_a_nodeclass_is_in_the_request_unless_min_values_were_relaxed() -> None:
+    nodeclass = replace(NODECLASS, context="context-1")
+    relaxed = {"karpenter.sh/nodeclaim-min-values-relaxed": "true"}
+    assert plan(nodeclass=nodeclass)[0].context == "context-1"
+    assert plan(nodeclass=nodeclass, claim=replace(CLAIM, annotations=relaxed))[0].context == ""
+    assert plan()[0].context == ""
+
+
+def test_a_stored_request_keeps_its_context() -> None:
+    request, _ = plan(nodeclass=replace(NODECLASS, context="context-1"))
+    assert LaunchRequest.from_item(request.claim, request.to_item()) == request
+    assert "context" not in plan()[0].to_item()
+
+
+def test_a_claim_promises_efa_only_if_its_instance_gets_such_interfaces() -> None:
+    efa = "vpc.amazonaws.com/efa"
+    ((p5, _), *_) = options(["p5.48xlarge"], capacity_type="on-demand")
+    claim = replace(CLAIM, capacity=p5.capacity, allocatable=p5.allocatable)
+    asking = replace(claim, requests=Resources({efa: 1}))
+    chosen = replace(NODECLASS, network_interfaces=(NetworkInterface(0, 0, "interface"),))
+    for one, nodeclass, promised in (
+        (claim, NODECLASS, 0),
+        (asking, NODECLASS, 32),
+        (claim, chosen, 32),
+    ):
+        launched = as_launched(one, nodeclass)
+        assert (launched.capacity.of(efa), launched.allocatable.of(efa)) == (promised, promised)
+        assert launched.capacity.of("nvidia.com/gpu") == 8

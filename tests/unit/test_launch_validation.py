@@ -8,6 +8,7 @@ import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.nodeclasses.devices import NetworkInterface
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
 from tests.fakes.cloud import CLUSTER
@@ -24,16 +25,15 @@ def test_an_ordinary_nodeclass_has_no_obstacle() -> None:
     assert told(replace(NODECLASS, ami_family="Custom", user_data="anything")) == ""
 
 
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        (replace(NODECLASS, context="c-1"), "context"),
-    ],
-)
-def test_a_field_that_would_have_no_effect_is_named_instead_of_ignored(
-    changed: EC2NodeClass, field: str
-) -> None:
-    assert told(changed).startswith(f"UnsupportedField: spec.{field}")
+def test_a_public_address_for_an_instance_with_several_interfaces_is_refused() -> None:
+    several = (NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
+    public = replace(NODECLASS, associate_public_ip_address=True)
+    found = told(replace(public, network_interfaces=several))
+    assert found.startswith(
+        "PublicIPAddressInvalid: spec.associatePublicIPAddress is true, but EC2 assigns no"
+    )
+    assert told(replace(public, network_interfaces=several[:1])) == ""
+    assert told(replace(public, network_interfaces=several, associate_public_ip_address=False)) == ""
 
 
 def test_al2023_needs_the_service_cidr_and_custom_does_not() -> None:

@@ -430,6 +430,20 @@ def test_an_instance_that_calls_another_api_server_never_joins_ours() -> None:
     assert "https://elsewhere" in world.kubelets.troubles()["i-0aaa"]
 
 
+def test_in_an_ipv6_cluster_a_node_shows_its_ipv6_address_and_without_one_it_never_joins() -> None:
+    ipv6 = replace(CLUSTER, service_cidr="fd12::/108", ip_family="ipv6")
+    text = user_data(Start(CLAIM, "spot", 110, NODECLASS, ipv6))
+    world = World(booting(user_data=text, ipv6="2600:1f18::5"))
+    world.after(0)
+    world.after(600)
+    assert world.node()["status"]["addresses"][0] == {"type": "InternalIP", "address": "2600:1f18::5"}
+    without = World(booting(user_data=text))
+    without.after(0)
+    without.after(600)
+    assert without.node() is None
+    assert "Services have IPv6 addresses (fd12::/108)" in without.kubelets.troubles()["i-0aaa"]
+
+
 def test_an_instance_of_an_unknown_type_never_joins() -> None:
     world = World(booting(instance_type="z9.mega"))
     world.after(0)

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.purchase.claims import any_value, claim_name
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.status import Image
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import (
     EXPRESS,
@@ -32,6 +35,8 @@ from tests.builders import (
     inputs,
     ledger,
     node,
+    nodeclass_manifest,
+    nodeclass_status,
     nodepool_manifest,
     pods,
     shape,
@@ -281,3 +286,41 @@ class TestPodsThatWait:
         plan = decide(inputs(snapshot=seen, ledger=ledger(claims=(bought,))))
 
         assert plan.waiting == {"default/web-0000": "default-x1"}
+
+
+def test_nodes_that_are_planned_alike_all_carry_the_context_of_their_nodeclass() -> None:
+    classes = (nodeclass_manifest(context="context-1"),)
+    small = [*EXPRESS, expression(INSTANCE_TYPE, "In", "m5.large")]
+    pools = [nodepool_manifest(requirements=small)]
+    planned = decide(
+        inputs(snapshot=snapshot(pods=pods(shape("1500m"), 4), nodepools=pools, nodeclasses=classes))
+    )
+    assert [node.request.context for node in planned.nodes] == ["context-1"] * 4
+
+
+def test_a_node_advertises_efa_only_if_its_pods_asked_for_it() -> None:
+    efa = "vpc.amazonaws.com/efa"
+    p5 = nodepool_manifest(requirements=[expression(INSTANCE_TYPE, "In", "p5.48xlarge")])
+    images = (Image("ami-gpu"),)
+    kind = TYPES["p5.48xlarge"]
+    known = ledger(nodeclasses={"default": nodeclass_status(images=images)})
+    for asked, promised in (({"nvidia.com/gpu": "8"}, 0), ({"nvidia.com/gpu": "8", efa: "4"}, 32)):
+        waiting = pods(shape(requests=asked))
+        made = only(decide(inputs(snapshot=snapshot(pods=waiting, nodepools=[p5]), ledger=known)))
+        row = made.request.overrides[0]
+        instance = Instance(
+            "i-1",
+            made.claim.name,
+            row.instance_type,
+            row.zone,
+            made.claim.capacity_type,
+            "ami-gpu",
+            "running",
+            NOW,
+        )
+        launched = launched_claim(made.claim, instance, kind, NOW)
+        interfaces = made.templates[0].data["NetworkInterfaces"]
+        assert (made.claim.capacity.of(efa), launched.capacity.of(efa), launched.allocatable.of(efa)) == (
+            promised,
+        ) * 3
+        assert sum(each["InterfaceType"] == "efa" for each in interfaces) == promised

@@ -212,3 +212,8 @@ def test_a_claim_stores_the_tags_that_its_instance_lacks() -> None:
     assert tags_due(launched) == {"Name": first.claim, "karpenter.sh/nodeclaim": first.claim}
     tagged = launched_claim(pending, replace(instance("i-1"), claim=first.claim), None, NOW)
     assert tags_due(tagged) == {}
+
+
+def test_requests_with_different_contexts_share_no_call() -> None:
+    first, second = request_for("default-a", context="context-1"), request_for("default-b")
+    assert [each.share for each in shared([first, second])] == [None, None]

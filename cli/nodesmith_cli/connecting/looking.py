@@ -17,6 +17,7 @@ from nodesmith_cli.connecting.findings import Finding, error, worst_first
 from nodesmith_cli.connecting.images import image_in_registry
 from nodesmith_cli.connecting.insideproblems import inside_problems
 from nodesmith_cli.connecting.manifests import Served, manifests
+from nodesmith_cli.connecting.networkchecks import cni_of, network_findings
 from nodesmith_cli.connecting.observed import Account, Cluster, Inside
 from nodesmith_cli.connecting.problems import problems
 from nodesmith_cli.connecting.reaching import api_server, refuse_without_rights
@@ -91,6 +92,7 @@ def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> S
         found.append(_without_image(account))
     inside = _inside(wanted, account, server, image, around.clock())
     found += inside_problems(account, inside)
+    found += network_findings(cni_of(server), registration(wanted, account).settings, account)
     planned = rows(wanted, account, inside)
     found += _of_cdk(account, planned)
     return Seen(account, server, inside, worst_first(found), planned)

@@ -13,14 +13,13 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
 from nodesmith_cli.planning.claims import claims
-from nodesmith_cli.planning.launching import judged
+from nodesmith_cli.planning.launching import assumed_cluster, judged
 from nodesmith_cli.planning.manifests import Manifests
-from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_nodeclass, assumed_zones, statuses
+from nodesmith_cli.planning.nodeclasses import assumed_nodeclass, assumed_zones, statuses
 
 CLUSTER = "plan"
 MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
@@ -53,19 +52,33 @@ def plan_inputs(
             mirrors[manifest["kind"]].put(manifest)
     data = encode(CLUSTER, now, observed(mirrors.values()))
     resolved = statuses(nodeclasses, assumed_zones(catalog))
+    family = _ip_family(manifests, settings)
+    cluster = assumed_cluster(CLUSTER, family or "ipv4")
     for manifest in nodeclasses:
         name = str(manifest["metadata"]["name"])
         if name in resolved:
-            resolved[name] = judged(resolved[name], manifest)
+            resolved[name] = judged(resolved[name], manifest, cluster if family else None)
     ledger = Ledger(
         claims=claims(manifests.of_kind("NodeClaim"), now),
         nodeclasses=resolved,
-        cluster=ClusterInfo(CLUSTER, "https://plan.invalid", "", "10.100.0.0/16", KUBERNETES),
+        cluster=cluster,
     )
     content = gzip.decompress(data)  # hash the content, since compressed bytes depend on the zlib version
     decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
     snapshot = decode(data)
-    return Inputs(snapshot, as_read(ledger, snapshot), catalog, settings or NodeSettings(), now, decision)
+    rules = (settings or NodeSettings()).in_cluster(cluster)
+    return Inputs(snapshot, as_read(ledger, snapshot), catalog, rules, now, decision)
+
+
+def _ip_family(manifests: Manifests, settings: NodeSettings | None) -> str:
+    """Return the IP family of the cluster: that of its nodes' addresses, or ipv6 by the settings; empty if unknown."""
+    if settings is not None and settings.ipv6:
+        return "ipv6"
+    for node in manifests.of_kind("Node"):
+        for address in (node.get("status") or {}).get("addresses") or ():
+            if address.get("type") == "InternalIP":
+                return "ipv6" if ":" in str(address.get("address")) else "ipv4"
+    return ""
 
 
 def _nodeclass_name(nodepool: Mapping[str, Any]) -> str:

@@ -34,8 +34,14 @@ from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
-_OF_NODES = tuple(field.name for field in fields(NodeSettings))
-_SETTINGS = tuple(field.metadata["env"] for field in fields(Settings) if field.name in _OF_NODES)
+_SERVICE_CIDR = "CLUSTER_SERVICE_CIDR"
+_OF_NODES = tuple(
+    sorted({field.name for field in fields(NodeSettings)} & {field.name for field in fields(Settings)})
+)
+_SETTINGS = (
+    *(field.metadata["env"] for field in fields(Settings) if field.name in _OF_NODES),
+    _SERVICE_CIDR,
+)
 """The environment variables of the settings that affect decisions, as in a deployment."""
 _SHOWN = 20
 
@@ -87,7 +93,8 @@ def node_settings(environment: Mapping[str, str]) -> NodeSettings:
     """Return the settings from environment variables. Raises Rejected, naming the variable, if one is invalid."""
     named = {name: environment[name] for name in _SETTINGS if name in environment}
     found = read_settings({"AWS_REGION": "any", **named})
-    return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES})
+    ipv6 = ":" in found.cluster_service_cidr
+    return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES}, ipv6=ipv6)
 
 
 def _read(wanted: Wanted, side: Console) -> Manifests:

@@ -26,6 +26,12 @@ RELEASES = ("20261015", "20261112")
 BOTTLEROCKET = "v1.50.0"
 _EKS_IMAGES_ACCOUNT = "602401143452"
 _VPC_CIDR = "10.0.0.0/16"
+_IPV6_BLOCKS = "2600:1f18:0"
+_SERVICES: Mapping[str, Mapping[str, str]] = {
+    "ipv4": {"serviceIpv4Cidr": "10.100.0.0/16"},
+    "ipv6": {"ipFamily": "ipv6", "serviceIpv6Cidr": "fd12:3456:789a::/108"},
+}
+"""EKS's network configuration of a cluster by IP family."""
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
 
 
@@ -46,8 +52,11 @@ class Endpoint:
     ca_bundle: str
 
 
-def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
-    """Create a VPC with a security group and one subnet in each zone (at most 16), all with the discovery tag."""
+def make_network(ec2: Any, cluster: str, zones: Sequence[str], ip_family: str = "ipv4") -> Network:
+    """Create a VPC with a security group and one subnet in each zone (at most 16), all with the discovery tag.
+
+    With the IP family ipv6, subnets have addresses of both families.
+    """
     tags = {"karpenter.sh/discovery": cluster, f"kubernetes.io/cluster/{cluster}": "shared"}
     vpc = ec2.create_vpc(CidrBlock=_VPC_CIDR)["Vpc"]["VpcId"]
     ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
@@ -60,6 +69,8 @@ def make_network(ec2: Any, cluster: str, zones: Sequence[str]) -> Network:
         )["Subnet"]["SubnetId"]
         for number, zone in enumerate(zones[:16])
     }
+    for number, subnet in enumerate(subnets.values()) if ip_family == "ipv6" else ():
+        ec2.associate_subnet_cidr_block(SubnetId=subnet, Ipv6CidrBlock=f"{_IPV6_BLOCKS}:{number}::/64")
     group = ec2.create_security_group(
         GroupName=f"{cluster}-node",
         Description="nodes",
@@ -87,17 +98,27 @@ def make_instance_profile(iam: Any, name: str) -> None:
 
 
 def make_cluster(
-    eks: Any, name: str, version: str, role_arn: str, network: Network, endpoint: Endpoint, region: str
+    eks: Any,
+    name: str,
+    version: str,
+    role_arn: str,
+    network: Network,
+    endpoint: Endpoint,
+    region: str,
+    ip_family: str = "ipv4",
 ) -> None:
     """Create the EKS cluster with `endpoint` as its API server."""
+    services = _SERVICES[ip_family]
     eks.create_cluster(
         name=name,
         version=version,
         roleArn=role_arn,
         resourcesVpcConfig={"subnetIds": list(network.subnets.values())},
-        kubernetesNetworkConfig={"serviceIpv4Cidr": "10.100.0.0/16"},
+        # EKS assigns the IPv6 range of services itself.
+        kubernetesNetworkConfig={k: v for k, v in services.items() if k != "serviceIpv6Cidr"},
     )
     made = eks_backends[DEFAULT_ACCOUNT_ID][region].clusters[name]
+    made.kubernetes_network_config = dict(services)
     made.endpoint = endpoint.url
     made.certificate_authority = {"data": endpoint.ca_bundle}
 
@@ -203,12 +224,13 @@ def furnish(
     version: str,
     endpoint: Endpoint,
     role: str,
+    ip_family: str = "ipv4",
 ) -> Network:
     """Furnish an empty account for one cluster."""
     publish_images(region, version)
-    network = make_network(client("ec2"), cluster, zones)
+    network = make_network(client("ec2"), cluster, zones, ip_family)
     arn = make_role(client("iam"), role)
-    make_cluster(client("eks"), cluster, version, arn, network, endpoint, region)
+    make_cluster(client("eks"), cluster, version, arn, network, endpoint, region, ip_family)
     return network
 
 

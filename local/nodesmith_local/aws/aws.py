@@ -52,9 +52,10 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 class LocalAws:
     """One region of AWS on a local port, furnished for a cluster named `cluster`. A context manager.
 
-    `endpoint` is the cluster's API server; `no_capacity` holds patterns in the syntax of `pools.parse_pattern`. moto
-    keeps one state per process, so only one LocalAws can run at a time, and starting it resets that state. Raises
-    Rejected for a region or a pool that does not exist, RuntimeError for a second instance.
+    `endpoint` is the cluster's API server; `ip_family` is that of all clusters; `no_capacity` holds patterns in the
+    syntax of `pools.parse_pattern`. moto keeps one state per process, so only one LocalAws can run at a time, and
+    starting it resets that state. Raises Rejected for a region or a pool that does not exist, RuntimeError for a second
+    instance.
     """
 
     def __init__(
@@ -70,10 +71,12 @@ class LocalAws:
         zones: Sequence[str] = (),
         no_capacity: Iterable[str] = (),
         role: str = "",
+        ip_family: str = "ipv4",
     ) -> None:
         self.region = region
         self.cluster = cluster
         self.version = version
+        self.ip_family = ip_family
         self.endpoint = endpoint
         self.clock = clock or LocalClock()
         self.catalog = catalog or embedded_catalog(region)
@@ -131,7 +134,7 @@ class LocalAws:
         self.roles[cluster] = role
         self._endpoints[cluster] = endpoint
         self.networks[cluster] = furnish(
-            self.client, cluster, self.region, self.zones, self.version, endpoint, role
+            self.client, cluster, self.region, self.zones, self.version, endpoint, role, self.ip_family
         )
 
     @property

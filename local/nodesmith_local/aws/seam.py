@@ -16,6 +16,7 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.spot_requests import SpotInstanceRequest
+from moto.ec2.models.subnets import Subnet
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.launch_templates import LaunchTemplates
@@ -41,6 +42,23 @@ for _filter in ("event.code", "instance-status.status", "system-status.status"):
     filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # moto's instances have no events
 # The property that moto reads to filter requests by this name.
 SpotInstanceRequest.status_code = property(lambda request: request.status["Code"])  # type: ignore[attr-defined]
+
+
+Subnet.ipv6_cidr_block_association_set = property(  # type: ignore[method-assign, assignment]
+    lambda subnet: _ipv6_blocks(subnet)
+)
+
+
+def _ipv6_blocks(subnet: Any) -> list[dict[str, Any]]:
+    """Return a subnet's IPv6 blocks. moto writes the state as the text of a dictionary."""
+    return [
+        {
+            "ipv6CidrBlock": block["ipv6CidrBlock"],
+            "associationId": block["associationId"],
+            "ipv6CidrBlockState": {"state": block["ipv6CidrBlockState"]["State"]},
+        }
+        for block in subnet.ipv6_cidr_block_associations.values()
+    ]
 
 
 class Ec2Seam:

@@ -56,9 +56,12 @@ class RealCluster(Started):
         authenticate: Authenticate = nobody,
         rights: str = "",
         port: int = 0,
+        ip_family: str = "ipv4",
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
-        self.plane = ControlPlane(find_binaries(), folder, port=port, authenticate=authenticate, stage=stage)
+        self.plane = ControlPlane(
+            find_binaries(), folder, port=port, authenticate=authenticate, ip_family=ip_family, stage=stage
+        )
         self._rights = rights
         self.objects: Objects
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from nodesmith_local.controlplane.ports import Ports
 
 FAKE_NODES = "kwok.x-k8s.io/node=fake"
-_SERVICES = "10.96.0.0/16"
-_PODS = "10.244.0.0/16"
+_SERVICES = {"ipv4": "10.96.0.0/16", "ipv6": "fd12:3456:789a::/108"}
+_PODS = {"ipv4": "10.244.0.0/16", "ipv6": "fd34::/64"}
+_ADVERTISED = {"ipv4": "192.0.2.2", "ipv6": "2001:db8::2"}
+"""The endpoint of the Service `kubernetes` by IP family; nothing runs inside the cluster that could use it."""
+_NODE_ADDRESSES = {"ipv4": "127.0.0.1", "ipv6": "::1"}
 
 
 def etcd(folder: Path, ports: Ports) -> list[str]:
@@ -29,21 +32,21 @@ def etcd(folder: Path, ports: Ports) -> list[str]:
     ]
 
 
-def apiserver(folder: Path, ports: Ports) -> list[str]:
+def apiserver(folder: Path, ports: Ports, ip_family: str = "ipv4") -> list[str]:
     """Return kube-apiserver's command line, with the authorization modes of EKS.
 
-    The webhook authenticates unknown tokens; its answers are cached for one second.
+    `ip_family` is that of Services; programs connect by IPv4 in any case. The webhook authenticates unknown tokens; its
+    answers are cached for one second.
     """
     return [
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         f"--secure-port={ports.apiserver}",
-        # The endpoint of the Service `kubernetes`; nothing runs inside the cluster that could use it.
-        "--advertise-address=192.0.2.2",
+        f"--advertise-address={_ADVERTISED[ip_family]}",
         "--endpoint-reconciler-type=none",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={folder / 'accounts.pub'}",
         f"--service-account-signing-key-file={folder / 'accounts.key'}",
-        f"--service-cluster-ip-range={_SERVICES}",
+        f"--service-cluster-ip-range={_SERVICES[ip_family]}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
         "--allow-privileged=true",
@@ -79,7 +82,7 @@ def scheduler(folder: Path, ports: Ports) -> list[str]:
     return [f"--secure-port={ports.scheduler}", *_client(folder / "scheduler.kubeconfig"), *_serving(folder)]
 
 
-def kwok(folder: Path, ports: Ports) -> list[str]:
+def kwok(folder: Path, ports: Ports, ip_family: str = "ipv4") -> list[str]:
     """Return kwok's command line: it runs nodes with the label `FAKE_NODES` and their pods by stages.yaml.
 
     Nodes are selected by label because kwok overlooks nodes that get the annotation after their creation.
@@ -90,8 +93,8 @@ def kwok(folder: Path, ports: Ports) -> list[str]:
         "--manage-all-nodes=false",
         f"--manage-nodes-with-label-selector={FAKE_NODES}",
         "--node-lease-duration-seconds=40",
-        f"--cidr={_PODS}",
-        "--node-ip=127.0.0.1",
+        f"--cidr={_PODS[ip_family]}",
+        f"--node-ip={_NODE_ADDRESSES[ip_family]}",
         f"--server-address=127.0.0.1:{ports.kwok}",
     ]
 

@@ -32,8 +32,8 @@ class ControlPlane:
     `binaries` holds the programs. `folder` (new, empty, or an earlier control plane's) receives logs, certificates and
     kubeconfigs. `port` is the API server's, 0 for any. `authenticate` decides on bearer tokens that Kubernetes does not
     know. `data` is etcd's folder; etcd uses an earlier control plane's data there, or creates it, and leaves it behind.
-    Without `data`, etcd's data is deleted at the end. `stage` wraps each part of the start. Raises Rejected for a
-    folder or port that is not available, and when a program ends unexpectedly.
+    Without `data`, etcd's data is deleted at the end. `ip_family` is that of Services and pods. `stage` wraps each part
+    of the start. Raises Rejected for a folder or port that is not available, and when a program ends unexpectedly.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class ControlPlane:
         port: int = 0,
         authenticate: Authenticate = nobody,
         data: Path | None = None,
+        ip_family: str = "ipv4",
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
         self.folder = folder.absolute()
@@ -53,6 +54,7 @@ class ControlPlane:
         self._port = port
         self._authenticate = authenticate
         self._data = data
+        self._ip_family = ip_family
         self._stage = stage
         self._ports: Ports
         self._processes: dict[str, Process] = {}
@@ -102,7 +104,7 @@ class ControlPlane:
 
     def start_api_server(self) -> None:
         """Start a killed API server again at the same port, and wait until it is ready."""
-        self._run("kube-apiserver", commands.apiserver(self.folder, self._ports))
+        self._run("kube-apiserver", commands.apiserver(self.folder, self._ports, self._ip_family))
         self._wait(self._apiserver_probes())
 
     def __enter__(self) -> ControlPlane:
@@ -134,12 +136,12 @@ class ControlPlane:
             write_certificates(self.folder)
             write_access(self.folder, self.url, self.admin_token, authenticator.kubeconfig())
             self._wait([Probe(f"http://127.0.0.1:{ports.etcd}/health")])
-            self._run("kube-apiserver", commands.apiserver(self.folder, ports))
+            self._run("kube-apiserver", commands.apiserver(self.folder, ports, self._ip_family))
             self._wait(self._apiserver_probes())
         with self._stage("starting controllers, scheduler and kubelets"):
             self._run("kube-controller-manager", commands.controllers(self.folder, ports))
             self._run("kube-scheduler", commands.scheduler(self.folder, ports))
-            self._run("kwok", commands.kwok(self.folder, ports))
+            self._run("kwok", commands.kwok(self.folder, ports, self._ip_family))
             self._wait(
                 [
                     Probe(f"https://127.0.0.1:{ports.controllers}/healthz"),

@@ -137,6 +137,16 @@ def _refusal(backend: Any, candidate: Candidate, market: Market) -> tuple[str, s
             GROUPS_PER_INTERFACE.code,
             f"You have exceeded the number of security groups per interface: {groups}.",
         )
+    interfaces = candidate.data.get("NetworkInterfaces") or ()
+    if len(interfaces) > 1 and any(each.get("AssociatePublicIpAddress") for each in interfaces):
+        several = "when launching with multiple network interfaces"
+        message = f"The associatePublicIPAddress parameter cannot be specified {several}."
+        return "InvalidParameterCombination", message
+    if not _has_ipv6(backend, candidate):
+        return (
+            "InvalidParameterValue",
+            f"No IPv6 CIDR block is associated with subnet {candidate.data['SubnetId']}.",
+        )
     if profile and not _profile_exists(backend, profile):
         found = f"Value ({profile}) for parameter iamInstanceProfile.name is invalid."
         return "InvalidParameterValue", f"{found} Invalid IAM Instance Profile name"
@@ -160,6 +170,7 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
         subnet_id=data["SubnetId"],
         security_group_ids=list(interface.get("Groups") or data.get("SecurityGroupIds") or ()),
         associate_public_ip=interface.get("AssociatePublicIpAddress"),
+        ipv6_address_count=int(interface.get("Ipv6AddressCount") or 0) or None,
         key_name=data.get("KeyName"),
         tags=tags,
         lifecycle=SPOT if pool.capacity_type == SPOT else None,
@@ -178,6 +189,13 @@ def _launch(backend: Any, candidate: Candidate, specifications: Sequence[Mapping
     if profile:
         backend.associate_iam_instance_profile(instance_id=instance.id, iam_instance_profile_name=profile)
     return instance
+
+
+def _has_ipv6(backend: Any, candidate: Candidate) -> bool:
+    """Return whether the subnet has the IPv6 addresses that the interfaces ask for, if they ask for any."""
+    data = candidate.data
+    asked = any(interface.get("Ipv6AddressCount") for interface in data.get("NetworkInterfaces") or ())
+    return not asked or bool(backend.get_subnet(data["SubnetId"]).ipv6_cidr_block_associations)
 
 
 def _profile_name(data: Mapping[str, Any]) -> str:

@@ -53,6 +53,8 @@ class Joining:
             raise Unusable(f"no API server answers at {bootstrap.endpoint}")
         if machine.instance_type not in self._catalog.facts:
             raise Unusable(f"the catalogue does not know the type {machine.instance_type}")
+        if bootstrap.is_ipv6 and not machine.ipv6:
+            raise Unusable(f"Services have IPv6 addresses ({bootstrap.cidr}), and the instance has none")
         name = machine.private_dns_name
         if self._objects.find("nodes", name):
             self._objects.delete("nodes", name)  # it belonged to an earlier instance with this address

@@ -59,6 +59,7 @@ class MotoMachines:
             user_data=_plain(instance.user_data),
             private_dns_name=instance.private_dns_name,
             private_ip=instance.private_ip,
+            ipv6=next((ip for nic in instance.nics.values() for ip in nic.ipv6_addresses), ""),
             launched_at=_aware(instance.launch_time),
             root_volume_bytes=_root_volume_bytes(instance),
             data_volume_bytes=_data_volume_bytes(instance),

@@ -54,6 +54,8 @@ class Machine:
     private_ip: str
     launched_at: datetime
     root_volume_bytes: int
+    ipv6: str = ""
+    """its IPv6 address, empty without one"""
     image_id: str = ""
     cluster: str = ""
     image_name: str = ""
@@ -85,7 +87,7 @@ def registered_node(
             "allocatable": format_resources(resolved.allocatable),
             "conditions": conditions(False, now),
             "addresses": [
-                {"type": "InternalIP", "address": machine.private_ip},
+                {"type": "InternalIP", "address": machine.ipv6 if bootstrap.is_ipv6 else machine.private_ip},
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],
@@ -142,7 +144,8 @@ def _resolved(machine: Machine, bootstrap: Bootstrap, catalog: Catalog) -> Insta
         instance_store_policy=bootstrap.local_storage,
         kubelet=_kubelet(bootstrap.kubelet),
     )
-    return instance_types(alone, configuration, NodeSettings(vm_memory_overhead_percent=_HYPERVISOR_SHARE))[0]
+    settings = NodeSettings(vm_memory_overhead_percent=_HYPERVISOR_SHARE, ipv6=bootstrap.is_ipv6)
+    return instance_types(alone, configuration, settings)[0]
 
 
 def _family(machine: Machine, bootstrap: Bootstrap) -> str:

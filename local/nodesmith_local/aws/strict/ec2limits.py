@@ -10,6 +10,7 @@ from typing import Any
 from nodesmith_local.aws.strict import servicelimits as limits
 from nodesmith_local.aws.strict.fleetlimits import check_fleet, check_token
 from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal, require
+from nodesmith_local.aws.strict.volumelimits import check_volumes
 
 Parameters = Mapping[str, Any]
 _TEMPLATE_NAME = re.compile(r"[a-zA-Z0-9().\-/_]+")
@@ -81,19 +82,10 @@ def _check_template(asked: Parameters) -> None:
     require(limits.USER_DATA, len(base64.b64decode(data.get("UserData") or "")), "User data is limited")
     for specification in data.get("TagSpecifications") or ():
         check_tags(specification.get("Tags") or ())
-    for mapping in data.get("BlockDeviceMappings") or ():
-        _check_volume(mapping.get("Ebs") or {})
+    check_volumes(data.get("BlockDeviceMappings") or ())
     hops = (data.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit")
     if hops is not None:
         require(limits.HOP_LIMIT, int(hops), "HttpPutResponseHopLimit")
-
-
-def _check_volume(volume: Parameters) -> None:
-    if volume.get("VolumeType") != "gp3":
-        return
-    for name, limit in _GP3.items():
-        if volume.get(name) is not None:
-            require(limit, int(volume[name]), f"{name} of a gp3 volume")
 
 
 def _check_new_tags(asked: Parameters) -> None:
@@ -108,7 +100,6 @@ def groups_of(data: Parameters) -> Iterator[Sequence[str]]:
         yield interface.get("Groups") or ()
 
 
-_GP3 = {"VolumeSize": limits.GP3_SIZE, "Iops": limits.GP3_IOPS, "Throughput": limits.GP3_THROUGHPUT}
 _BY_OPERATION: Mapping[str, Callable[[Parameters], None]] = {
     "CreateFleet": check_fleet,
     "CreateLaunchTemplate": _check_template,

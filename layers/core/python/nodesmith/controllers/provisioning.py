@@ -221,12 +221,13 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
-    types = TypeTable(snapshot, catalog, run.settings, ledger)
+    settings = run.settings.in_cluster(ledger.cluster)
+    types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
     tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
-    inputs = Inputs(snapshot, ledger, catalog, run.settings, now, decision, tried)
+    inputs = Inputs(snapshot, ledger, catalog, settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
     if outcome.is_throttled or outcome.is_cut:
         return True

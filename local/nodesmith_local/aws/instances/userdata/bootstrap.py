@@ -29,6 +29,13 @@ class Bootstrap:
     taints: tuple[Taint, ...] = ()
     local_storage: str = ""
     family: str = AL2023
+    cidr: str = ""
+    """the range of Services' addresses, empty if the user data does not name it"""
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether Services, and therefore nodes and pods, have IPv6 addresses."""
+        return ":" in self.cidr
 
 
 def required(found: Mapping[str, Any], names: Iterable[str], what: str) -> None:

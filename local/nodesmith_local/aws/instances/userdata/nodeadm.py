@@ -40,6 +40,7 @@ def nodeadm_bootstrap(text: str) -> Bootstrap:
         _labels(kubelet.get("flags") or ()),
         tuple(_taint(taint) for taint in config.get("registerWithTaints") or ()),
         str(storage.get("strategy", "")),
+        cidr=str(cluster["cidr"]),
     )
 
 

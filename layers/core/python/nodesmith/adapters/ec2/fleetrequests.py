@@ -31,6 +31,7 @@ def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
     return {
         "Type": "instant",
         "ClientToken": client_token(cluster, request.call),
+        **({"Context": request.context} if request.context else {}),
         "LaunchTemplateConfigs": [
             {
                 # A template's name is the hash of its content, so use version 1 and no version that was added later.

@@ -77,7 +77,8 @@ class DryRuns:
         tags = instance_tags(claim, nodeclass, self._cluster)
         overrides = tuple(Override(template.name, _TYPES[arch], s.zone, s.id, 0.0) for s in status.subnets)
         ec2 = self._client("ec2")
-        fleet = fleet_request(LaunchRequest(claim.name, ON_DEMAND, overrides, tags), self._cluster)
+        asked = LaunchRequest(claim.name, ON_DEMAND, overrides, tags, context=nodeclass.context)
+        fleet = fleet_request(asked, self._cluster)
         del fleet["ClientToken"]  # a dry run must not use up the token
         return (
             _denied("CreateLaunchTemplate", lambda: _create(ec2, template))

@@ -40,7 +40,8 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             "RoleNotFound", f"spec.role {nodeclass.role!r} names no role: name an IAM role of this account"
         )
     try:
-        if _role_in(iam, name, nodeclass, cluster, region) != role:
+        held = _role_in(iam, name, nodeclass, cluster, region)
+        if not held:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
     except ClientError as error:
         code = error_code(error)
@@ -56,6 +57,12 @@ def ensure_profile(iam: Any, nodeclass: EC2NodeClass, cluster: str, region: str)
             # Another run has just added the role. A profile holds only one.
             return name
         raise
+    if held and held != role:
+        raise Unresolved(
+            "RoleMismatch",
+            f"instance profile {name} holds role {held} instead of {role}: somebody else has changed it; run aws iam "
+            f"remove-role-from-instance-profile --instance-profile-name {name} --role-name {held}",
+        )
     return name
 
 

@@ -7,35 +7,63 @@ from typing import Any
 
 from nodesmith.adapters.aws.calls import rows
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.nodeclasses.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
 from nodesmith.model.nodeclasses.status import SecurityGroup, Subnet
 
 Filter = dict[str, Any]
+_MOST_TAGS, _MOST_VALUES = 3, 3
+"""The most tags of a selector without a match that are looked up, and the most values shown for one."""
 
 
-def subnets(ec2: Any, terms: Sequence[SubnetSelectorTerm]) -> tuple[Subnet, ...]:
-    """Return the subnets that any term selects, ordered by free addresses, most first. Raises Unresolved."""
+def subnets(
+    ec2: Any, terms: Sequence[SubnetSelectorTerm], ip_family: str, vpc: str
+) -> tuple[tuple[Subnet, ...], str]:
+    """Return the subnets that any term selects, most free addresses first, and which of them nodes cannot use.
+
+    Nodes need an IPv4 address, and in an IPv6 cluster an IPv6 address as well. Raises Unresolved if no subnet is left,
+    with the values of the tags in the cluster's VPC.
+    """
     queries = [*_by_id("subnet-id", terms), *(tag_filters(term.tags) for term in terms if not term.id)]
-    found = {
-        raw["SubnetId"]: Subnet(
-            raw["SubnetId"],
-            raw["AvailabilityZone"],
-            raw.get("AvailabilityZoneId", ""),
-            int(raw.get("AvailableIpAddressCount", 0)),
-        )
-        for raw in _all(ec2, "describe_subnets", "Subnets", queries)
-    }
-    if not found:
+    described = {raw["SubnetId"]: raw for raw in _all(ec2, "describe_subnets", "Subnets", queries)}
+    lacking = {id_: lack for id_, raw in described.items() if (lack := _lack(raw, ip_family))}
+    found = [_subnet(raw) for id_, raw in described.items() if id_ not in lacking]
+    left_out = "; ".join(f"{id_} {lacking[id_]}" for id_ in sorted(lacking))
+    if not found and left_out:
         raise Unresolved(
             "SubnetsNotFound",
-            f"no subnet matches spec.subnetSelectorTerms [{_shown(terms)}]: tag the subnets that new nodes may use, "
-            "or name them by id",
+            f"no subnet of spec.subnetSelectorTerms [{_shown(terms)}] has the addresses that nodes need: {left_out}",
         )
-    return tuple(sorted(found.values(), key=lambda s: (-s.free_ips, s.id)))
+    if not found:
+        likely = _likely(ec2, "describe_subnets", "Subnets", terms, vpc)
+        raise Unresolved(
+            "SubnetsNotFound",
+            f"no subnet matches spec.subnetSelectorTerms [{_shown(terms)}]{likely}: tag the subnets that new nodes "
+            "may use, or name them by id",
+        )
+    return tuple(sorted(found, key=lambda s: (-s.free_ips, s.id))), left_out and f"left out: {left_out}"
 
 
-def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tuple[SecurityGroup, ...]:
-    """Return the security groups that any term selects, ordered by id. Raises Unresolved."""
+def _subnet(raw: Mapping[str, Any]) -> Subnet:
+    free = int(raw.get("AvailableIpAddressCount", 0))
+    return Subnet(raw["SubnetId"], raw["AvailabilityZone"], raw.get("AvailabilityZoneId", ""), free)
+
+
+def _lack(raw: Mapping[str, Any], ip_family: str) -> str:
+    """Return what a subnet lacks for nodes, and the remedy; empty if it lacks nothing."""
+    if raw.get("Ipv6Native"):
+        return "has only IPv6 addresses, and EKS nodes need an IPv4 address too: select one with both"
+    blocks = raw.get("Ipv6CidrBlockAssociationSet") or ()
+    has_ipv6 = any((b.get("Ipv6CidrBlockState") or {}).get("State") == "associated" for b in blocks)
+    if ip_family == "ipv6" and not has_ipv6:
+        return "has no IPv6 CIDR block, but the cluster is IPv6: associate one with it"
+    return ""
+
+
+def security_groups(
+    ec2: Any, terms: Sequence[SecurityGroupSelectorTerm], vpc: str
+) -> tuple[SecurityGroup, ...]:
+    """Return the security groups that any term selects, ordered by id. Raises Unresolved, as `subnets` does."""
     names = sorted({term.name for term in terms if term.name and not term.id})
     queries = [
         *_by_id("group-id", terms),
@@ -47,12 +75,30 @@ def security_groups(ec2: Any, terms: Sequence[SecurityGroupSelectorTerm]) -> tup
         for raw in _all(ec2, "describe_security_groups", "SecurityGroups", queries)
     }
     if not found:
+        likely = _likely(ec2, "describe_security_groups", "SecurityGroups", terms, vpc)
         raise Unresolved(
             "SecurityGroupsNotFound",
-            f"no security group matches spec.securityGroupSelectorTerms [{_shown(terms)}]: tag the groups that new "
-            "nodes belong to, or name them by id or group name",
+            f"no security group matches spec.securityGroupSelectorTerms [{_shown(terms)}]{likely}: tag the groups "
+            "that new nodes belong to, or name them by id or group name",
         )
     return tuple(found[group] for group in sorted(found))
+
+
+def _likely(ec2: Any, call: str, key: str, terms: Iterable[Any], vpc: str) -> str:
+    """Return which values the tags of a selector have in a VPC, for the first tag that has another value.
+
+    Other VPCs may belong to other clusters, whose names are not for this one to see. Example: `, but there are some
+    with karpenter.sh/discovery=web, did you mean 'web'?`
+    """
+    wanted = {(key, value) for term in terms for key, value in term.tags.items() if value != "*"}
+    for name, value in sorted(wanted)[:_MOST_TAGS] if vpc else ():
+        tagged = [{"Name": "tag-key", "Values": [name]}, {"Name": "vpc-id", "Values": [vpc]}]
+        there = _all(ec2, call, key, [tagged])
+        values = {t["Value"] for raw in there for t in raw.get("Tags", ()) if t["Key"] == name} - {value}
+        if values:
+            shown = ", ".join(f"{name}={each}" for each in sorted(values)[:_MOST_VALUES])
+            return f", but there are some with {shown}{did_you_mean(value, values).rstrip('?')}"
+    return ""
 
 
 def tag_filters(tags: Mapping[str, str]) -> list[Filter]:

@@ -53,8 +53,11 @@ def resolve(
     conditions[-1] = replace(
         conditions[-1], message=conditions[-1].message or deprecation_notice(found or ())
     )
-    nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0]))
-    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1]))
+    vpc = settings.vpc_id
+    nets = step("SubnetsReady", lambda: subnets(client("ec2"), terms[0], cluster.ip_family, vpc))
+    if nets is not None:
+        conditions[-1] = replace(conditions[-1], message=shortened(nets[1]))
+    groups = step("SecurityGroupsReady", lambda: security_groups(client("ec2"), terms[1], vpc))
     with_role, said = _with_role(nodeclass, settings.default_node_role)
     profile = step("InstanceProfileReady", lambda: _profile(client, settings, with_role), said)
     reserved: tuple[CapacityReservation, ...] | None = ()
@@ -68,13 +71,15 @@ def resolve(
             conditions[-1] = replace(conditions[-1], message=shortened("; ".join(notes)))
     selector, group = nodeclass.placement_group_selector, None
     if selector is not None:
-        group = step("PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets or ()))
+        group = step(
+            "PlacementGroupReady", lambda: placement_group(client("ec2"), selector, nets[0] if nets else ())
+        )
     status = NodeClassStatus(
         nodeclass.name,
         nodeclass.generation,
         nodeclass.hash,
         now,
-        nets or (),
+        nets[0] if nets else (),
         groups or (),
         found or (),
         profile or "",

@@ -104,7 +104,8 @@ class Look:
         """Return the input for deciding moves. Decisions with a different `about` have different ids."""
         now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
         decision = decision_id(self.digest + about, ledger.version, now)
-        return Inputs(self.snapshot, ledger, self._catalog, self.run.settings, now, decision)
+        settings = self.run.settings.in_cluster(ledger.cluster)
+        return Inputs(self.snapshot, ledger, self._catalog, settings, now, decision)
 
     @cached_property
     def digest(self) -> str:

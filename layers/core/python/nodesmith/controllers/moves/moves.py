@@ -169,7 +169,7 @@ class _Carrying:
         self._written = record(inputs, proposals, look.digest, again=[move.id for move in moves])
         if any(each.replacements for each in proposals):
             look.write_down(inputs.decision, self._written)
-        self._types = TypeTable(look.snapshot, inputs.catalog, look.run.settings, inputs.ledger)
+        self._types = TypeTable(look.snapshot, inputs.catalog, inputs.settings, inputs.ledger)
 
     def on(self, move: Move, found: Proposal | str) -> bool:
         """Carry out the result for one move; return whether others may follow: not if another run has bought nodes."""

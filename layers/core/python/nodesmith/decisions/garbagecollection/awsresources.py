@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from nodesmith.model.apimachinery.labels import INSTANCE_TYPE, NODECLASS, NODEPOOL, REGISTERED, ZONE
+from nodesmith.model.apimachinery.labels import (
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    NODECLASS,
+    NODEPOOL,
+    REGISTERED,
+    ZONE,
+)
 from nodesmith.model.ec2.launches import Instance, fleet_of
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
@@ -189,9 +196,14 @@ def _needs_profile(facts: Facts) -> Needs:
     """Return a predicate: profiles of living instances, whose nodes would lose their permissions, and of future ones.
 
     A future instance has the current profile of its EC2NodeClass. If that is unknown, all profiles that the
-    EC2NodeClass ever had are needed.
+    EC2NodeClass ever had are needed. An EC2NodeClass may also name a profile that was created for another one.
     """
     used = {instance.instance_profile for instance in facts.instances}
+    used |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in facts.ledger.claims}
+    used |= {
+        str((manifest.get("spec") or {}).get("instanceProfile") or "")
+        for manifest in facts.snapshot.nodeclasses
+    }
     coming = {claim.nodeclass.name for claim in facts.pending}
     owners = {
         str(metadata.get("uid") or metadata.get("name")): str(metadata.get("name"))

@@ -2,12 +2,13 @@
 
 The functions are pure: the same claim, offerings and NodeClass result in the same bytes, so that a retry sends EC2 the
 same request. `plan` chooses overrides, `templates` builds launch templates, `userdata` writes what an instance reads
-when it boots, `subnets` chooses subnets, `sharing` combines equal requests, and `validation` with `families` finds
-NodeClasses that cannot be launched from, with the reason (`obstacles`).
+when it boots, `subnets` chooses subnets, `sharing` combines equal requests, and `validation` finds NodeClasses that
+cannot be launched from, with the reason: `families` those with settings that their image family lacks, `volumes` those
+that EBS refuses, `addresses` those of another IP family.
 """
 
 from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, launch_plan
+from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, as_launched, launch_plan
 from nodesmith.decisions.launch.sharing import dealt, shared
 from nodesmith.decisions.launch.subnets import subnet_by_zone, usable
 from nodesmith.decisions.launch.validation import launch_obstacle
@@ -16,6 +17,7 @@ __all__ = [
     "MAX_OVERRIDES",
     "Obstacle",
     "Templates",
+    "as_launched",
     "dealt",
     "launch_obstacle",
     "launch_plan",

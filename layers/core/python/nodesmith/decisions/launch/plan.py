@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from nodesmith.decisions.launch.subnets import subnet_by_zone
+from nodesmith.decisions.launch.subnets import addresses, subnet_by_zone
 from nodesmith.decisions.launch.templates import (
     Build,
     launch_template,
@@ -15,7 +15,8 @@ from nodesmith.decisions.launch.templates import (
     template_identity,
 )
 from nodesmith.errors import Rejected
-from nodesmith.model.ec2.capacity import EFA
+from nodesmith.model.apimachinery.labels import MIN_VALUES_RELAXED
+from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
@@ -88,11 +89,29 @@ def launch_plan(
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)
-    _take(known, overrides, {kind.name: kind.capacity.pods for kind, *_ in ways})
+    _take(known, overrides, {kind.name: addresses(kind.capacity.pods, cluster) for kind, *_ in ways})
     used = {template.name: template for template in templates.values()}
     group = status.placement_group.id if status.placement_group else ""
-    request = LaunchRequest(claim.name, capacity_type, tuple(overrides), tags, reserved, group=group)
+    context = _context(claim, nodeclass)
+    request = LaunchRequest(
+        claim.name, capacity_type, tuple(overrides), tags, reserved, group=group, context=context
+    )
     return request, tuple(used[name] for name in sorted(used))
+
+
+def as_launched(claim: NodeClaim, nodeclass: EC2NodeClass) -> NodeClaim:
+    """Return a claim that promises EFA only if its instance will have such interfaces.
+
+    They are launched if its pods ask for EFA or if the NodeClass lists its interfaces, as in Karpenter.
+    """
+    if claim.requests.of(EFA) or nodeclass.network_interfaces:
+        return claim
+    return replace(claim, capacity=without_efa(claim.capacity), allocatable=without_efa(claim.allocatable))
+
+
+def _context(claim: NodeClaim, nodeclass: EC2NodeClass) -> str:
+    """Return the fleet's Context. As in Karpenter, a claim whose minValues were relaxed has none."""
+    return "" if claim.annotations.get(MIN_VALUES_RELAXED) == "true" else nodeclass.context
 
 
 def _capacity_type(claim: NodeClaim, options: Sequence[tuple[InstanceType, Offering]]) -> str:
@@ -123,11 +142,11 @@ def _ways(
             yield kind, offering, image, subnet
 
 
-def _take(known: Templates, overrides: Sequence[Override], pods: Mapping[str, int]) -> None:
+def _take(known: Templates, overrides: Sequence[Override], taken: Mapping[str, int]) -> None:
     """Count the addresses that a node takes: in each subnet as many as its smallest type there."""
     known.last.clear()
     for row in overrides:
-        least = min(pods[row.instance_type], known.last.get(row.subnet_id, pods[row.instance_type]))
+        least = min(taken[row.instance_type], known.last.get(row.subnet_id, taken[row.instance_type]))
         known.last[row.subnet_id] = least
     known.taken.update(known.last)
 

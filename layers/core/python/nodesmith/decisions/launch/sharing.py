@@ -47,7 +47,7 @@ def _kind(request: LaunchRequest) -> object:
         return request.claim
     own = claim_tags(request.claim, request.tags)
     common = tuple(sorted((key, value) for key, value in request.tags.items() if key not in own))
-    return request.capacity_type, common, request.reservations, tuple(own)
+    return request.capacity_type, common, request.reservations, tuple(own), request.context
 
 
 def _shares(claims: Sequence[str]) -> list[tuple[str, FleetShare]]:

@@ -1,6 +1,7 @@
 """Which subnet of a zone new nodes use: the one with the most free addresses after pending launches.
 
-As in Karpenter, a node is expected to take one address for each pod that fits on it, since the VPC CNI assigns them.
+As in Karpenter, a node is expected to take one address for each pod that fits on it, since the VPC CNI assigns them. In
+an IPv6 cluster, whose pods have no IPv4 addresses, a node takes one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, Subnet
 
 
 def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:
@@ -34,6 +35,11 @@ def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassS
     return status if left == status.subnets else replace(status, subnets=left)
 
 
+def addresses(pods: int, cluster: ClusterInfo | None) -> int:
+    """Return how many addresses of its subnet a node with room for this many pods is expected to take."""
+    return 1 if cluster is not None and cluster.ip_family == "ipv6" else pods
+
+
 def subnet_by_zone(subnets: Iterable[Subnet], taken: Mapping[str, int] | None = None) -> dict[str, Subnet]:
     """Return, for each zone, the subnet with the most free addresses, less those `taken`; ties are broken by id."""
     used = taken or {}
@@ -47,8 +53,9 @@ def _taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
     taken: Counter[str] = Counter()
     for claim in ledger.claims:
         if claim.launched_at and claim.launched_at > status.resolved_at:
-            taken[claim.subnet_id] += claim.capacity.pods
+            taken[claim.subnet_id] += addresses(claim.capacity.pods, ledger.cluster)
         elif claim.phase is Phase.PENDING and claim.launch.get("overrides"):
             rows = LaunchRequest.from_item(claim.name, claim.launch).overrides
-            taken.update(dict.fromkeys({row.subnet_id for row in rows}, claim.capacity.pods))
+            number = addresses(claim.capacity.pods, ledger.cluster)
+            taken.update(dict.fromkeys({row.subnet_id for row in rows}, number))
     return taken

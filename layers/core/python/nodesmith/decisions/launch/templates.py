@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata.starting import Start
 from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import AWS_DOMAIN, PARTITION, SPOT
+from nodesmith.model.apimachinery.labels import PARTITION, SPOT, TENANCY
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
@@ -20,7 +21,10 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 _MARKETS = {"capacity-block": "capacity-block", "interruptible": "interruptible-capacity-reservation"}
 """The MarketType by kind of reservation; ordinary reservations use on-demand capacity."""
-_TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
+_WITHOUT_IPV6_METADATA = tuple(f"us-{region}" for region in ("iso-", "isob-", "isof-"))
+"""The prefixes of regions whose EC2 does not know the option HttpProtocolIpv6."""
+_WAVELENGTH = "-wlz-"
+"""Part of the names of wavelength zones, such as us-east-1-wl1-bos-wlz-1."""
 
 
 class Build(NamedTuple):
@@ -74,8 +78,14 @@ def template_identity(claim: NodeClaim) -> tuple[object, ...]:
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Return whether the claim rules out shared hardware."""
-    tenancy = claim.requirements.get(_TENANCY)
-    return tenancy is not None and not tenancy.allows("default") and tenancy.allows("dedicated")
+    return tenancy(claim.requirements) == "dedicated"
+
+
+def tenancy(requirements: Requirements) -> str:
+    """Return the tenancy to launch with: `default`, which means shared hardware, unless only `dedicated` is allowed."""
+    wanted = requirements.get(TENANCY)
+    is_dedicated = wanted is not None and not wanted.allows("default") and wanted.allows("dedicated")
+    return "dedicated" if is_dedicated else "default"
 
 
 def _placement(claim: NodeClaim, status: NodeClassStatus) -> dict[str, Any]:
@@ -90,19 +100,11 @@ def _placement(claim: NodeClaim, status: NodeClassStatus) -> dict[str, Any]:
 def _data(
     nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, build: Build
 ) -> dict[str, Any]:
-    options = nodeclass.metadata_options
     data: dict[str, Any] = {
         "ImageId": build.image_id,
         "IamInstanceProfile": {"Name": status.instance_profile},
         "Monitoring": {"Enabled": bool(nodeclass.detailed_monitoring)},
-        "MetadataOptions": {
-            "HttpEndpoint": options.http_endpoint,
-            "HttpProtocolIpv6": options.http_protocol_ipv6,
-            "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
-            "HttpTokens": options.http_tokens,
-            # Tag keys such as karpenter.sh/nodepool are not legal paths in the metadata service.
-            "InstanceMetadataTags": "disabled",
-        },
+        "MetadataOptions": _metadata(nodeclass, status),
         "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
         "CapacityReservationSpecification": _reserved(build.reservation),
     }
@@ -114,6 +116,19 @@ def _data(
     if nodeclass.nested_virtualization:
         data["CpuOptions"] = {"NestedVirtualization": nodeclass.nested_virtualization}
     return data
+
+
+def _metadata(nodeclass: EC2NodeClass, status: NodeClassStatus) -> dict[str, Any]:
+    options = nodeclass.metadata_options
+    in_no_ipv6 = any(subnet.zone.startswith(_WITHOUT_IPV6_METADATA) for subnet in status.subnets)
+    return {
+        "HttpEndpoint": options.http_endpoint,
+        **({} if in_no_ipv6 else {"HttpProtocolIpv6": options.http_protocol_ipv6}),
+        "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
+        "HttpTokens": options.http_tokens,
+        # Tag keys such as karpenter.sh/nodepool are not legal paths in the metadata service.
+        "InstanceMetadataTags": "disabled",
+    }
 
 
 def _reserved(reservation: str) -> dict[str, Any]:
@@ -174,18 +189,20 @@ def _interfaces(
             "DeviceIndex": device,
             "InterfaceType": kind,
             "Groups": groups,
-            **({} if kind == "efa-only" else _addressing(nodeclass, cluster)),
+            **({} if kind == "efa-only" else _addressing(nodeclass, status, cluster)),
         }
         for card, device, kind in sorted(wanted)
     ]
 
 
-def _addressing(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> dict[str, Any]:
-    """Return the settings of interfaces that use IP."""
+def _addressing(nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo) -> dict[str, Any]:
+    """Return the settings of interfaces that use IP. In wavelength zones, addresses come from the carrier's network."""
     ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
     tracking = nodeclass.connection_tracking
+    at_carrier = bool(status.subnets) and all(_WAVELENGTH in subnet.zone for subnet in status.subnets)
+    public = "AssociateCarrierIpAddress" if at_carrier else "AssociatePublicIpAddress"
     settings = {
-        "AssociatePublicIpAddress": nodeclass.associate_public_ip_address,
+        public: nodeclass.associate_public_ip_address,
         "PrimaryIpv6": True if ipv6 else None,
         "Ipv6AddressCount": 1 if ipv6 else None,
         ("Ipv6PrefixCount" if ipv6 else "Ipv4PrefixCount"): prefixes,

@@ -34,24 +34,14 @@ _MAX_TAG_KEY, _MAX_TAG_VALUE = 128, 256
 def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
     """Return the first problem of the NodeClass that prevents every launch, None if there is none."""
     return (
-        _unsupported(nodeclass)
-        or family_obstacle(nodeclass, cluster)
+        family_obstacle(nodeclass, cluster)
         or _no_such_image(nodeclass)
         or _no_cidr(nodeclass, cluster)
         or _bad_tag(nodeclass)
+        or _bad_volume(nodeclass)
+        or _bad_address(nodeclass, cluster)
         or _bad_user_data(nodeclass, cluster)
     )
-
-
-def _unsupported(nodeclass: EC2NodeClass) -> Obstacle | None:
-    found = {
-        "context": nodeclass.context,
-    }
-    field = next((name for name, value in found.items() if value), None)
-    if field is None:
-        return None
-    message = f"spec.{field} is not supported yet, and must not be ignored: remove it"
-    return Obstacle("UnsupportedField", message, f"spec.{field}")
 
 
 def _no_such_image(nodeclass: EC2NodeClass) -> Obstacle | None:
@@ -92,6 +82,20 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
             "spec.tags",
         )
     return None
+
+
+def _bad_volume(nodeclass: EC2NodeClass) -> Obstacle | None:
+    from nodesmith.decisions.launch.volumes import (
+        volume_obstacle,
+    )  # launches import this module, but never check
+
+    return volume_obstacle(nodeclass.block_device_mappings)
+
+
+def _bad_address(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    from nodesmith.decisions.launch.addresses import address_obstacle
+
+    return address_obstacle(nodeclass, cluster)
 
 
 def _bad_user_data(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:

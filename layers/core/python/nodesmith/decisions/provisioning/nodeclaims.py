@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch import as_launched, launch_plan
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
@@ -144,6 +144,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         allocatable=kind.allocatable,
         origin=BY_HAND,
     )
+    claim = as_launched(claim, nodeclass)
     request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
     return PlannedNode(claim, request, templates)
 

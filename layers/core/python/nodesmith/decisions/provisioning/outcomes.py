@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.gpusharing import read_gpu_parts, with_parts
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -47,6 +50,7 @@ def launched_claim(
     if sold is not None and sold.zone_id:
         offering[labels.ZONE_ID] = sold.zone_id
     known = kind.labels if kind else {}
+    capacity, allocatable = _room(claim, kind)
     return replace(
         claim.advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
         instance_id=instance.id,
@@ -58,11 +62,20 @@ def launched_claim(
         subnet_id=instance.subnet_id,
         private_dns_name=instance.private_dns_name,
         price_hourly_usd=sold.price_hourly_usd if sold else _asked_price(claim, instance),
-        capacity=kind.capacity if kind else claim.capacity,
-        allocatable=kind.allocatable if kind else claim.allocatable,
-        labels={**known, **claim.labels, **offering},
+        capacity=capacity,
+        allocatable=allocatable,
+        labels={**known, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
         launch=_untagged(claim, instance),
     )
+
+
+def _room(claim: NodeClaim, kind: InstanceType | None) -> tuple[Resources, Resources]:
+    """Return capacity and allocatable of the launched type, without EFA unless the claim promises it."""
+    if kind is None:
+        return claim.capacity, claim.allocatable
+    if claim.capacity.of(EFA):
+        return kind.capacity, kind.allocatable
+    return without_efa(kind.capacity), without_efa(kind.allocatable)
 
 
 def tags_due(claim: NodeClaim) -> Mapping[str, str]:

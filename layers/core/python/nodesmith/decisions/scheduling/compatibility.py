@@ -7,9 +7,10 @@ from functools import lru_cache
 
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
-    DEFINED_ELSEWHERE,
+    DECIDED,
     EKS_CAPACITY_TYPE,
     EKS_CAPACITY_TYPES,
+    TENANCY,
     TYPE_KEYS,
     WELL_KNOWN,
     ZONE,
@@ -17,6 +18,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancelabels import ANY_TENANCY
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.kubernetes.pods import Shape
 
@@ -159,9 +161,12 @@ def agreeing_terms(offered: Requirements, shape: Shape) -> tuple[Requirements, .
 
 
 def own_preferences(offered: Requirements, term: Requirements) -> dict[str, Requirement]:
-    """Return what a term asks of labels that only the NodePool defines and that some of its nodes may not satisfy."""
-    own = {key: r for key, r in term.items() if key not in DEFINED_ELSEWHERE and key in offered}
-    return {key: r for key, r in own.items() if not is_given(offered[key], r)}
+    """Return what a term asks of labels that a launch chooses and that some nodes of the NodePool may not satisfy.
+
+    These are labels that only the NodePool defines, and the tenancy.
+    """
+    own = {key: r for key, r in term.items() if key not in DECIDED and (key in offered or key == TENANCY)}
+    return {key: r for key, r in own.items() if not is_given(offered.get(key, ANY_TENANCY), r)}
 
 
 def is_given(offered: Requirement, wanted: Requirement) -> bool:

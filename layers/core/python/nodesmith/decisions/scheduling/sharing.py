@@ -16,8 +16,9 @@ from nodesmith.decisions.scheduling.compatibility import is_given
 from nodesmith.decisions.scheduling.conflicts import Cap, PodConflicts, Rules
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import DEFINED_ELSEWHERE
+from nodesmith.model.apimachinery.labels import DECIDED, TENANCY
 from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.ec2.instancelabels import ANY_TENANCY
 from nodesmith.model.kubernetes.pods import Shape
 
 _Open = Mapping[str, Sequence[Requirement]]
@@ -33,7 +34,7 @@ def shared(
     """Return the demands with their groups and caps; merge those that are the same to every node."""
     found = [d for d in demands if d.pods]
     fallbacks = [d.fallback for d in found if d.fallback is not None]
-    labels = _open_labels(templates)
+    labels = _open_labels(templates, found)
     ruled = _ruled(found, conflicts, labels, daemonsets)
     ruled_fallbacks = iter(_ruled(fallbacks, conflicts, labels, daemonsets))  # bought later, separately
     return _merged(
@@ -114,11 +115,14 @@ class _Busy:
         return tuple([self._numbers[group] for group in rules.groups if group in self._numbers])
 
 
-def _open_labels(templates: Iterable[Template]) -> _Open:
+def _open_labels(templates: Iterable[Template], demands: Iterable[Demand]) -> _Open:
     found: dict[str, dict[Requirement, None]] = {}
+    has_tenancy = any(TENANCY in term for demand in demands for term in demand.shape.terms)
     for template in templates:
+        if has_tenancy and TENANCY not in template.requirements:
+            found.setdefault(TENANCY, {})[ANY_TENANCY] = None
         for key, requirement in template.requirements.items():
-            if key not in DEFINED_ELSEWHERE and (requirement.complement or len(requirement.values) > 1):
+            if key not in DECIDED and (requirement.complement or len(requirement.values) > 1):
                 found.setdefault(key, {})[requirement] = None
     return {key: tuple(found[key]) for key in sorted(found)}
 

@@ -49,6 +49,7 @@ EKS_CAPACITY_TYPES = {SPOT: "SPOT", ON_DEMAND: "ON_DEMAND", RESERVED: "ON_DEMAND
 
 AWS_DOMAIN = "karpenter.k8s.aws"
 INSTANCE_FAMILY, INSTANCE_CPU = f"{AWS_DOMAIN}/instance-family", f"{AWS_DOMAIN}/instance-cpu"
+TENANCY = f"{AWS_DOMAIN}/instance-tenancy"
 RESERVATION_ID = f"{AWS_DOMAIN}/capacity-reservation-id"
 PLACEMENT_GROUP = f"{AWS_DOMAIN}/placement-group-id"
 PARTITION = f"{AWS_DOMAIN}/placement-group-partition"
@@ -68,8 +69,8 @@ KWOK_KEYS = frozenset(f"karpenter.kwok.sh/instance-{name}" for name in ("cpu", "
 CORE_KEYS = frozenset({NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD})
 WELL_KNOWN = CORE_KEYS | AWS_KEYS | KWOK_KEYS | {ZONE_ID, NODECLASS, EKS_CAPACITY_TYPE}
 """Keys that a pod may constrain even if no NodePool mentions them."""
-DEFINED_ELSEWHERE = WELL_KNOWN - {PARTITION}
-"""Keys whose values the type, the offering or the NodePool's name determine. The value of any other is chosen."""
+DECIDED = WELL_KNOWN - {TENANCY, PARTITION}
+"""Well-known keys whose value an instance type, an offering or the NodeClass decides. A launch chooses all others."""
 TYPE_KEYS = KWOK_KEYS | {REGION} | {key for key in AWS_KEYS if key.startswith(f"{AWS_DOMAIN}/instance-")}
 """Well-known keys that only the instance type of a node determines."""
 

@@ -12,13 +12,14 @@ from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, attachable_volumes
 from nodesmith.model.ec2.catalog import InstanceFacts
-from nodesmith.model.nodeclasses.devices import BOTTLEROCKET, GIB
+from nodesmith.model.nodeclasses.devices import AL2023, BOTTLEROCKET, GIB
 from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 MIB = 2**20
 _ARM64_FIRMWARE_MIB = 64
 _DEFAULT_PODS = 110
+_DEFAULT_SETTINGS = NodeSettings()
 _PREFIX_ADDRESSES = 16
 _MANY_VCPUS = 30
 _PODS_CEILING, _PODS_CEILING_MANY_VCPUS = 110, 250
@@ -55,7 +56,11 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
 
 
 def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
-    """Return the maximum number of pods: maxPods, else what the network interfaces support, capped by podsPerCore."""
+    """Return the maximum number of pods: maxPods, else what the network interfaces support, capped by podsPerCore.
+
+    In an IPv6 cluster, addresses are no limit: an interface gets a /80 prefix. The default there is the kubelet's own,
+    as in nodeadm.
+    """
     kubelet = configuration.kubelet
     if kubelet.max_pods is not None:
         most = kubelet.max_pods
@@ -68,13 +73,24 @@ def pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeS
     return most
 
 
-def overhead(facts: InstanceFacts, configuration: NodeConfiguration, capacity: Resources) -> Resources:
-    """Return what the node reserves: kube-reserved, system-reserved and hard eviction thresholds."""
+def overhead(
+    facts: InstanceFacts,
+    configuration: NodeConfiguration,
+    capacity: Resources,
+    settings: NodeSettings = _DEFAULT_SETTINGS,
+) -> Resources:
+    """Return what the node reserves: kube-reserved, system-reserved and hard eviction thresholds.
+
+    In an IPv6 cluster, AL2023's nodeadm reserves memory for 110 pods; its releases before June 2026 reserved it by the
+    network interfaces. The greater of the two is assumed.
+    """
     kubelet = configuration.kubelet
     if configuration.ami_family == BOTTLEROCKET or configuration.windows:
         counted_pods = capacity.pods
     else:
         counted_pods = _address_pods(facts, _usable_interfaces(facts, configuration, 0))
+        if settings.ipv6 and configuration.ami_family == AL2023:
+            counted_pods = max(counted_pods, _DEFAULT_PODS)
     reserved = {
         CPU: _kube_reserved_cpu_milli(capacity.cpu_milli),
         MEMORY: (11 * counted_pods + 255) * MIB,
@@ -112,6 +128,13 @@ def allocatable(capacity: Resources, overhead: Resources) -> Resources:
     return Resources({**{name: max(0, amount) for name, amount in rest.items()}, PODS: 0})
 
 
+def without_efa(resources: Resources) -> Resources:
+    """Return the resources of a node that is launched without Elastic Fabric Adapters, although its type has them."""
+    if not resources.of(EFA):
+        return resources
+    return Resources({name: amount for name, amount in resources.items() if name != EFA})
+
+
 @lru_cache(maxsize=256)
 def _kube_reserved_cpu_milli(cpu_milli: int) -> int:
     """Return the sum of a share of each CPU band, each truncated to whole milli-cores."""
@@ -144,6 +167,8 @@ def _usable_interfaces(facts: InstanceFacts, configuration: NodeConfiguration, r
 
 def _interface_pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:
     usable = _usable_interfaces(facts, configuration, settings.reserved_enis)
+    if settings.ipv6:
+        return _DEFAULT_PODS if usable else 0
     if not settings.prefix_delegation or facts.hypervisor == "xen":
         return _address_pods(facts, usable)
     ceiling = _PODS_CEILING_MANY_VCPUS if facts.vcpus > _MANY_VCPUS else _PODS_CEILING

@@ -40,13 +40,14 @@ def merge(
 
     An on-demand price is the current one, else the known one, else the list price. A spot price is the current one,
     else the known one; estimates are used only until spot prices have been fetched once. There is no offering without a
-    price.
+    price. AWS lists no on-demand prices for local zones and wavelength zones under their region: the region's prices
+    stand in for them, as estimates.
     """
     facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or known.facts
     zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
     zone_ids.update(catalog_update.zones or {})
     offerings = {
-        name: tuple(_offerings(one, known.offerings.get(name, ()), catalog_update, list_prices, zone_ids))
+        name: tuple(_offerings(one, known, catalog_update, list_prices, zone_ids))
         for name, one in facts.items()
         if isinstance(one, InstanceFacts)
     }
@@ -56,12 +57,12 @@ def merge(
 
 def _offerings(
     facts: InstanceFacts,
-    known: tuple[Offering, ...],
+    catalog: Catalog,
     catalog_update: CatalogUpdate,
     list_prices: ListPrices,
     zone_ids: Mapping[str, str],
 ) -> Iterator[Offering]:
-    name = facts.name
+    name, known = facts.name, catalog.offerings.get(facts.name, ())
     zones = (
         {o.zone for o in known}
         if catalog_update.offered is None
@@ -77,7 +78,8 @@ def _offerings(
         today = (catalog_update.spot or {}).get((name, zone)) or told.get(zone)
         spot = today or stand_in
         if on_demand and ON_DEMAND in facts.capacity_types:
-            yield Offering(zone, ON_DEMAND, on_demand, estimated, zone_ids.get(zone, ""))
+            is_local = zone[:-1] != catalog.region
+            yield Offering(zone, ON_DEMAND, on_demand, estimated or is_local, zone_ids.get(zone, ""))
         if spot and SPOT in facts.capacity_types:
             yield Offering(zone, SPOT, spot, today is None, zone_ids.get(zone, ""))
 
@@ -88,7 +90,8 @@ def _on_demand(
     """Return the price, None if unknown, and whether it is an estimate."""
     if catalog_update.on_demand and name in catalog_update.on_demand:
         return catalog_update.on_demand[name], False
-    offer = next((o for o in known if o.capacity_type == ON_DEMAND), None)
+    regional = sorted((o for o in known if o.capacity_type == ON_DEMAND), key=lambda o: o.estimated)
+    offer = next(iter(regional), None)
     if offer:
         return offer.price_hourly_usd, offer.estimated
     return list_prices.hourly.get(name), list_prices.estimated

@@ -14,6 +14,7 @@ from nodesmith.model.apimachinery.labels import (
     PARTITION,
     PLACEMENT_GROUP,
     REGION,
+    TENANCY,
     WINDOWS_BUILD,
     ZONE,
     ZONE_ID,
@@ -25,7 +26,8 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
 WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
 """AMI family → the Windows build of its nodes."""
-_TENANCY = Requirement("karpenter.k8s.aws/instance-tenancy", frozenset({"default", "dedicated"}))
+ANY_TENANCY = Requirement(TENANCY, frozenset({"default", "dedicated"}))
+"""What every instance type offers: hardware that is shared with other accounts, or that is not."""
 
 
 def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
@@ -73,7 +75,7 @@ def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfigurati
 
 def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offering]) -> Requirements:
     """Return the labels, and what the offerings add, as requirements. A label whose value is None must be absent."""
-    return Requirements({**_fixed(labels), _TENANCY.key: _TENANCY, **_offered(offered)})
+    return Requirements({**_fixed(labels), TENANCY: ANY_TENANCY, **_offered(offered)})
 
 
 def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:

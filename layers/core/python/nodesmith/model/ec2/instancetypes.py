@@ -68,10 +68,10 @@ def _resolve(
     offered = tuple(sorted((o for o in catalog.offerings.get(facts.name, ()) if o.available), key=_by_price))
     match facts:
         case InstanceFacts():
-            if not runs_on(facts, configuration):
+            if not runs_on(facts, configuration, settings):
                 offered = ()
             room = capacity(facts, configuration, settings)
-            kept = overhead(facts, configuration, room)
+            kept = overhead(facts, configuration, room, settings)
             labels = ec2_labels(facts, catalog.region, configuration)
             needs = ec2_requirements(labels, offered)
         case StatedFacts():
@@ -84,8 +84,13 @@ def _resolve(
     return InstanceType(facts.name, present, needs, room, kept, allocatable(room, kept), offered)
 
 
-def runs_on(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
-    """Return whether an instance of this type can be launched and run with the NodeClass's configuration."""
+def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> bool:
+    """Return whether an instance of this type can be launched and run with the NodeClass's configuration.
+
+    In an IPv6 cluster, only instances on Nitro can: no other gets an IPv6 prefix for its pods.
+    """
+    if settings.ipv6 and facts.hypervisor == "xen":
+        return False
     if configuration.windows and facts.arch != "amd64":
         return False
     if configuration.ami_family == AL2023 and facts.name.startswith("a1."):

@@ -77,6 +77,8 @@ class LaunchRequest:
     share: FleetShare | None = None
     group: str = ""
     """the placement group that instances are launched into, if any"""
+    context: str = ""
+    """CreateFleet's `Context`, from the EC2NodeClass; empty for none"""
 
     @property
     def cheapest(self) -> Override:
@@ -104,6 +106,7 @@ class LaunchRequest:
             "tags": dict(self.tags),
             **({"group": self.group} if self.group else {}),
             **({"fleet": [self.share.fleet, self.share.index, self.share.size]} if self.share else {}),
+            **({"context": self.context} if self.context else {}),
         }
 
     @classmethod
@@ -117,6 +120,7 @@ class LaunchRequest:
             item.get("reservations", ""),
             share_of(item),
             item.get("group", ""),
+            item.get("context", ""),
         )
 
     def offerings(self) -> tuple[OfferingKey, ...]:

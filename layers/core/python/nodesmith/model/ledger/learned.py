@@ -117,13 +117,19 @@ def _taught(
 ) -> tuple[InstanceType, ...]:
     by_type = {lesson.instance_type: lesson for lesson in lessons}
     return tuple(
-        _corrected(kind, by_type[kind.name], catalog, configuration) if kind.name in by_type else kind
+        _corrected(kind, by_type[kind.name], catalog, configuration, settings)
+        if kind.name in by_type
+        else kind
         for kind in instance_types(catalog, configuration, settings)
     )
 
 
 def _corrected(
-    kind: InstanceType, lesson: _Lesson, catalog: Catalog, configuration: NodeConfiguration
+    kind: InstanceType,
+    lesson: _Lesson,
+    catalog: Catalog,
+    configuration: NodeConfiguration,
+    settings: NodeSettings,
 ) -> InstanceType:
     facts = catalog.facts[kind.name]
     if not isinstance(facts, InstanceFacts):
@@ -132,7 +138,7 @@ def _corrected(
     if not _LEAST_SHARE * nominal <= lesson.memory_bytes <= nominal:
         return kind
     room = Resources({**kind.capacity, MEMORY: lesson.memory_bytes})
-    kept = overhead(facts, configuration, room)
+    kept = overhead(facts, configuration, room, settings)
     left = allocatable(room, kept)
     if lesson.left is not None and _is_credible(lesson.left, left, room):
         left = Resources({**left, **lesson.left})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from nodesmith.model.nodeclasses.devices import AL2023, GIB, WINDOWS_FAMILIES, NetworkInterface
 from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferencePolicy
 
 
@@ -30,6 +31,13 @@ class NodeSettings:
     """the assumed cost of one interruption, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()
     """constraints for pods without a topology spread constraint of their own"""
+    ipv6: bool = False
+    """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
+
+    def in_cluster(self, cluster: ClusterInfo | None) -> NodeSettings:
+        """Return the settings as they apply in a cluster; unchanged if it is not known."""
+        ipv6 = cluster is not None and cluster.ip_family == "ipv6"
+        return replace(self, ipv6=True) if ipv6 and not self.ipv6 else self
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> NodeSettings:

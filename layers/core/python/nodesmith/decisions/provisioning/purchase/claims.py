@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.launch import Templates, launch_plan
+from nodesmith.decisions.launch import Templates, as_launched, launch_plan
+from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
@@ -17,19 +18,18 @@ from nodesmith.decisions.scheduling.offerings.reservations import reservation_la
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
-    DEFINED_ELSEWHERE,
+    DECIDED,
     INSTANCE_PROFILE,
     INSTANCE_TYPE,
     MIN_VALUES_RELAXED,
     PARTITION,
     PLACEMENT_GROUP,
-    WELL_KNOWN,
+    TENANCY,
     ZONE,
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
@@ -117,6 +117,7 @@ def planned_node(
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
     )
+    claim = as_launched(claim, template.nodeclass)
     offered = [(offer.type_option.type, offer.offering) for offer in offers]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates)
@@ -127,11 +128,8 @@ def another(
 ) -> PlannedNode:
     """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
-    tags, asked = instance_tags(claim, template.nodeclass, cluster.name), like.request
-    request = LaunchRequest(
-        name, asked.capacity_type, asked.overrides, tags, asked.reservations, group=asked.group
-    )
-    return PlannedNode(claim, request, like.templates)
+    tags = instance_tags(claim, template.nodeclass, cluster.name)
+    return PlannedNode(claim, replace(like.request, claim=name, tags=tags), like.templates)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
@@ -163,11 +161,12 @@ def _placement(template: Template, custom: Requirements, name: str) -> dict[str,
 
 
 def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
-    """Return what the pods ask of labels that only the NodePool defines."""
+    """Return what the pods ask of labels that a launch chooses: those that only the NodePool defines, and tenancy."""
     narrowed = Requirements({})
-    if all(key in DEFINED_ELSEWHERE for key in template.requirements):
-        return narrowed
+    is_decided = all(key in DECIDED for key in template.requirements)
     for demand in demands:
+        if is_decided and not any(TENANCY in term for term in demand.shape.terms):
+            continue
         terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))
         narrowed = narrowed.adding(*own_preferences(template.requirements, asked).values())
@@ -176,9 +175,11 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
 
 def _resolved(requirements: Requirements) -> dict[str, str]:
     """Return a value for every label that the NodePool leaves open: a node has exactly one."""
-    found: Mapping[str, str | None] = {
-        key: any_value(requirements[key]) for key in sorted(requirements) if key not in WELL_KNOWN
+    found: dict[str, str | None] = {
+        key: any_value(requirements[key]) for key in sorted(requirements) if key not in DECIDED
     }
+    if TENANCY in found:
+        found[TENANCY] = tenancy(requirements)
     return {key: value for key, value in found.items() if value is not None}
 
 

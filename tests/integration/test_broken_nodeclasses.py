@@ -1,0 +1,71 @@
+"""An EC2NodeClass that EC2 would refuse is told with the remedy, buys nothing, and does not affect others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from tests import builders
+from tests.world import World, pod_manifest
+
+INTERFACES = [{"networkCardIndex": 0, "deviceIndex": index, "interfaceType": "interface"} for index in (0, 1)]
+BROKEN: dict[str, tuple[dict[str, Any], str, str]] = {
+    "gp3 with 20,000 IOPS": (
+        {
+            "blockDeviceMappings": [
+                {
+                    "deviceName": "/dev/xvda",
+                    "ebs": {"volumeType": "gp3", "volumeSize": "20Gi", "iops": 20_000},
+                }
+            ]
+        },
+        "BlockDeviceMappingInvalid",
+        (
+            "spec.blockDeviceMappings[0].ebs.iops is 20,000, but gp3 volumes of 20 GiB have 10,000 at most (500 per "
+            "GiB): lower it, or set volumeSize to 40Gi or more"
+        ),
+    ),
+    "an IPv6 DNS server in an IPv4 cluster": (
+        {"kubelet": {"clusterDNS": ["fd00::a"]}},
+        "IPFamilyMismatch",
+        "spec.kubelet.clusterDNS[0] is 'fd00::a', an IPv6 address, but the cluster is IPv4: leave it out",
+    ),
+    "tags that mark instances as owned": (
+        {"tags": {"Kubernetes.io/cluster/test": "owned"}},
+        "TagValidationFailed",
+        "spec.tags['Kubernetes.io/cluster/test'] is set by nodesmith itself: remove it",
+    ),
+    "a public address for two interfaces": (
+        {"associatePublicIPAddress": True, "networkInterfaces": INTERFACES},
+        "PublicIPAddressInvalid",
+        (
+            "spec.associatePublicIPAddress is true, but EC2 assigns no public address to an instance with 2 network "
+            "interfaces: leave it out, and reach the internet through a NAT gateway"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_nodeclass_that_ec2_would_refuse_is_told_and_the_others_go_on(name: str) -> None:
+    spec, reason, message = BROKEN[name]
+    pods = {each: pod_manifest(each, nodeSelector={NODEPOOL: each}) for each in ("default", "broken")}
+    world = World(pods)
+    world.cluster.nodepools["broken"] = builders.nodepool_manifest("broken", nodeclass="broken")
+    world.cluster.nodeclasses["broken"] = builders.nodeclass_manifest("broken", **spec)
+
+    world.live(timedelta(minutes=5))
+
+    assert [claim.nodepool for claim in world.store.claims.values()] == ["default"]
+    assert world.pods["default"]["spec"].get("nodeName")
+    assert not world.pods["broken"]["spec"].get("nodeName")
+    conditions = {
+        each["type"]: (each["status"], each["reason"], each["message"])
+        for each in world.cluster.nodeclasses["broken"]["status"]["conditions"]
+    }
+    assert conditions["ValidationSucceeded"] == ("False", reason, message)
+    assert conditions["Ready"][0] == "False"
+    assert world.cluster.nodeclasses["default"]["status"]["conditions"][-1]["status"] == "True"
