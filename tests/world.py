@@ -33,7 +33,7 @@ from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.resources import Resources, format_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
-from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
@@ -696,7 +696,7 @@ class World:
             self.cloud.told.pop(instance_id, None)
             if not self.cloud.instances[instance_id].is_alive:
                 continue
-            on_it = [n for n, p in self.pods.items() if p["spec"].get("nodeName") == f"node-{instance_id}"]
+            on_it = [n for n, p in self.pods.items() if _runs_beyond(p, f"node-{instance_id}", until)]
             self.harm += [f"{name} was killed without grace on {instance_id}" for name in sorted(on_it)]
             self.lose(instance_id, "shutting-down")
             self.incoming.append((self.now, builders.state_change(instance_id, "shutting-down", self.now)))
@@ -838,3 +838,9 @@ def node_manifest(name: str, provider_id: str, offered: Resources, now: datetime
             "conditions": [{"type": "Ready", "status": "False"}],
         },
     }
+
+
+def _runs_beyond(pod: Manifest, node: str, until: datetime) -> bool:
+    """Return whether a pod is on a node and would still run after `until`."""
+    deletion = pod["metadata"].get("deletionTimestamp")
+    return pod["spec"].get("nodeName") == node and not (deletion and parse_time(deletion) <= until)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import boto3
 import pytest
+import urllib3
 from moto.server import ThreadedMotoServer
 
 from nodesmith.model.functions.hints import Concern, Hint
@@ -47,8 +48,11 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    yield f"http://{host}:{port}"
+    url = f"http://{host}:{port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    urllib3.request("POST", f"{url}/moto-api/reset")  # moto's state belongs to the process
+    yield url
+    urllib3.request("POST", f"{url}/moto-api/reset")
     server.stop()
 
 
