@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.decisions.launch.userdata.al2023 import own_parts
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
-from nodesmith.decisions.launch.userdata.starting import node_labels, registered_taints
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
-from nodesmith.decisions.launch.userdata.starting import Start, node_labels, registered_taints
-from nodesmith.decisions.launch.userdata.writing import user_data
+from nodesmith.decisions.launch.templates import user_data
+from nodesmith.decisions.launch.userdata.starting import (
+    MalformedUserData,
+    Start,
+    node_labels,
+    registered_taints,
+)
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint

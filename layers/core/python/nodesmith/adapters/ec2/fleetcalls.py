@@ -21,7 +21,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
 )
 from nodesmith.adapters.ec2.fleetrequests import fleet_request
 from nodesmith.adapters.ec2.launchtemplates import Templates
-from nodesmith.decisions.launch.sharing import dealt
+from nodesmith.decisions.launch.plan import dealt
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import (
     Deferred,
