@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
 from nodesmith.adapters.nodeclasses.unresolved import Unresolved
-from nodesmith.decisions.readiness.launchfaults import LAUNCHES
+from nodesmith.decisions.readiness.launchconditions import LAUNCHES
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import read_requirements

@@ -12,13 +12,13 @@ from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
-from nodesmith.decisions.scheduling.offerings.placementgroups import (
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    free_reservations,
     group_limit,
     group_room,
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
