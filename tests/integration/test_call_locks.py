@@ -11,8 +11,7 @@ import pytest
 from nodesmith.controllers.launching.allowance import FEW, LOCKED_FOR, MANY, Allowance
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.model.ec2.callbudget import CallBudget
-from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.model.ec2.launches import CallBudget, Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.fakes.cloud import FakeCloud

@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.kubelet import read_kubelet, write_kubelet
+from nodesmith.model.nodeclasses.instancesettings import read_kubelet, write_kubelet
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from tests.fakes.cloud import CLUSTER

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
 from nodesmith.model.ledger.items import nodeclass_item, read_nodeclass
-from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.builders import NOW, nodeclass_status
 

@@ -23,10 +23,13 @@ from nodesmith.decisions.launch.userdata.starting import (
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration, read_kubelet, write_kubelet
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.instancesettings import (
+    WINDOWS_FAMILIES,
+    KubeletConfiguration,
+    read_kubelet,
+    write_kubelet,
+)
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from nodesmith.model.schema.nodeclasses import KUBELET
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data

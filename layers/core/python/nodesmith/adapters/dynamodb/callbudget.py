@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.errors import Conflict
-from nodesmith.model.ec2.callbudget import CallBudget
+from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.settings import budget_partition_key
 
 _SK = "CREATEFLEET"

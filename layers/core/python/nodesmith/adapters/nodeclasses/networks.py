@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.adapters.aws.calls import rows
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.nodeclasses.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
-from nodesmith.model.nodeclasses.status import SecurityGroup, Subnet
+from nodesmith.model.nodeclasses.nodeclasses import SecurityGroupSelectorTerm, SubnetSelectorTerm
+from nodesmith.model.nodeclasses.status import SecurityGroup, Subnet, Unresolved
 
 Filter = dict[str, Any]
 _MOST_TAGS, _MOST_VALUES = 3, 3

@@ -9,10 +9,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, rows
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.nodeclasses.selectorterms import PlacementGroupSelector
-from nodesmith.model.nodeclasses.status import PlacementGroup, Subnet
+from nodesmith.model.nodeclasses.nodeclasses import PlacementGroupSelector
+from nodesmith.model.nodeclasses.status import PlacementGroup, Subnet, Unresolved
 
 _UNKNOWN = frozenset({"InvalidPlacementGroup.Unknown", "InvalidPlacementGroupId.Malformed"})
 _NOT_FOUND, _FAILED = "PlacementGroupNotFound", "PlacementGroupResolutionFailed"

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.nodeclasses.networks import tag_filters
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclasses.status import CapacityReservation
 
 CAPACITY_BLOCK = "capacity-block"

@@ -1,7 +1,7 @@
 """The number of CreateFleet calls a run may make: a few at any time, and many only while it holds the cluster's lock.
 
 A cluster that needs more than a few calls makes at most `MANY` within `LOCKED_FOR`, however many of its runs need them
-at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.callbudget`).
+at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.launches.CallBudget`).
 """
 
 from __future__ import annotations

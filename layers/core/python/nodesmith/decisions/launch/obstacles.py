@@ -6,8 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodesmith.model.nodeclasses.devices import AL2023, BOTTLEROCKET, CUSTOM, WINDOWS_FAMILIES
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import (
+    AL2023,
+    BOTTLEROCKET,
+    CUSTOM,
+    WINDOWS_FAMILIES,
+    KubeletConfiguration,
+)
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
-from nodesmith.model.nodeclasses.devices import (
+from nodesmith.model.nodeclasses.instancesettings import (
     AL2,
     AL2023,
     BOTTLEROCKET,

@@ -17,9 +17,8 @@ from nodesmith.model.karpenter.ownership import (
     MANAGED_BY_TAG,
     NODECLAIM_TAG,
 )
-from nodesmith.model.nodeclasses.devices import AL2023
-from nodesmith.model.nodeclasses.imagealiases import version_fault
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.instancesettings import AL2023
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, version_fault
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
 _OUR_TAGS = frozenset(

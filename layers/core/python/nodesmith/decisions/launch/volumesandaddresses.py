@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.model.nodeclasses.devices import GIB, BlockDevice, BlockDeviceMapping
+from nodesmith.model.nodeclasses.instancesettings import GIB, BlockDevice, BlockDeviceMapping
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 

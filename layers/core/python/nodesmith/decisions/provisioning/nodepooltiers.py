@@ -24,7 +24,7 @@ from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.gpusharing import all_with_parts
+from nodesmith.model.ec2.instancetypes import all_with_parts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health

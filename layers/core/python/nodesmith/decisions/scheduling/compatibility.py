@@ -28,8 +28,7 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.instancelabels import ANY_TENANCY
-from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import ANY_TENANCY, InstanceType
 from nodesmith.model.kubernetes.pods import Shape
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})

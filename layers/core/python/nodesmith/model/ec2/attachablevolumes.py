@@ -1,7 +1,8 @@
 """The number of volumes that a node can attach, as a resource: pods request their volumes, and nodes offer attachments.
 
 For Amazon EBS, the limit of each instance type is known. AWS's other drivers (EFS, FSx, S3) state no limit, so
-kube-scheduler applies none. For any other driver with a limit, `attachlimits` has the limits that nodes report.
+kube-scheduler applies none. For any other driver with a limit, only existing nodes say it: `AttachLimits` has what they
+report.
 
 Sources: EC2's EbsInfo.MaximumEbsAttachments, which includes the root volume and, if the limit is shared, excludes the
 NVMe disks and the first network interface; and the defaults of the EBS CSI driver, which reserves an attachment for
@@ -10,6 +11,9 @@ each of the node's own volumes, and has a limit of 39 on Xen.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
@@ -43,3 +47,29 @@ def attachable_volumes(facts: InstanceFacts, configuration: NodeConfiguration) -
 def of_a_node(resources: Resources) -> Resources:
     """Return the resources without attachable volumes, which are in a node's CSINode and not in the Node."""
     return Resources({name: amount for name, amount in resources.items() if not name.startswith(ATTACHABLE)})
+
+
+_AT_LEAST = 1
+"""The least for an unseen type: with 0, no node of that type would be bought, and its limit would never be learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachLimits:
+    """`stated` is driver → instance type → the lowest limit that a node of that type reports.
+
+    The instance type is empty for nodes without one.
+    """
+
+    stated: FrozenMap[FrozenMap[int]]
+
+    def on(self, instance_type: str) -> Resources:
+        """Return the attachments of a new node. For a type without nodes, they are the lowest limit of any node."""
+        return Resources(
+            {
+                ATTACHABLE + driver: known.get(instance_type, max(_AT_LEAST, min(known.values())))
+                for driver, known in self.stated.items()
+            }
+        )
+
+
+NO_LIMITS = AttachLimits(FrozenMap())

@@ -12,8 +12,7 @@ from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
 from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, attachable_volumes
 from nodesmith.model.ec2.catalog import InstanceFacts
-from nodesmith.model.nodeclasses.devices import AL2023, BOTTLEROCKET, GIB
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import AL2023, BOTTLEROCKET, GIB, KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 MIB = 2**20

@@ -16,7 +16,7 @@ from typing import Any
 from nodesmith.decisions.launch.userdata.mime import CLOUD_INIT_TYPES, SHELL, is_mime, mime, mime_parts, part
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
 from nodesmith.model.karpenter.nodeclaims import write_taints
-from nodesmith.model.nodeclasses.kubelet import write_kubelet
+from nodesmith.model.nodeclasses.instancesettings import write_kubelet
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 _NODE_CONFIG = re.compile(r"""^[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)

@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 

@@ -36,7 +36,7 @@ from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untole
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
+from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 
 
 class Launching(Protocol):
