@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
+from nodesmith.adapters.nodeclasses.selectedresources import capacity_reservations
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Launched, LaunchRequest, LaunchTemplate, Refused, TemplateMissing

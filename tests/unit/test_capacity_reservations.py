@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
+from nodesmith.adapters.nodeclasses.selectedresources import capacity_reservations
 from nodesmith.model.ledger.items import nodeclass_item, read_nodeclass
 from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclasses.status import CapacityReservation

@@ -14,7 +14,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
+from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.decisions.launch.templates import Build, launch_template
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
