@@ -26,7 +26,7 @@ from nodesmith.model.apimachinery.resources import (
     total,
 )
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.attachablevolumes import of_a_node
+from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, shortened
@@ -343,5 +343,5 @@ def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dic
         for node in snapshot.nodes_in(nodepool)
         if node.provider_id not in claimed and not node.deleting
     ]
-    resources = total([_ALWAYS_SHOWN, *map(of_a_node, found), Resources({"nodes": len(found)})])
+    resources = total([_ALWAYS_SHOWN, *map(without_attachable, found), Resources({"nodes": len(found)})])
     return {"nodes": len(found), "resources": format_resources(resources)}

@@ -27,8 +27,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, UNLIMITED
-from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
+from nodesmith.model.ec2.capacity import ATTACHABLE_EBS, UNLIMITED, allocatable, capacity, overhead
 from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.nodeclasses.instancesettings import AL2023
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
