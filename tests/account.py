@@ -19,9 +19,9 @@ from moto import mock_aws
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import EC2_CONFIG
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import (
+from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,
+    EC2NodeClass,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
+from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import hints_of

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.model.nodeclasses.selectorterms import PlacementGroupSelector
+from nodesmith.model.nodeclasses.nodeclasses import PlacementGroupSelector
 from nodesmith.model.nodeclasses.status import NodeClassStatus, PlacementGroup, StatusCondition
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account
 from tests.awscalls.acting import Role, acting

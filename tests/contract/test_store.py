@@ -16,7 +16,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.callbudget import CAPACITY
+from nodesmith.model.ec2.launches import MOST_CALLS
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
@@ -644,7 +644,7 @@ def test_an_unreleased_lock_expires_and_cannot_release_the_next_one(store: Store
 
 def test_clusters_take_calls_from_one_budget(made: Callable[[str], Store]) -> None:
     first, second = made("first"), made("second")
-    assert first.take_calls(32, NOW) == CAPACITY
+    assert first.take_calls(32, NOW) == MOST_CALLS
     assert second.take_calls(32, NOW) == 0
     assert first.take_calls(32, NOW + timedelta(seconds=6)) == 12
     assert second.take_calls(5, NOW + timedelta(seconds=6)) == 5
@@ -656,4 +656,4 @@ def test_fifty_clusters_that_ask_at_once_never_take_more_than_the_budget_holds(
     stores = [made(f"cluster-{number}") for number in range(50)]
     with ThreadPoolExecutor(16) as pool:
         granted = list(pool.map(lambda store: store.take_calls(32, NOW), stores))
-    assert 0 < sum(granted) <= CAPACITY
+    assert 0 < sum(granted) <= MOST_CALLS

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.errors import Conflict
-from nodesmith.model.ec2.callbudget import CallBudget
-from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.launches import CallBudget, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

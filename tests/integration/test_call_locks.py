@@ -8,11 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.launching.allowance import FEW, LOCKED_FOR, MANY, Allowance
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.model.ec2.callbudget import CallBudget
-from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, MANY_CALLS, Allowance
+from nodesmith.model.ec2.launches import CallBudget, Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.fakes.cloud import FakeCloud
@@ -51,14 +50,14 @@ def test_a_few_calls_need_no_lock() -> None:
     store = FakeStore()
     own = allowance(store)
 
-    assert [own.of(FEW - 1), own.of(1)] == [FEW - 1, 1]
+    assert [own.of(FEW_CALLS - 1), own.of(1)] == [FEW_CALLS - 1, 1]
     assert (own.until, store.locks) == (None, {})
 
 
 def test_many_calls_take_the_lock_and_are_limited() -> None:
     own = allowance(FakeStore())
 
-    assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY - 3, 0]
+    assert [own.of(3), own.of(1000), own.of(1)] == [3, MANY_CALLS - 3, 0]
     assert own.until == builders.NOW + LOCKED_FOR
 
 
@@ -67,7 +66,7 @@ def test_clusters_of_a_region_with_many_calls_share_its_budget() -> None:
     stores = [FakeStore(name=name, budget=budget) for name in ("first", "second")]
     own = [allowance(store) for store in stores]
 
-    assert [each.of(1000) for each in own] == [MANY, 0]
+    assert [each.of(1000) for each in own] == [MANY_CALLS, 0]
     assert [each.until for each in own] == [builders.NOW + LOCKED_FOR] * 2, "each will be woken"
 
     later = [allowance(store, seconds=12) for store in stores]
@@ -82,58 +81,58 @@ def test_calls_made_without_the_lock_count_towards_the_limit_of_the_run() -> Non
 
 
 def test_a_cluster_that_gets_no_calls_buys_nothing_and_is_woken_when_its_lock_expires() -> None:
-    world = with_pools(FEW + 1)
+    world = with_pools(FEW_CALLS + 1)
     world.store.budget[0] = CallBudget(calls=0, at=world.now)
 
     outcome = run(world)
 
     assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [LOCKED_FOR])
     world.now += LOCKED_FOR
-    assert len(run(world).launched) == FEW + 1
+    assert len(run(world).launched) == FEW_CALLS + 1
 
 
 def test_a_run_with_many_calls_makes_none_while_another_holds_the_lock() -> None:
     store = FakeStore()
-    allowance(store).of(FEW + 1)
+    allowance(store).of(FEW_CALLS + 1)
 
     late = allowance(store, seconds=5)
-    assert [late.of(FEW + 1), late.of(1)] == [0, 0]
+    assert [late.of(FEW_CALLS + 1), late.of(1)] == [0, 0]
     assert late.until is None
 
 
 def test_a_run_with_few_calls_makes_them_while_another_holds_the_lock() -> None:
     store = FakeStore()
-    allowance(store).of(FEW + 1)
+    allowance(store).of(FEW_CALLS + 1)
 
-    assert allowance(store, seconds=5).of(FEW) == FEW
+    assert allowance(store, seconds=5).of(FEW_CALLS) == FEW_CALLS
 
 
 def test_the_next_run_can_take_an_expired_lock() -> None:
     store = FakeStore()
-    allowance(store).of(FEW + 1)
+    allowance(store).of(FEW_CALLS + 1)
 
-    assert allowance(store, seconds=LOCKED_FOR.total_seconds()).of(FEW + 1) == FEW + 1
+    assert allowance(store, seconds=LOCKED_FOR.total_seconds()).of(FEW_CALLS + 1) == FEW_CALLS + 1
 
 
 def test_nodes_that_need_few_calls_are_bought_in_one_run() -> None:
-    world = with_pools(FEW)
+    world = with_pools(FEW_CALLS)
 
-    assert len(run(world).launched) == FEW
+    assert len(run(world).launched) == FEW_CALLS
     assert woken(world) == []
 
 
 def test_a_run_with_the_lock_buys_as_many_nodes_as_allowed_and_wakes_the_next_run() -> None:
-    world = with_pools(MANY + 5)
+    world = with_pools(MANY_CALLS + 5)
 
     outcome = run(world)
 
-    assert len(outcome.launched) == MANY
+    assert len(outcome.launched) == MANY_CALLS
     assert woken(world) == [LOCKED_FOR]
     assert outcome.due == world.now
 
 
 def test_a_run_without_the_lock_buys_nothing_sends_no_hints_and_leaves_no_open_decision() -> None:
-    world = with_pools(MANY + FEW + 1)
+    world = with_pools(MANY_CALLS + FEW_CALLS + 1)
     run(world)
     woken(world)
 
@@ -141,18 +140,18 @@ def test_a_run_without_the_lock_buys_nothing_sends_no_hints_and_leaves_no_open_d
     outcome = run(world)
 
     assert (outcome.launched, outcome.decisions, woken(world)) == ([], [], [])
-    assert len(world.store.claims) == MANY
+    assert len(world.store.claims) == MANY_CALLS
 
 
 def test_successive_runs_buy_every_pods_node_once() -> None:
-    world = with_pools(2 * MANY + 5)
+    world = with_pools(2 * MANY_CALLS + 5)
 
     for _ in range(3):
         run(world)
         world.now += LOCKED_FOR
 
     nominated = [pod for claim in world.store.claims.values() for pod in claim.nominated]
-    assert len(nominated) == len(set(nominated)) == 2 * MANY + 5
+    assert len(nominated) == len(set(nominated)) == 2 * MANY_CALLS + 5
 
 
 class Throttling(FakeCloud):
@@ -169,7 +168,7 @@ def throttled(world: World) -> None:
 
 
 def test_a_throttled_run_with_the_lock_wakes_provisioning_once_after_the_lock_expires() -> None:
-    world = with_pools(FEW + 1)
+    world = with_pools(FEW_CALLS + 1)
 
     throttled(world)
 
@@ -177,7 +176,7 @@ def test_a_throttled_run_with_the_lock_wakes_provisioning_once_after_the_lock_ex
 
 
 def test_a_throttled_run_with_few_calls_wakes_provisioning_once_after_two_seconds() -> None:
-    world = with_pools(FEW)
+    world = with_pools(FEW_CALLS)
 
     throttled(world)
 

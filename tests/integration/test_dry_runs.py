@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.dryruns import BELIEVED
 from nodesmith.errors import Transient
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from tests.account import NODECLASS, SETTINGS, account, client
 from tests.fakes.cloud import CLUSTER

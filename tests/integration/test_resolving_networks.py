@@ -12,8 +12,11 @@ import pytest
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
 from nodesmith.model.garbage import Kind
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import SecurityGroupSelectorTerm, SubnetSelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import (
+    EC2NodeClass,
+    SecurityGroupSelectorTerm,
+    SubnetSelectorTerm,
+)
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.parts import system_time
 from nodesmith_local.aws.account import make_instance_profile, make_role

@@ -14,9 +14,9 @@ from moto.ec2 import ec2_backends
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import (
+from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,
+    EC2NodeClass,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.adapters.nodeclasses.images import images
 from nodesmith.model.apimachinery.labels import ARCH
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm
 from nodesmith_local.aws.selectedimages import publish_selected
 from tests.account import REGION, account, client
 from tests.fakes.cloud import CLUSTER

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.ec2.callbudget import CALLS_PER_SECOND, CAPACITY, CallBudget
+from nodesmith.model.ec2.launches import CALLS_PER_SECOND, MOST_CALLS, CallBudget
 from tests.builders import NOW
 
 EC2_CALLS, EC2_CALLS_PER_SECOND = 50, 5
@@ -36,7 +36,7 @@ def test_no_window_holds_more_calls_than_the_bucket_and_its_refill(
         made = 0
         for at, calls in granted[first:]:
             made += calls
-            assert made <= CAPACITY + CALLS_PER_SECOND * (at - began + timedelta(seconds=2)).total_seconds()
+            assert made <= MOST_CALLS + CALLS_PER_SECOND * (at - began + timedelta(seconds=2)).total_seconds()
 
 
 @given(st.integers(2, 8), st.integers(0, 11))
@@ -50,7 +50,7 @@ def test_clusters_that_always_need_calls_get_equal_shares_whoever_asks_first(
             calls, budget = budget.take(str(number), 32, now)
             made[number] += calls * (period >= 10)
     assert max(made) - min(made) <= 0.35 * max(made)
-    assert sum(made) >= 30 * clusters * (CAPACITY // clusters)
+    assert sum(made) >= 30 * clusters * (MOST_CALLS // clusters)
 
 
 @given(asks)
@@ -68,9 +68,9 @@ def test_a_single_cluster_gets_the_whole_bucket_every_twelve_seconds() -> None:
     budget = CallBudget()
     for period in range(5):
         calls, budget = budget.take("alone", 32, NOW + timedelta(seconds=12 * period))
-        assert calls == CAPACITY
+        assert calls == MOST_CALLS
 
 
 def test_the_budget_leaves_a_part_of_ec2s_bucket_and_of_its_refill_to_others() -> None:
-    assert CAPACITY <= EC2_CALLS - 18
+    assert MOST_CALLS <= EC2_CALLS - 18
     assert CALLS_PER_SECOND < EC2_CALLS_PER_SECOND

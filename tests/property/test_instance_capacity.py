@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
 from nodesmith.model.ec2.catalog import InstanceFacts
-from nodesmith.model.nodeclasses.devices import DEFAULT_BLOCK_DEVICES, NetworkInterface
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import (
+    DEFAULT_BLOCK_DEVICES,
+    KubeletConfiguration,
+    NetworkInterface,
+)
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 facts = st.builds(

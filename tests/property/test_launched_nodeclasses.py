@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
+from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.decisions.launch import launch_obstacle, launch_plan
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import instance_types

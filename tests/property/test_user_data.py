@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.launch import launch_obstacle, launch_plan
-from nodesmith.decisions.launch.userdata.powershell import parameters
+from nodesmith.decisions.launch.templates import user_data
+from nodesmith.decisions.launch.userdata.bootstrapscripts import parameters
 from nodesmith.decisions.launch.userdata.starting import Start, node_labels, registered_taints
-from nodesmith.decisions.launch.userdata.writing import user_data
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.kubelet import read_kubelet, write_kubelet
+from nodesmith.model.nodeclasses.instancesettings import read_kubelet, write_kubelet
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from tests.fakes.cloud import CLUSTER

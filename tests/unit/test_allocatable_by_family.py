@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 

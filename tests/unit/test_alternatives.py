@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nodesmith.decisions.provisioning.alternatives import best
 from nodesmith.decisions.provisioning.purchase.order import Purchase
-from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand
-from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.builders import ZONES, pods, shape

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.decisions.launch.volumes import volume_obstacle
-from nodesmith.model.nodeclasses.devices import DEFAULT_BLOCK_DEVICES, BlockDevice, BlockDeviceMapping
+from nodesmith.decisions.launch.volumesandaddresses import volume_obstacle
+from nodesmith.model.nodeclasses.instancesettings import (
+    DEFAULT_BLOCK_DEVICES,
+    BlockDevice,
+    BlockDeviceMapping,
+)
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
+from nodesmith.adapters.nodeclasses.selectedresources import capacity_reservations
 from nodesmith.model.ledger.items import nodeclass_item, read_nodeclass
-from nodesmith.model.nodeclasses.selectorterms import CapacityReservationSelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
 from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.builders import NOW, nodeclass_status
 

@@ -9,8 +9,7 @@ import pytest
 
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering
-from nodesmith.model.ec2.catalogmerge import CatalogUpdate, ListPrices, merge
+from nodesmith.model.ec2.catalog import Catalog, CatalogUpdate, InstanceFacts, ListPrices, Offering, merge
 from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.adapters.ec2.fleetrequests import client_token, fleet_request
+from nodesmith.adapters.ec2.fleetcalls import client_token, fleet_request
 from nodesmith.model.ec2.launches import (
     LaunchOutcome,
     LaunchRequest,

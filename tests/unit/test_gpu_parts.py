@@ -12,8 +12,7 @@ from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.apimachinery.labels import ARCH, INSTANCE_TYPE
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.ec2.gpusharing import read_gpu_parts
-from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.ec2.instancetypes import instance_types, read_gpu_parts
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.model.nodeclasses.status import Unresolved
 
 EKS = "/aws/service/eks/optimized-ami/1.32"
 

@@ -9,13 +9,13 @@ from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead, pods
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.nodeclasses.devices import (
+from nodesmith.model.nodeclasses.instancesettings import (
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
+    KubeletConfiguration,
     NetworkInterface,
 )
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from tests import builders

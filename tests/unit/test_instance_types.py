@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.labels import AWS_KEYS, CAPACITY_TYPE, OS, WIN
 from nodesmith.model.apimachinery.requirements import Operator, Requirements, requirement
 from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.devices import NetworkInterface
+from nodesmith.model.nodeclasses.instancesettings import NetworkInterface
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 
 AL2023 = NodeConfiguration()

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning import decide
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo, Subnet
 from tests import builders

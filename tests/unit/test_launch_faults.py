@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning.onsale import considered
-from nodesmith.decisions.readiness.launchfaults import launch_fault, remedy, shown
+from nodesmith.decisions.readiness.launchconditions import launch_fault, remedy, shown
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
 from nodesmith.model.ledger.backoffs import Ending, RegistrationHealth, basis_of
 from nodesmith_cli.poolview import pool_lines

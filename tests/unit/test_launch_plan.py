@@ -11,7 +11,7 @@ from nodesmith.decisions.launch import MAX_OVERRIDES, as_launched, launch_plan, 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.nodeclasses.devices import BlockDevice, BlockDeviceMapping, NetworkInterface
+from nodesmith.model.nodeclasses.instancesettings import BlockDevice, BlockDeviceMapping, NetworkInterface
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import Subnet
 from tests.fakes.cloud import CLUSTER

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.nodeclasses.devices import (
+from nodesmith.model.nodeclasses.instancesettings import (
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,

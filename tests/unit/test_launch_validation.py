@@ -8,9 +8,8 @@ import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.nodeclasses.devices import NetworkInterface
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.instancesettings import NetworkInterface
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from tests.fakes.cloud import CLUSTER
 from tests.launching import NODECLASS
 

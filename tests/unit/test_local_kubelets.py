@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.decisions.launch.templates import user_data
 from nodesmith.decisions.launch.userdata.starting import Start
-from nodesmith.decisions.launch.userdata.writing import user_data
 from nodesmith.model.apimachinery.resources import Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.devices import GIB
+from nodesmith.model.nodeclasses.instancesettings import GIB
 from nodesmith_formats.kubernetes.kinds import Resource
 from nodesmith_formats.kubernetes.objects import View, condition_of
 from nodesmith_local.apiserver import ApiServer, Store

@@ -5,23 +5,26 @@ import pytest
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.nodeclasses.devices import (
+from nodesmith.model.nodeclasses.instancesettings import (
     DEFAULT_BLOCK_DEVICES,
+    DEFAULT_KUBELET,
     GIB,
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
+    KubeletConfiguration,
     MetadataOptions,
     NetworkInterface,
+    write_kubelet,
 )
-from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration, write_kubelet
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclasses.selectorterms import (
+from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,
     CapacityReservationSelectorTerm,
+    EC2NodeClass,
     PlacementGroupSelector,
     SecurityGroupSelectorTerm,
     SubnetSelectorTerm,
+    parse_nodeclass,
 )
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 

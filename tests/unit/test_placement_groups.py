@@ -17,7 +17,7 @@ from nodesmith.adapters.ec2.fleetanswers import fleet_errors, shortfalls
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
-from nodesmith.decisions.scheduling.offerings.placementgroups import supports
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import supports
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, PARTITION, PLACEMENT_GROUP
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift

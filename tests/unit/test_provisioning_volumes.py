@@ -10,7 +10,7 @@ import pytest
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.ec2.attachlimits import AttachLimits
+from nodesmith.model.ec2.capacity import AttachLimits
 from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import (
     ZONES,

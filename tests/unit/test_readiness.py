@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.kubernetes.statuspatches import merged_status
-from nodesmith.decisions.readiness.poolusage import usage
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
     ready_condition,
+    to_resolve,
+    usage,
 )
-from nodesmith.decisions.readiness.resolution import to_resolve
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.karpenter.nodeclaims import Phase

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
+from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED
 from nodesmith.model.ec2.catalog import Offering

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.ec2.fleetcalls import FleetCalls
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
-from nodesmith.adapters.ec2.launchtemplates import Templates
+from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates, fleet_request
 from nodesmith.decisions.launch import dealt, launch_plan, shared
 from nodesmith.decisions.provisioning.outcomes import launched_claim, tags_due
 from nodesmith.model.ec2.launches import (

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from nodesmith.decisions.launch.userdata.al2023 import own_parts
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
-from nodesmith.decisions.launch.userdata.starting import node_labels, registered_taints
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from tests.launching import CLAIM, NODECLASS, plan

@@ -13,16 +13,23 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
-from nodesmith.decisions.launch.userdata.starting import Start, node_labels, registered_taints
-from nodesmith.decisions.launch.userdata.writing import user_data
+from nodesmith.decisions.launch.templates import user_data
+from nodesmith.decisions.launch.userdata.starting import (
+    MalformedUserData,
+    Start,
+    node_labels,
+    registered_taints,
+)
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration, read_kubelet, write_kubelet
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.instancesettings import (
+    WINDOWS_FAMILIES,
+    KubeletConfiguration,
+    read_kubelet,
+    write_kubelet,
+)
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from nodesmith.model.schema.nodeclasses import KUBELET
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data

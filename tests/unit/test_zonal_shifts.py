@@ -12,7 +12,7 @@ from nodesmith.decisions.disruption.search.search import may_end, propose
 from nodesmith.decisions.expiration import expired
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.onsale import considered, on_sale
-from nodesmith.decisions.readiness.zonalshifts import announcements, reaches, shift_condition
+from nodesmith.decisions.readiness.launchconditions import announcements, reaches, shift_condition
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.ec2.zonalshifts import (
     AUTOSHIFT,

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
-from nodesmith.decisions.readiness.launchfaults import LAUNCHES
+from nodesmith.decisions.readiness.launchconditions import LAUNCHES
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import read_requirements
@@ -22,6 +21,7 @@ from nodesmith.model.nodeclasses.status import (
     SecurityGroup,
     StatusCondition,
     Subnet,
+    Unresolved,
 )
 
 Manifest = Mapping[str, Any]

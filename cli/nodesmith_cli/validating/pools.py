@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
-from nodesmith.model.nodeclasses.devices import WINDOWS_FAMILIES
+from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document, Fault
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import REGION, ZONE, normalised
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, parse_nodeclass
 from nodesmith.registration import CLUSTER_NAME
 
 DEFAULT_REGION = "us-east-1"

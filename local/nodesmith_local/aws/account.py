@@ -18,9 +18,9 @@ from moto.ssm import ssm_backends
 from moto.ssm.models import Parameter
 
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.labels import ARCH
-from nodesmith.model.nodeclasses.imagealiases import LATEST
+from nodesmith.model.nodeclasses.nodeclasses import LATEST
+from nodesmith.model.nodeclasses.status import Unresolved
 
 RELEASES = ("20261015", "20261112")
 BOTTLEROCKET = "v1.50.0"

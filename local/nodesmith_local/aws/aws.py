@@ -19,10 +19,10 @@ from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm
+from nodesmith.model.nodeclasses.status import Unresolved
 from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role

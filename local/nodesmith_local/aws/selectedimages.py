@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ssm import ssm_backends
 
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
+from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm
 from nodesmith_local.aws.account import publish_alias, put_parameter, register_image
 
 _PARAMETER_ARN = re.compile(r"arn:[\w-]+:ssm:[\w-]*:\d*:parameter")

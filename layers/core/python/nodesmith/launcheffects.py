@@ -3,6 +3,10 @@
 First the intent is committed (`Store.commit`). Then EC2 is called with a client token derived from the claim's name
 (`launch`), what the response reveals about capacity is saved, and last the claim advances. A crash between any two of
 these leaves a pending claim, and repeating the call returns the same instance.
+
+A run may make a few CreateFleet calls at any time, and many only while it holds the cluster's lock (`Allowance`). A
+cluster that needs more than a few calls makes at most `MANY_CALLS` within `LOCKED_FOR`, however many of its runs need
+them at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.launches.CallBudget`).
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from nodesmith.model.ec2.launches import (
     fleet_of,
 )
 from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
@@ -244,3 +249,40 @@ def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
             capacity_type=offering.capacity_type,
             reason=code,
         )
+
+
+FEW_CALLS = 16
+"""Calls that a run may make without the lock, so that a few pods do not wait for a write to the ledger."""
+MANY_CALLS = 32
+"""The most calls that a run may make while it holds the lock."""
+LOCKED_FOR = timedelta(seconds=12)
+"""How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """The calls that one run may still make. It takes the lock when it first needs more than a few."""
+
+    store: Store
+    clock: Callable[[], datetime]
+    left: int = FEW_CALLS
+    until: datetime | None = None
+    """until when the run holds the lock, None if it does not"""
+    _has_asked: bool = False
+
+    def of(self, calls: int) -> int:
+        """Return how many of `calls` may be made now, and count them as made. Raises Transient."""
+        if calls > self.left and not self._has_asked:
+            self._take_lock()
+        granted = min(calls, self.left)
+        self.left -= granted
+        return granted
+
+    def _take_lock(self) -> None:
+        self._has_asked, now = True, self.clock()
+        until = now + LOCKED_FOR
+        if self.store.take_lock(Concern.PROVISIONING, now, until):
+            made = FEW_CALLS - self.left
+            self.until, self.left = until, self.store.take_calls(MANY_CALLS - made, now)
+        else:
+            self.left = 0

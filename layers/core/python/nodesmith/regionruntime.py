@@ -22,10 +22,9 @@ def routing() -> Handler:
     from nodesmith.adapters.aws.functions import LambdaHints, LambdaTicks
     from nodesmith.adapters.aws.zonalshifts import RegionShifts
     from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices, DynamoRoutes
-    from nodesmith.adapters.ec2.markedinstances import Ec2MarkedInstances
-    from nodesmith.controllers.routing import Routing, route, wake_warned
+    from nodesmith.adapters.ec2.instancestatus import Ec2MarkedInstances
+    from nodesmith.controllers.routing import Routing, Shifts, is_of_shifts, route, wake_shifted, wake_warned
     from nodesmith.controllers.runs import Report
-    from nodesmith.controllers.zonalshifts import Shifts, is_of_shifts, wake_shifted
 
     parts = Parts(Concern.ROUTING, "dynamodb", "lambda")
     table, dynamodb = parts.settings.table_name, parts.client("dynamodb")

@@ -12,7 +12,7 @@ from moto.ec2 import ec2_backends
 from moto.ec2.models.instances import InstanceState
 
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG
-from nodesmith.model.nodeclasses.devices import GIB
+from nodesmith.model.nodeclasses.instancesettings import GIB
 from nodesmith_local.aws.instances.nodes import DATA_DEVICE, Machine
 
 _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}

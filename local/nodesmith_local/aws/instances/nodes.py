@@ -13,10 +13,14 @@ from nodesmith.model.apimachinery.resources import format_resources, parse_resou
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.instancelabels import WINDOWS_BUILDS
-from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.devices import AL2, AL2023, BOTTLEROCKET, DEFAULT_BLOCK_DEVICES
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.ec2.instancetypes import WINDOWS_BUILDS, InstanceType, instance_types
+from nodesmith.model.nodeclasses.instancesettings import (
+    AL2,
+    AL2023,
+    BOTTLEROCKET,
+    DEFAULT_BLOCK_DEVICES,
+    KubeletConfiguration,
+)
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
 from nodesmith_local.aws.instances.userdata.reading import family_of_image

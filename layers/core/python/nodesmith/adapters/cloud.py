@@ -17,9 +17,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
-from nodesmith.adapters.ec2.fleetcalls import FleetCalls
+from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
 from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
-from nodesmith.adapters.ec2.launchtemplates import Templates
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate

@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
-from nodesmith.model.ec2.catalogmerge import CatalogUpdate, ListPrices, merge
+from nodesmith.model.ec2.catalog import Catalog, CatalogUpdate, InstanceFacts, ListPrices, merge
 from nodesmith.ports import Catalogs
 
 M = TypeVar("M", bound=Mapping[Any, Any])

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.launching.allowance import Allowance
-from nodesmith.controllers.launching.freshness import no_heartbeat
-from nodesmith.controllers.launching.launch import TypeTable, buy_many, write_down
+from nodesmith.controllers.launching.launch import (
+    TypeTable,
+    buy_many,
+    buy_without_pods,
+    no_heartbeat,
+    write_down,
+)
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
-from nodesmith.controllers.launching.withoutpods import buy_without_pods
 from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.provisioning import (
@@ -30,7 +33,7 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.launcheffects import Settled, note_refused
+from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.kubernetes.pods import Pod

@@ -11,17 +11,17 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
-from nodesmith.decisions.readiness.launchfaults import launch_fault, shown
+from nodesmith.decisions.readiness.launchconditions import announcements, launch_fault, shift_condition, shown
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
+    next_resolution,
     nodeclass_update,
     nodepool_update,
     of_provisioner,
     ready_condition,
+    to_resolve,
 )
-from nodesmith.decisions.readiness.resolution import next_resolution, to_resolve
-from nodesmith.decisions.readiness.zonalshifts import announcements, shift_condition
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED
 from nodesmith.model.apimachinery.requirements import parse_selector
-from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
+from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod, Shape, Spread

@@ -25,7 +25,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.attachlimits import AttachLimits
+from nodesmith.model.ec2.capacity import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
+from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.shapereading import NAME_LABEL

@@ -15,8 +15,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_TYPE, NODEPOOL
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import format_bytes
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE, EBS_DRIVER, UNLIMITED
-from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
+from nodesmith.model.ec2.capacity import ATTACHABLE, EBS_DRIVER, NO_LIMITS, UNLIMITED, AttachLimits
 from nodesmith.model.kubernetes.pods import NOT_ALL_VOLUMES, Manifest
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.volumes import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import kubelet_may_set
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.nodeclasses.devices import AL2023
+from nodesmith.model.nodeclasses.instancesettings import AL2023
 
 
 class Unusable(ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.nodeclasses.devices import BOTTLEROCKET
+from nodesmith.model.nodeclasses.instancesettings import BOTTLEROCKET
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, permitted, required
 
 _KUBELET = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nodesmith.model.nodeclasses.devices import AL2, AL2023, BOTTLEROCKET, WINDOWS_FAMILIES
+from nodesmith.model.nodeclasses.instancesettings import AL2, AL2023, BOTTLEROCKET, WINDOWS_FAMILIES
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
 from nodesmith_local.aws.instances.userdata.bottlerocket import bottlerocket_bootstrap
 from nodesmith_local.aws.instances.userdata.nodeadm import nodeadm_bootstrap

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from email.parser import Parser
 
-from nodesmith.model.nodeclasses.devices import AL2, WINDOWS_FAMILIES
+from nodesmith.model.nodeclasses.instancesettings import AL2, WINDOWS_FAMILIES
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, required
 from nodesmith_local.aws.instances.userdata.kubeletflags import kubelet_flags
 

@@ -21,11 +21,11 @@ from nodesmith.model.ec2.catalog import (
     Accelerator,
     Catalog,
     InstanceFacts,
+    ListPrices,
     NeuronDevice,
     Offering,
     estimated_spot_price,
 )
-from nodesmith.model.ec2.catalogmerge import ListPrices
 from nodesmith.settings import catalog_key
 
 if TYPE_CHECKING:

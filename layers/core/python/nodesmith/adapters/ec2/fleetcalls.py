@@ -1,10 +1,14 @@
-"""CreateFleet for one cluster: equal requests share a call, whose instances are distributed to their claims."""
+"""CreateFleet for one cluster, type instant, and the launch templates that its calls refer to.
+
+Equal requests share a call, whose instances are distributed to their claims.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,23 +19,26 @@ from nodesmith.adapters.ec2.fleetanswers import (
     call_failure,
     fleet_errors,
     fleet_instances,
+    refusal_reason,
     shortfalls,
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
-from nodesmith.adapters.ec2.launchtemplates import Templates
-from nodesmith.decisions.launch.sharing import dealt
+from nodesmith.decisions.launch.plan import dealt
 from nodesmith.errors import Transient
+from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.launches import (
     Deferred,
     Instance,
     Launched,
     LaunchOutcome,
     LaunchRequest,
+    LaunchTemplate,
+    Refused,
     TemplateMissing,
     Unfulfilled,
 )
+from nodesmith.model.karpenter.ownership import FLEET_TAG, claim_tags, tag_list
 
 _ENOUGH_THROTTLED = 2
 """Throttled calls after which the rest of a batch is skipped, because those would be throttled as well."""
@@ -140,3 +147,130 @@ class FleetCalls:
         if isinstance(outcome, TemplateMissing):
             self.templates.forget(request)
         return outcome
+
+
+_MARKETS = {
+    "default": ON_DEMAND,
+    "capacity-block": "capacity-block",
+    "interruptible": "reserved-capacity",
+}
+"""DefaultTargetCapacityType by type of reservation"""
+
+
+def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
+    """Return CreateFleet's arguments. The same claim or fleet always has the same client token."""
+    configs: dict[str, list[dict[str, str]]] = {}
+    for override in request.overrides:
+        configs.setdefault(override.template, []).append(
+            {
+                "InstanceType": override.instance_type,
+                "SubnetId": override.subnet_id,
+                "AvailabilityZone": override.zone,
+            }
+        )
+    return {
+        "Type": "instant",
+        "ClientToken": client_token(cluster, request.call),
+        **({"Context": request.context} if request.context else {}),
+        "LaunchTemplateConfigs": [
+            {
+                # A template's name is the hash of its content, so use version 1 and no version that was added later.
+                "LaunchTemplateSpecification": {"LaunchTemplateName": name, "Version": "1"},
+                "Overrides": overrides,
+            }
+            for name, overrides in configs.items()
+        ],
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": request.share.size if request.share else 1,
+            "DefaultTargetCapacityType": _MARKETS.get(request.reservations, request.capacity_type),
+        },
+        **_strategy(request),
+        "TagSpecifications": [
+            {"ResourceType": kind, "Tags": tag_list(_tags(request))}
+            for kind in ("fleet", "instance", "volume", "network-interface")
+        ],
+    }
+
+
+def _tags(request: LaunchRequest) -> dict[str, str]:
+    """Return the tags of all resources that the call creates. Calls that claims share omit a claim's own tags."""
+    if request.share is None:
+        return dict(request.tags)
+    own = claim_tags(request.claim, request.tags)
+    common = {key: value for key, value in request.tags.items() if key not in own}
+    return {**common, FLEET_TAG: request.share.fleet}
+
+
+def _strategy(request: LaunchRequest) -> dict[str, Any]:
+    """Return the options that select among overrides. As in Karpenter, a capacity block has no strategy."""
+    if request.capacity_type == SPOT:
+        return {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
+    match request.reservations:
+        case "interruptible":
+            kinds = ["interruptible-capacity-reservation"]
+            return {"ReservedCapacityOptions": {"ReservationTypes": kinds}}
+        case "capacity-block":
+            return {}
+        case _:
+            return {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
+
+
+def client_token(cluster: str, call: str) -> str:
+    """Return the idempotency token of a call, unique to the cluster: 64 ASCII characters, EC2's limit."""
+    return hashlib.sha256(f"{cluster}/{call}".encode()).hexdigest()
+
+
+_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
+_TRUSTED = timedelta(minutes=30)
+"""How long a template is assumed to exist. Garbage collection keeps unused templates for longer."""
+
+
+class Templates:
+    """Creates launch templates and remembers their images, and EC2's reason for those that it rejected."""
+
+    def __init__(self, client: Callable[[str], Any], now: Callable[[], datetime]) -> None:
+        self.images: dict[str, str] = {}
+        """image id by name of each template that was created or found to exist"""
+        self._client = client
+        self._now = now
+        self._made_at: dict[str, datetime] = {}
+        self._refused: dict[str, tuple[str, str]] = {}
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a template was recently created or found to exist."""
+        return name in self.images and self._now() - self._made_at[name] < _TRUSTED
+
+    def create(self, template: LaunchTemplate) -> Transient | None:
+        """Create a template. Return the Transient to raise if it must be retried, else None.
+
+        A template of the same name has the same content, so an existing one counts as created.
+        """
+        tags = [{"ResourceType": "launch-template", "Tags": tag_list(template.tags)}]
+        try:
+            self._client("ec2").create_launch_template(
+                LaunchTemplateName=template.name, LaunchTemplateData=template.data, TagSpecifications=tags
+            )
+        except (ClientError, BotoCoreError) as error:
+            code, message = error_code(error), error_message(error)
+            if is_passing(error):
+                return Transient(f"ec2:CreateLaunchTemplate {template.name}: {code}: {message}", code)
+            if not isinstance(error, ClientError):
+                raise
+            if code != _EXISTS:
+                self._refused[template.name] = refusal_reason(code, message), f"{code}: {message}"
+                return None
+        self._refused.pop(template.name, None)
+        self.images[template.name] = str(template.data.get("ImageId", ""))
+        self._made_at[template.name] = self._now()
+        return None
+
+    def refusal(self, request: LaunchRequest) -> Refused | None:
+        """Return the outcome of a request that names a template that EC2 rejected, or None if it names none."""
+        refused = (self._refused.get(override.template) for override in request.overrides)
+        reason = next((found for found in refused if found), None)
+        return Refused(request.claim, *reason) if reason else None
+
+    def forget(self, request: LaunchRequest) -> None:
+        """Forget a request's templates, because EC2 does not know one of them."""
+        for override in request.overrides:
+            self.images.pop(override.template, None)

@@ -1,9 +1,13 @@
-"""Notices derived from EC2's own state of instances, for facts without an event and for lost events."""
+"""Notices derived from EC2's own state of instances, for facts without an event and for lost events.
+
+A region's Spot instances that are marked for interruption are read for all clusters at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from nodesmith.adapters.aws.calls import rows, transient_errors
@@ -108,3 +112,22 @@ def _not_before(event: Mapping[str, Any]) -> datetime | None:
 
 def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
+
+
+MOST = 5_000
+"""How many marked instances are read at a time. The rest are left for the next look, a minute later."""
+
+
+class Ec2MarkedInstances:
+    """The MarkedInstances of a region.
+
+    `ec2` returns a boto3 EC2 client. It is called only on use, because a client is slow to create and events need none.
+    """
+
+    def __init__(self, ec2: Callable[[], Any]) -> None:
+        self._ec2 = ec2
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of instances whose marked spot requests carry our tag. Raises Transient."""
+        found = islice(marked_requests(self._ec2(), where("tag-key", MANAGED_BY_TAG)), MOST)
+        return frozenset(request["InstanceId"] for request in found if request.get("InstanceId"))

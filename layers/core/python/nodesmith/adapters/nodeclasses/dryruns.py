@@ -14,15 +14,14 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
-from nodesmith.adapters.ec2.fleetrequests import fleet_request
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.decisions.launch.templates import Build, launch_template
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus
+from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Unresolved
 from nodesmith.settings import DRY_RUN_NODEPOOL
 
 BELIEVED = timedelta(minutes=30)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import date
 
 from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, OS, WINDOWS_BUILD
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements, requirement
-from nodesmith.model.ec2.instancelabels import WINDOWS_BUILDS
-from nodesmith.model.nodeclasses.imagealiases import version_fault
+from nodesmith.model.ec2.instancetypes import WINDOWS_BUILDS
+from nodesmith.model.nodeclasses.nodeclasses import version_fault
+from nodesmith.model.nodeclasses.status import Unresolved
 
 _GPU, _ACCELERATOR = f"{AWS_DOMAIN}/instance-gpu-count", f"{AWS_DOMAIN}/instance-accelerator-count"
 _VARIANTS = {

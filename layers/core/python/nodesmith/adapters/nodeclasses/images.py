@@ -13,13 +13,11 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.aws.calls import error_code, rows
 from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters, arch_requirement
-from nodesmith.adapters.nodeclasses.networks import tag_filters, term_text
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.adapters.nodeclasses.selectedresources import tag_filters, term_text
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.nodeclasses.imagealiases import LATEST
-from nodesmith.model.nodeclasses.selectorterms import AMISelectorTerm
-from nodesmith.model.nodeclasses.status import Image
+from nodesmith.model.nodeclasses.nodeclasses import LATEST, AMISelectorTerm
+from nodesmith.model.nodeclasses.status import Image, Unresolved
 
 _SHOWN = 3
 _RELEASE = re.compile(r"-(v[0-9]+(?:\.[0-9]+\.[0-9]+)?)(?:-[0-9a-f]+)?$")

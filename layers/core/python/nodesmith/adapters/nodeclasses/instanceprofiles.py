@@ -8,10 +8,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import DENIED, error_code, error_message
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
 from nodesmith.model.apimachinery.labels import NODECLASS, REGION
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, owned_tag, tag_list
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import Unresolved
 from nodesmith.settings import PROFILE_HASH_LENGTH
 
 

@@ -13,10 +13,12 @@ from nodesmith.adapters.aws.calls import error_code, error_message, transient_er
 from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import deprecation_notice, images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
-from nodesmith.adapters.nodeclasses.networks import security_groups, subnets
-from nodesmith.adapters.nodeclasses.placementgroups import placement_group
-from nodesmith.adapters.nodeclasses.reservations import capacity_reservations
-from nodesmith.adapters.nodeclasses.unresolved import Unresolved
+from nodesmith.adapters.nodeclasses.selectedresources import (
+    capacity_reservations,
+    placement_group,
+    security_groups,
+    subnets,
+)
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.model.kubernetes.events import shortened
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -25,6 +27,7 @@ from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     NodeClassStatus,
     StatusCondition,
+    Unresolved,
 )
 from nodesmith.settings import Settings
 

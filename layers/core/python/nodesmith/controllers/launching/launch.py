@@ -1,21 +1,27 @@
-"""Buying nodes: commit the intents, call EC2 and settle its answers, for provisioning and disruption alike."""
+"""Buying nodes: commit the intents, call EC2 and settle its answers, for provisioning and disruption alike.
+
+Nodes for users' NodeClaims and static NodePools are bought although no pod waits for them. For these, a snapshot may be
+old only because nothing has changed since, which the forwarder's heartbeat confirms.
+"""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from nodesmith.controllers.launching.allowance import Allowance
 from nodesmith.controllers.launching.pendingclaims import first_calls
-from nodesmith.decisions.provisioning import PlannedNode, canonical
+from nodesmith.controllers.launching.unschedulable import Refused
+from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
-from nodesmith.errors import Conflict
-from nodesmith.launcheffects import Settled, TypeLookup, call_of, intents, launch, note_refused
+from nodesmith.errors import Conflict, Transient
+from nodesmith.launcheffects import Allowance, Settled, TypeLookup, call_of, intents, launch, note_refused
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -159,3 +165,49 @@ class TypeTable:
             types = known_types(self._catalog, configuration, self._settings, status, self._learned)
             self._tables[nodeclass] = {t.name: t for t in types}
         return self._tables[nodeclass].get(name)
+
+
+def buy_without_pods(
+    run: Buyer,
+    inputs: Inputs,
+    last_heartbeat: Callable[[], Heartbeat | None],
+    types: TypeLookup,
+    allowance: Allowance,
+) -> tuple[Refused | None, Settled]:
+    """Buy the nodes that users' NodeClaims and static NodePools request, or return the reasons why they get none.
+
+    The first value is None if a purchase was tried, so that the caller must look again. Raises Transient, Rejected.
+    """
+    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat)), replicas(inputs)
+    planned = [*own.planned, *static]
+    if not planned:
+        named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}
+        named |= {f"NodePool/{name}": why for name, why in short.items()}
+        return Refused(named, own.unschedulable), Settled()
+    settled = Settled()
+    with suppress(Conflict):  # another run was first, perhaps with the same nodes
+        settled, _ = buy_many(run, planned, inputs.ledger, types, inputs.decision, allowance)
+    return None, settled
+
+
+def no_heartbeat() -> Heartbeat | None:
+    """Return None: there is no heartbeat."""
+    return None
+
+
+def vouched_for(inputs: Inputs, last_heartbeat: Callable[[], Heartbeat | None]) -> Inputs:
+    """Return `inputs` with the snapshot's time moved to the last moment at which the forwarder confirms its content.
+
+    The heartbeat is read only if the snapshot is old. If it cannot be read, users' NodeClaims wait. Raises Rejected.
+    """
+    if not is_old(inputs):
+        return inputs
+    with suppress(Transient):
+        return replace(inputs, snapshot=_still_true(inputs.snapshot, last_heartbeat(), inputs.now))
+    return inputs
+
+
+def _still_true(snapshot: Snapshot, heartbeat: Heartbeat | None, now: datetime) -> Snapshot:
+    if heartbeat is None or heartbeat.changed > snapshot.taken_at:
+        return snapshot
+    return replace(snapshot, taken_at=max(snapshot.taken_at, min(heartbeat.at, now)))

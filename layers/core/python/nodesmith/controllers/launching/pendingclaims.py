@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.launching.allowance import Allowance
 from nodesmith.decisions.launch import dealt, launch_plan
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.launcheffects import ATTEMPTED_AT, Settled, TypeLookup, adopt, call_of, launch
+from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, TypeLookup, adopt, call_of, launch
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool

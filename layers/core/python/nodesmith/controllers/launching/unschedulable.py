@@ -1,25 +1,29 @@
 """Events on pods, NodePools and NodeClaims that get no node, and on pods that a node was bought for.
 
-Provisioning writes down what its decision could not place, and lifecycle turns that into Events. Provisioning never
-calls the API server, so that a pending pod does not wait for such a call.
+Provisioning writes down what its decision could not place, and lifecycle turns that into Events, and deletes users'
+NodeClaims that will not be launched. Provisioning never calls the API server, so that a pending pod does not wait for
+such a call.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.controllers.runs import EventDeduplication, publish_new, unpublished
+from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
 from nodesmith.decisions.nomination import pod_events
 from nodesmith.decisions.provisioning import Plan, canonical
-from nodesmith.decisions.provisioning.nodeclaims import unclaimed
+from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF
+from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.snapshot import Snapshot
@@ -185,3 +189,51 @@ def _messages(written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     ]
     for turn in range(max(map(len, groups), default=0)):
         yield from (group[turn] for group in groups if turn < len(group))
+
+
+DELETED_AT_ONCE = 50
+"""The most NodeClaims that one run deletes: each takes three calls."""
+
+
+def delete_unlaunchable(
+    run: Outside,
+    requested: Sequence[Mapping[str, Any]],
+    snapshot: Snapshot,
+    now: datetime,
+    failures: Failures,
+) -> list[str]:
+    """Delete users' NodeClaims that will not be launched, if the API server confirms it; return their names.
+
+    Their EC2NodeClass is missing or not Ready, nothing fits them, or they have waited too long. The API server is read
+    because the snapshot may be older than the EC2NodeClass, or show a NodeClaim that another run has just launched.
+    """
+    deleted: list[str] = []
+    decided_at, unschedulable = (
+        read_unschedulable(run.blobs, run.cluster_name, now) if requested else (now, {})
+    )
+
+    def doomed(
+        asked: Sequence[Mapping[str, Any]], nodeclasses: Iterable[Mapping[str, Any]]
+    ) -> dict[str, tuple[str, str]]:
+        older = [
+            name for each in asked if (name := each["metadata"]["name"]) in unschedulable and is_older(each)
+        ]
+        unfit = {name: ("InsufficientCapacityError", unschedulable[name]) for name in older}
+        return {**overdue(asked, now), **unfit, **unlaunchable(asked, nodeclasses, now)}
+
+    def is_older(manifest: Mapping[str, Any]) -> bool:
+        return parse_time(manifest["metadata"]["creationTimestamp"]) <= decided_at
+
+    suspects = list(doomed(requested, snapshot.nodeclasses))[:DELETED_AT_ONCE]
+    if not suspects:
+        return deleted
+    with failures.of("NodeClaims that will not be launched"):
+        nodeclasses = run.cluster.nodepools_and_nodeclasses().nodeclasses
+        there = [each for name in suspects if (each := run.cluster.nodeclaim(name)) is not None]
+        known = run.store.known(suspects)
+        requested = [each for each in there if is_unclaimed(each) and each["metadata"]["name"] not in known]
+        for name, (reason, message) in doomed(requested, nodeclasses).items():
+            run.cluster.publish([ObjectEvent("NodeClaim", name, reason, message, warning=True)])
+            run.cluster.delete_nodeclaim(name)
+            deleted.append(name)
+    return deleted

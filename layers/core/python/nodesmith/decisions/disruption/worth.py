@@ -33,8 +33,8 @@ from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_s
 from nodesmith.decisions.expiration import expires_at
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import least_resources
+from nodesmith.decisions.scheduling.compatibility import WINDOWS
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     INSTANCE_CPU,

@@ -1,16 +1,23 @@
 """How a node is launched on EC2: the CreateFleet request of a NodeClaim, and the launch templates that it refers to.
 
 The functions are pure: the same claim, offerings and NodeClass result in the same bytes, so that a retry sends EC2 the
-same request. `plan` chooses overrides, `templates` builds launch templates, `userdata` writes what an instance reads
-when it boots, `subnets` chooses subnets, `sharing` combines equal requests, and `validation` finds NodeClasses that
-cannot be launched from, with the reason: `families` those with settings that their image family lacks, `volumes` those
-that EBS refuses, `addresses` those of another IP family.
+same request. `plan` chooses overrides and subnets and combines equal requests, `templates` builds launch templates,
+`userdata` writes what an instance reads when it boots, and `validation` finds NodeClasses that cannot be launched from,
+with the reason: `obstacles` those with settings that their image family lacks, and `volumesandaddresses` those that EBS
+or EC2 refuses.
 """
 
 from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.decisions.launch.plan import MAX_OVERRIDES, Templates, as_launched, launch_plan
-from nodesmith.decisions.launch.sharing import dealt, shared
-from nodesmith.decisions.launch.subnets import subnet_by_zone, usable
+from nodesmith.decisions.launch.plan import (
+    MAX_OVERRIDES,
+    Templates,
+    as_launched,
+    dealt,
+    launch_plan,
+    shared,
+    subnet_by_zone,
+    usable,
+)
 from nodesmith.decisions.launch.validation import launch_obstacle
 
 __all__ = [

@@ -1,27 +1,33 @@
-"""The CreateFleet request of one claim: its instance types, subnets and launch templates."""
+"""The CreateFleet requests of claims: instance types, subnets and launch templates.
+
+A zone's subnet with the most free addresses, after pending launches, takes new nodes. As in Karpenter, a node is
+expected to take one address for each pod that fits on it, since the VPC CNI assigns them. In an IPv6 cluster, whose
+pods have no IPv4 addresses, a node takes one.
+
+Equal requests of one commit become one CreateFleet call, as in Karpenter's batcher. EC2 answers such a call with a set
+of instances. Which claim gets which instance follows only from the sorted names of the claims and the sorted ids of the
+instances, so every run assigns them in the same way.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
 
-from nodesmith.decisions.launch.subnets import addresses, subnet_by_zone
-from nodesmith.decisions.launch.templates import (
-    Build,
-    launch_template,
-    reservation_kind,
-    template_identity,
-)
+from nodesmith.decisions.launch.templates import Build, launch_template, reservation_kind, template_identity
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import MIN_VALUES_RELAXED
 from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for
-from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.karpenter.ownership import instance_tags
+from nodesmith.model.ec2.launches import FleetShare, Instance, LaunchRequest, LaunchTemplate, Override
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import claim_tags, instance_tags
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, Image, NodeClassStatus, Subnet
 
@@ -160,3 +166,90 @@ def _nothing_left(
     if not any(image_for(kind, status.images) for kind, _ in options):
         missing = f"no image of EC2NodeClass {status.name} boots on {types}"
     return f"NodeClaim {claim.name}: nothing can be launched: {missing}"
+
+
+def usable(status: NodeClassStatus, ledger: Ledger, now: datetime) -> NodeClassStatus:
+    """Return the status with the subnets that launches can use now.
+
+    Subnets in back-off, and those of zones that the cluster is shifted away from, are left out. If a zone has several
+    subnets, the addresses that claims have taken since the subnets were resolved, or may still take, are subtracted.
+    """
+    held = {id_ for id_, backoff in ledger.subnet_backoffs.items() if backoff.holds(now)}
+    away = ledger.shifted(now)
+    left = tuple(s for s in status.subnets if s.id not in held and s.zone not in away)
+    if len({subnet.zone for subnet in left}) < len(left):
+        taken = _taken(status, ledger)
+        left = tuple(
+            replace(subnet, free_ips=subnet.free_ips - taken[subnet.id]) if subnet.id in taken else subnet
+            for subnet in left
+        )
+    return status if left == status.subnets else replace(status, subnets=left)
+
+
+def addresses(pods: int, cluster: ClusterInfo | None) -> int:
+    """Return how many addresses of its subnet a node with room for this many pods is expected to take."""
+    return 1 if cluster is not None and cluster.ip_family == "ipv6" else pods
+
+
+def subnet_by_zone(subnets: Iterable[Subnet], taken: Mapping[str, int] | None = None) -> dict[str, Subnet]:
+    """Return, for each zone, the subnet with the most free addresses, less those `taken`; ties are broken by id."""
+    used = taken or {}
+    chosen: dict[str, Subnet] = {}
+    for subnet in sorted(subnets, key=lambda s: (used.get(s.id, 0) - s.free_ips, s.id)):
+        chosen.setdefault(subnet.zone, subnet)
+    return chosen
+
+
+def _taken(status: NodeClassStatus, ledger: Ledger) -> Counter[str]:
+    taken: Counter[str] = Counter()
+    for claim in ledger.claims:
+        if claim.launched_at and claim.launched_at > status.resolved_at:
+            taken[claim.subnet_id] += addresses(claim.capacity.pods, ledger.cluster)
+        elif claim.phase is Phase.PENDING and claim.launch.get("overrides"):
+            rows = LaunchRequest.from_item(claim.name, claim.launch).overrides
+            number = addresses(claim.capacity.pods, ledger.cluster)
+            taken.update(dict.fromkeys({row.subnet_id for row in rows}, number))
+    return taken
+
+
+def shared(requests: Sequence[LaunchRequest]) -> list[LaunchRequest]:
+    """Return the requests in their order, equal ones with their share of a fleet.
+
+    A request without an equal one keeps a call of its own, and so does each request for a capacity block, whose offer
+    is for one purchase.
+    """
+    alike: dict[object, list[str]] = {}
+    # Hashing overrides is slow, and nodes that are planned alike share the same tuple, so each tuple is hashed once.
+    known: dict[tuple[Override, ...], int] = {}
+    numbers: dict[int, int] = {}
+    for request in requests:
+        rows = request.overrides
+        if id(rows) not in numbers:
+            numbers[id(rows)] = known.setdefault(rows, len(known))
+        alike.setdefault((numbers[id(rows)], _kind(request)), []).append(request.claim)
+    shares = {claim: share for claims in alike.values() for claim, share in _shares(sorted(claims))}
+    return [replace(request, share=shares.get(request.claim)) for request in requests]
+
+
+def dealt(share: FleetShare, instances: Sequence[Instance]) -> Instance | None:
+    """Return the claim's instance among those that the fleet launched, None if there are too few.
+
+    `instances` must be the complete result of the call: from a part, claims could get each other's instances.
+    """
+    ordered = sorted(instances, key=lambda instance: instance.id)
+    return ordered[share.index] if share.index < len(ordered) else None
+
+
+def _kind(request: LaunchRequest) -> object:
+    if request.reservations == "capacity-block":
+        return request.claim
+    own = claim_tags(request.claim, request.tags)
+    common = tuple(sorted((key, value) for key, value in request.tags.items() if key not in own))
+    return request.capacity_type, common, request.reservations, tuple(own), request.context
+
+
+def _shares(claims: Sequence[str]) -> list[tuple[str, FleetShare]]:
+    if len(claims) < 2:
+        return []
+    fleet = hashlib.sha256("\n".join(claims).encode()).hexdigest()[:20]
+    return [(claim, FleetShare(fleet, index, len(claims))) for index, claim in enumerate(claims)]

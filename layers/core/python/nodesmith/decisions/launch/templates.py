@@ -1,4 +1,7 @@
-"""Launch templates, named by a digest of their content so that equal content is one template."""
+"""Launch templates, named by a digest of their content so that equal content is one template.
+
+They contain the instance's user data, which the image family decides.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,23 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
+from nodesmith.decisions.launch.userdata.al2023 import al2023_user_data
 from nodesmith.decisions.launch.userdata.starting import Start
-from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import PARTITION, SPOT, TENANCY
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
-from nodesmith.model.nodeclasses.devices import GIB, BlockDeviceMapping, ConnectionTracking
+from nodesmith.model.nodeclasses.instancesettings import (
+    AL2,
+    AL2023,
+    BOTTLEROCKET,
+    CUSTOM,
+    GIB,
+    BlockDeviceMapping,
+    ConnectionTracking,
+)
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -228,3 +239,29 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 def _digest(*content: object) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+USER_DATA_LIMIT_BYTES = 16_384
+
+
+def user_data(start: Start) -> str:
+    """Return the plain text of the user data. For family Custom, this is the NodeClass's own, verbatim.
+
+    Raises MalformedUserData. Families other than the usual one are imported with their first NodeClass.
+    """
+    family = start.nodeclass.ami_family
+    if family == CUSTOM:
+        return start.nodeclass.user_data
+    if family == AL2023:
+        return al2023_user_data(start)
+    if family == AL2:
+        from nodesmith.decisions.launch.userdata.bootstrapscripts import al2_user_data
+
+        return al2_user_data(start)
+    if family == BOTTLEROCKET:
+        from nodesmith.decisions.launch.userdata.bottlerocket import bottlerocket_user_data
+
+        return bottlerocket_user_data(start)
+    from nodesmith.decisions.launch.userdata.bootstrapscripts import windows_user_data
+
+    return windows_user_data(start)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from nodesmith.decisions.launch.families import family_obstacle
-from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData
-from nodesmith.decisions.launch.userdata.nodeconfigs import check_node_configs
-from nodesmith.decisions.launch.userdata.starting import Start
-from nodesmith.decisions.launch.userdata.writing import USER_DATA_LIMIT_BYTES, user_data
+from nodesmith.decisions.launch.obstacles import Obstacle, family_obstacle
+from nodesmith.decisions.launch.templates import USER_DATA_LIMIT_BYTES, user_data
+from nodesmith.decisions.launch.userdata.al2023 import check_node_configs
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import (
@@ -19,9 +17,8 @@ from nodesmith.model.karpenter.ownership import (
     MANAGED_BY_TAG,
     NODECLAIM_TAG,
 )
-from nodesmith.model.nodeclasses.devices import AL2023
-from nodesmith.model.nodeclasses.imagealiases import version_fault
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.instancesettings import AL2023
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, version_fault
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
 _OUR_TAGS = frozenset(
@@ -85,15 +82,13 @@ def _bad_tag(nodeclass: EC2NodeClass) -> Obstacle | None:
 
 
 def _bad_volume(nodeclass: EC2NodeClass) -> Obstacle | None:
-    from nodesmith.decisions.launch.volumes import (
-        volume_obstacle,
-    )  # launches import this module, but never check
+    from nodesmith.decisions.launch.volumesandaddresses import volume_obstacle
 
     return volume_obstacle(nodeclass.block_device_mappings)
 
 
 def _bad_address(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
-    from nodesmith.decisions.launch.addresses import address_obstacle
+    from nodesmith.decisions.launch.volumesandaddresses import address_obstacle
 
     return address_obstacle(nodeclass, cluster)
 

@@ -20,7 +20,7 @@ from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINA
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
 from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Register, Wait
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
+from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, NodeClaim, Phase

@@ -5,7 +5,7 @@ down so that it can be explained and replayed. docs/algorithms/provisioning.md w
 example.
 """
 
-from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.decide import decide, rehearse
 from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
 from nodesmith.decisions.provisioning.nodeclaims import as_read, by_hand, is_about_to_buy, is_old, unread
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
@@ -17,7 +17,6 @@ from nodesmith.decisions.provisioning.record import (
     record,
     replay,
 )
-from nodesmith.decisions.provisioning.rehearsal import rehearse
 from nodesmith.decisions.provisioning.static import replicas
 
 __all__ = [

@@ -15,8 +15,7 @@ from heapq import heappop, heappush
 from itertools import count, islice
 
 from nodesmith.decisions.provisioning.purchase.order import Purchase
-from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, Script
-from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
+from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, Script, UnavailableDomains
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.kubernetes.pods import Pod
 

@@ -23,7 +23,7 @@ from typing import Any
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE
+from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt

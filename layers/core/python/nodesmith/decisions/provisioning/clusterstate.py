@@ -18,9 +18,10 @@ from nodesmith.decisions.scheduling.existing import (
     is_closed,
     is_going,
     nominations,
+    outside,
+    with_zones_cordoned,
 )
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
-from nodesmith.decisions.scheduling.shiftedzones import outside, with_zones_cordoned
 from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -1,4 +1,7 @@
-"""The provisioning decision, from start to end."""
+"""The provisioning decision, from start to end, and a rehearsal of it.
+
+A rehearsal decides about made-up pods, so that the first real decision finds caches filled.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,13 @@ from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
+from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.requirements import parse_selector
+from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
-from nodesmith.model.kubernetes.pods import Pod, Reason
+from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
 
@@ -137,3 +144,29 @@ def next_change(inputs: Inputs) -> datetime | None:
     if coming or any(claim.is_ending for claim in claims) or any(node.deleting for node in nodes):
         return inputs.now
     return first_after(inputs.now, (backoff.until for backoff in inputs.ledger.unavailable.values()))
+
+
+_PODS = 3
+_LABELS = {"app": "rehearsal"}
+_PLAIN = Shape(
+    "default",
+    _LABELS,
+    "ReplicaSet/rehearsal",
+    parse_resources({"cpu": "1", "memory": "2Gi", "pods": "1"}),
+    tolerations=(Toleration(operator="Exists"),),
+)
+_SELECTOR = parse_selector({"matchLabels": _LABELS})
+_SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector=_SELECTOR),)))
+
+
+def rehearse(inputs: Inputs) -> None:
+    """Decide for some pods, with and without a spread over zones, as if there were no node.
+
+    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them.
+    """
+    for shape in _SHAPES:
+        pods = tuple(
+            Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
+        )
+        snapshot = replace(inputs.snapshot, pods=pods, nodes=())
+        decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))

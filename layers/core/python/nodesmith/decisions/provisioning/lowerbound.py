@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProb
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
-from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared

@@ -12,19 +12,19 @@ from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
-from nodesmith.decisions.scheduling.offerings.placementgroups import (
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    free_reservations,
     group_limit,
     group_room,
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.reservations import free_reservations
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.gpusharing import all_with_parts
+from nodesmith.model.ec2.instancetypes import all_with_parts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health

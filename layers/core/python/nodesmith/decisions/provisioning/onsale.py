@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from nodesmith.decisions.provisioning.nodepooltiers import health_of, parsed_nodeclasses, pools, template_of
 from nodesmith.decisions.provisioning.plan import Inputs
-from nodesmith.decisions.readiness.launchfaults import launch_fault
+from nodesmith.decisions.readiness.launchconditions import launch_fault
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
     allows_offering,

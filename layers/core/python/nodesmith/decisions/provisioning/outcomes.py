@@ -12,8 +12,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.gpusharing import read_gpu_parts, with_parts
-from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import InstanceType, read_gpu_parts, with_parts
 from nodesmith.model.ec2.launches import (
     Instance,
     Launched,

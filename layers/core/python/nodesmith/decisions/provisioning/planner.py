@@ -17,11 +17,10 @@ from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
 from nodesmith.decisions.provisioning.purchase.purchase import buy
 from nodesmith.decisions.scheduling.assign import Known, assign
-from nodesmith.decisions.scheduling.demands import Assignment, Choices
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, UnavailableDomains
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.kubernetes.pods import Pod, Shape
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.admission import Admission, keeps_off
+from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps_off
 from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
-from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction

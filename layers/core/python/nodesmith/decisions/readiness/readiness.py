@@ -1,26 +1,37 @@
 """Readiness: which NodePools and EC2NodeClasses can be used, shown in the objects' statuses.
 
 Condition types and reasons are Karpenter's: a NodePool is Ready if its own content is valid and its NodeClass is Ready,
-an EC2NodeClass if everything that it selects was found.
+an EC2NodeClass if everything that it selects was found. That is looked up in AWS again after a while, or when the
+EC2NodeClass has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from nodesmith.decisions.readiness.poolusage import usage
+from nodesmith.decisions.due import first
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
+from nodesmith.model.apimachinery.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Resources,
+    format_resources,
+    total,
+)
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
+from nodesmith.model.ec2.capacity import without_attachable
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
-from nodesmith.model.ledger.ledger import PAUSED, Pause
+from nodesmith.model.ledger.ledger import PAUSED, Ledger, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.snapshot import Snapshot
@@ -282,3 +293,55 @@ def _name(manifest: Mapping[str, Any]) -> str:
 
 def _generation(manifest: Mapping[str, Any]) -> int:
     return int((manifest.get("metadata") or {}).get("generation") or 0)
+
+
+RESOLVE_AGAIN = timedelta(minutes=5)
+RESOLVE_AGAIN_SOON = timedelta(minutes=1)
+"""The interval if something is missing, or for what others may use, too: capacity reservations, placement groups."""
+
+
+def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
+    """Return the EC2NodeClasses whose resolution is missing, based on other content, or old."""
+    due: list[EC2NodeClass] = []
+    for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
+        known = ledger.nodeclasses.get(nodeclass.name)
+        if known is None or known.content != nodeclass.content:
+            due.append(nodeclass)
+            continue
+        if now >= _resolve_again_at(nodeclass, known):
+            due.append(nodeclass)
+    return due
+
+
+def next_resolution(
+    nodeclasses: Iterable[EC2NodeClass], statuses: Mapping[str, NodeClassStatus]
+) -> datetime | None:
+    """Return when the first of the EC2NodeClasses must be resolved again, None if none has a status."""
+    known = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
+    return first(_resolve_again_at(nodeclass, status) for nodeclass, status in known if status is not None)
+
+
+def _resolve_again_at(nodeclass: EC2NodeClass, known: NodeClassStatus) -> datetime:
+    counted = known.placement_group is not None or nodeclass.capacity_reservation_selector_terms
+    changes = not known.is_ready or bool(counted)
+    return known.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)
+
+
+_SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
+_ALWAYS_SHOWN = Resources(dict.fromkeys((CPU, EPHEMERAL_STORAGE, MEMORY, PODS), 0))
+
+
+def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dict[str, Any]:
+    """Return `status.nodes` and `status.resources` of a NodePool.
+
+    Nodes that are terminating do not count, as in Karpenter. A Node without a claim counts with the capacity it shows.
+    """
+    claimed = {claim.provider_id for claim in claims}
+    found = [each.capacity for each in claims if each.nodepool == nodepool and each.phase in _SERVING]
+    found += [
+        node.capacity
+        for node in snapshot.nodes_in(nodepool)
+        if node.provider_id not in claimed and not node.deleting
+    ]
+    resources = total([_ALWAYS_SHOWN, *map(without_attachable, found), Resources({"nodes": len(found)})])
+    return {"nodes": len(found), "resources": format_resources(resources)}

@@ -1,8 +1,12 @@
-"""Whether pods of a shape may run on a NodePool's nodes or on an instance type, and if not, why not."""
+"""Whether pods of a shape may run on a NodePool's nodes or on an instance type, and if not, why not.
+
+kube-scheduler does not compare operating systems, so a pod says that it runs on Windows nodes by what it selects or
+tolerates. All others are taken for Linux pods, whose images fail there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from nodesmith.model.apimachinery.labels import (
@@ -10,16 +14,21 @@ from nodesmith.model.apimachinery.labels import (
     DECIDED,
     EKS_CAPACITY_TYPE,
     EKS_CAPACITY_TYPES,
+    HOSTNAME,
+    NODECLASS,
+    NODEPOOL,
+    OS,
     TENANCY,
     TYPE_KEYS,
     WELL_KNOWN,
+    WINDOWS_BUILD,
     ZONE,
     ZONE_ID,
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.instancelabels import ANY_TENANCY
-from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import ANY_TENANCY, InstanceType
 from nodesmith.model.kubernetes.pods import Shape
 
 OFFERING_KEYS = frozenset({ZONE, ZONE_ID, CAPACITY_TYPE, EKS_CAPACITY_TYPE})
@@ -178,3 +187,20 @@ def label_refusal(labels: Mapping[str, str], terms: Iterable[Requirements]) -> s
     """Return the requirement that a node with these labels does not meet; None when one alternative is met."""
     refusals = [term.first_refusal(labels) for term in terms]
     return None if any(r is None for r in refusals) else f"pods need {refusals[0]}"
+
+
+WINDOWS = "windows"
+_TELLING = frozenset({OS, WINDOWS_BUILD, NODEPOOL, NODECLASS, HOSTNAME})
+"""Labels whose selection says which nodes are meant."""
+
+
+def is_for_linux(shape: Shape, labels: Collection[str], taints: Iterable[Taint]) -> bool:
+    """Return whether nothing about pods says that Windows nodes with these labels and taints are theirs.
+
+    They say so if they select the operating system, the NodePool or a label that is the user's own, or tolerate a taint
+    that keeps other pods off. The pods must be admitted by labels and taints otherwise.
+    """
+    if any(taint.effect != Effect.PREFER_NO_SCHEDULE for taint in taints):
+        return False
+    telling = _TELLING.union(key for key in labels if key not in WELL_KNOWN)
+    return all(telling.isdisjoint(term) for term in shape.terms)

@@ -1,15 +1,23 @@
-"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought."""
+"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought.
+
+Nodes of zones that the cluster is shifted away from take no more pods, and pods do not wait for those to come. EKS
+cordons such nodes. Until it has, decisions look at them as if it had.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.scheduling.compatibility import compatible_terms, label_refusal
-from nodesmith.decisions.scheduling.operatingsystems import WINDOWS, is_for_linux
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS
+from nodesmith.decisions.scheduling.compatibility import (
+    WINDOWS,
+    compatible_terms,
+    is_for_linux,
+    label_refusal,
+)
+from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS, ZONE
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
 from nodesmith.model.apimachinery.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
@@ -202,3 +210,29 @@ def existing_node_of(
 def by_age(pods: Iterable[Pod]) -> list[Pod]:
     """Order pods oldest first, ties by name."""
     return sorted(pods, key=lambda pod: (pod.created_at, pod.key))
+
+
+_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+def with_zones_cordoned(snapshot: Snapshot, zones: Collection[str]) -> Snapshot:
+    """Return the snapshot with the nodes in these zones cordoned."""
+    if not zones:
+        return snapshot
+
+    def seen(node: Node) -> Node:
+        if node.labels.get(ZONE) not in zones or REGISTERED_UNSCHEDULABLE in node.taints:
+            return node
+        return replace(node, taints=(*node.taints, REGISTERED_UNSCHEDULABLE))
+
+    return replace(snapshot, nodes=tuple(map(seen, snapshot.nodes)))
+
+
+def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeClaim]:
+    """Return the claims without those whose node is not ready yet and is, or will be, in one of these zones."""
+    return [claim for claim in claims if claim.phase not in _COMING or zone_of(claim) not in zones]
+
+
+def zone_of(claim: NodeClaim) -> str:
+    """Return the zone where a claim's node is or will be; empty if it is not settled."""
+    return claim.zone or claim.requirements.settled.get(ZONE, "")

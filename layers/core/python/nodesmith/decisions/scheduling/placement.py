@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from nodesmith.decisions.packing.problem import Sharing
+from nodesmith.decisions.scheduling.compatibility import WINDOWS
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand
+from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
-from nodesmith.decisions.scheduling.offerings.unavailable import UnavailableDomains
-from nodesmith.decisions.scheduling.operatingsystems import WINDOWS
 from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
 from nodesmith.decisions.scheduling.topology.domains import Domains
 from nodesmith.decisions.scheduling.topology.nodefilters import kept_out, keyed_spreads, narrowed, undecided

@@ -18,7 +18,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import DECIDED, TENANCY
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.ec2.instancelabels import ANY_TENANCY
+from nodesmith.model.ec2.instancetypes import ANY_TENANCY
 from nodesmith.model.kubernetes.pods import Shape
 
 _Open = Mapping[str, Sequence[Requirement]]

@@ -1,24 +1,35 @@
-"""Instance types for scheduling: labels, resources and offerings, resolved for one EC2NodeClass."""
+"""Instance types for scheduling: labels, resources and offerings, resolved for one EC2NodeClass.
+
+Labels have keys of Kubernetes, Karpenter and EC2, and are also given as requirements. A device plugin may offer GPUs in
+parts: by time slicing or MPS, or as MIG instances with names of their own.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import assert_never
 
-from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.attachablevolumes import ATTACHABLE_EBS, UNLIMITED
-from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
-from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, StatedFacts
-from nodesmith.model.ec2.instancelabels import (
-    ec2_labels,
-    ec2_requirements,
-    stated_labels,
-    stated_requirements,
+from nodesmith.model.apimachinery.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    OS,
+    PARTITION,
+    PLACEMENT_GROUP,
+    REGION,
+    TENANCY,
+    WINDOWS_BUILD,
+    ZONE,
+    ZONE_ID,
 )
-from nodesmith.model.nodeclasses.devices import AL2023
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.ec2.capacity import ATTACHABLE_EBS, UNLIMITED, allocatable, capacity, overhead
+from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.nodeclasses.instancesettings import AL2023
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import Image
 
@@ -115,3 +126,164 @@ def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> b
 
 def _by_price(offering: Offering) -> tuple[float, str, str]:
     return offering.price_hourly_usd, offering.zone, offering.capacity_type
+
+
+_NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
+WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
+"""AMI family → the Windows build of its nodes."""
+ANY_TENANCY = Requirement(TENANCY, frozenset({"default", "dedicated"}))
+"""What every instance type offers: hardware that is shared with other accounts, or that is not."""
+
+
+def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:
+    """Return the labels of every node of an EC2 instance type. The value is None for a label that it cannot have.
+
+    Zone, zone id and capacity type are not included: they come with the offering.
+    """
+    family, _, size = facts.name.partition(".")
+    parts = _NAME.match(family)
+    gpu, accelerator = _only(facts.gpus), _only(_accelerators(facts))
+    return {
+        INSTANCE_TYPE: facts.name,
+        ARCH: facts.arch,
+        OS: "windows" if configuration.windows else "linux",
+        WINDOWS_BUILD: WINDOWS_BUILDS.get(configuration.ami_family),
+        REGION: region,
+        **({} if configuration.placement_group else {PLACEMENT_GROUP: None, PARTITION: None}),
+        "karpenter.k8s.aws/instance-category": parts[1] if parts else None,
+        "karpenter.k8s.aws/instance-generation": parts[2] if parts else None,
+        "karpenter.k8s.aws/instance-family": family,
+        "karpenter.k8s.aws/instance-size": size or None,
+        "karpenter.k8s.aws/instance-capability-flex": _flag("-flex" in family),
+        "karpenter.k8s.aws/instance-cpu": str(facts.vcpus),
+        "karpenter.k8s.aws/instance-cpu-manufacturer": facts.cpu_manufacturer or None,
+        "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz": _number(facts.clock_mhz),
+        "karpenter.k8s.aws/instance-memory": str(facts.memory_mib),
+        "karpenter.k8s.aws/instance-ebs-bandwidth": _number(facts.ebs_bandwidth_mbps),
+        "karpenter.k8s.aws/instance-network-bandwidth": _number(facts.network_bandwidth_mbps),
+        "karpenter.k8s.aws/instance-hypervisor": facts.hypervisor,
+        "karpenter.k8s.aws/instance-encryption-in-transit-supported": _flag(facts.encryption_in_transit),
+        "karpenter.k8s.aws/instance-local-nvme": str(facts.local_storage_gb)
+        if facts.local_storage_nvme
+        else None,
+        "karpenter.k8s.aws/instance-gpu-name": _kebab(gpu.name) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-manufacturer": _kebab(gpu.manufacturer) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-count": str(gpu.units) if gpu else None,
+        "karpenter.k8s.aws/instance-gpu-memory": str(gpu.memory_mib) if gpu else None,
+        "karpenter.k8s.aws/instance-accelerator-name": _kebab(accelerator.name) if accelerator else None,
+        "karpenter.k8s.aws/instance-accelerator-manufacturer": _kebab(accelerator.manufacturer)
+        if accelerator
+        else None,
+        "karpenter.k8s.aws/instance-accelerator-count": str(accelerator.count) if accelerator else None,
+    }
+
+
+def ec2_requirements(labels: Mapping[str, str | None], offered: Iterable[Offering]) -> Requirements:
+    """Return the labels, and what the offerings add, as requirements. A label whose value is None must be absent."""
+    return Requirements({**_fixed(labels), TENANCY: ANY_TENANCY, **_offered(offered)})
+
+
+def stated_labels(facts: StatedFacts, region: str) -> dict[str, str | None]:
+    """Return the labels of every node of a stated type, without an OS label if it has several operating systems."""
+    systems = facts.operating_systems
+    system = systems[0] if len(systems) == 1 else None
+    named = {INSTANCE_TYPE: facts.name, ARCH: facts.arch, OS: system}
+    return {**facts.labels, **named, **({REGION: region} if region else {})}
+
+
+def stated_requirements(
+    facts: StatedFacts, labels: Mapping[str, str | None], offered: Iterable[Offering]
+) -> Requirements:
+    """Return the labels, and what the operating systems and the offerings add, as requirements."""
+    systems = Requirement(OS, frozenset(facts.operating_systems))
+    return Requirements({**_fixed(labels), OS: systems, **_offered(offered)})
+
+
+def _fixed(labels: Mapping[str, str | None]) -> dict[str, Requirement]:
+    return {key: _one(key, value) for key, value in labels.items()}
+
+
+def _offered(offered: Iterable[Offering]) -> dict[str, Requirement]:
+    zones, zone_ids, capacity_types = set(), set(), set()
+    for offering in offered:
+        zones.add(offering.zone)
+        zone_ids.add(offering.zone_id)
+        capacity_types.add(offering.capacity_type)
+    return {
+        ZONE: _any(ZONE, frozenset(zones)),
+        ZONE_ID: _any(ZONE_ID, frozenset(zone_ids - {""})),
+        CAPACITY_TYPE: _any(CAPACITY_TYPE, frozenset(capacity_types)),
+    }
+
+
+def _accelerators(facts: InstanceFacts) -> tuple[Accelerator, ...]:
+    """Return the accelerators. EC2 also lists Neuron devices as inference accelerators; they count once, as Neuron."""
+    if facts.neuron_devices:
+        return tuple(Accelerator(d.name, "aws", d.count) for d in facts.neuron_devices)
+    return facts.inference_accelerators
+
+
+def _only(found: tuple[Accelerator, ...]) -> Accelerator | None:
+    """Return the only kind of accelerator, None unless there is exactly one: labels can only describe one kind."""
+    return found[0] if len(found) == 1 else None
+
+
+def _kebab(text: str) -> str:
+    return text.lower().replace(" ", "-")
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+@lru_cache(maxsize=16384)
+def _one(key: str, value: str | None) -> Requirement:
+    return Requirement(key, frozenset() if value is None else frozenset((value,)))
+
+
+@lru_cache(maxsize=4096)
+def _any(key: str, values: frozenset[str]) -> Requirement:
+    return Requirement(key, values)
+
+
+GPU = "nvidia.com/gpu"
+_MOST = 128
+_PART = re.compile(r"(nvidia\.com/[a-z0-9](?:[\w.-]{0,61}[a-z0-9])?)=([1-9]\d{0,2})", re.ASCII)
+GpuParts = tuple[tuple[str, int], ...]
+"""What the device plugin offers for each GPU: names of resources, with their numbers."""
+
+
+def read_gpu_parts(text: str) -> GpuParts | None:
+    """Read `nvidia.com/mig-1g.10gb=5,nvidia.com/mig-2g.20gb=1`; None if it is malformed or names a resource twice."""
+    found = [_PART.fullmatch(part.strip()) for part in text.split(",")]
+    parts = [(match[1], int(match[2])) for match in found if match and int(match[2]) <= _MOST]
+    if len(parts) < len(found) or len({name for name, _ in parts}) < len(parts):
+        return None
+    return tuple(sorted(parts))
+
+
+def with_parts(kind: InstanceType, parts: GpuParts) -> InstanceType:
+    """Return the type with these resources for each of its GPUs instead of whole GPUs."""
+    gpus = kind.capacity.of(GPU)
+    if not gpus or not parts:
+        return kind
+
+    def offered(resources: Resources) -> Resources:
+        others = {name: amount for name, amount in resources.items() if name != GPU}
+        return Resources({**others, **{name: number * gpus for name, number in parts}})
+
+    return replace(kind, capacity=offered(kind.capacity), allocatable=offered(kind.allocatable))
+
+
+def all_with_parts(types: tuple[InstanceType, ...], parts: GpuParts) -> tuple[InstanceType, ...]:
+    """Return types with these resources for each GPU. Cached: equal arguments give the same objects."""
+    return _all_with_parts(types, parts) if parts else types
+
+
+@lru_cache(maxsize=16)
+def _all_with_parts(types: Iterable[InstanceType], parts: GpuParts) -> tuple[InstanceType, ...]:
+    return tuple(with_parts(kind, parts) for kind in types)

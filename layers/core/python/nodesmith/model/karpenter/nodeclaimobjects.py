@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import format_resources, parse_resources
 from nodesmith.model.apimachinery.times import format_time, parse_time
-from nodesmith.model.ec2.attachablevolumes import of_a_node
+from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, marked_content_hash, stated_hash
 from nodesmith.model.karpenter.nodeclaims import (
     DEADLINE_PASSED,
@@ -152,8 +152,8 @@ def _status(claim: NodeClaim) -> dict[str, Any]:
         "nodeName": claim.node_name,
         "providerID": claim.provider_id,
         "imageID": claim.image_id,
-        "capacity": format_resources(of_a_node(claim.capacity)),
-        "allocatable": format_resources(of_a_node(claim.allocatable)),
+        "capacity": format_resources(without_attachable(claim.capacity)),
+        "allocatable": format_resources(without_attachable(claim.allocatable)),
         "conditions": [condition_item(condition) for condition in conditions_of(claim)],
     }
     return {field: value for field, value in status.items() if value}

@@ -17,7 +17,7 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
-from nodesmith.model.ec2.gpusharing import GpuParts, read_gpu_parts
+from nodesmith.model.ec2.instancetypes import GpuParts, read_gpu_parts
 from nodesmith.model.hashes import content_hash, nodepool_hash
 from nodesmith.model.karpenter.disruption import (
     BUDGET_TIMEZONE,

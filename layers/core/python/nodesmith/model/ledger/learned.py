@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
-from nodesmith.model.ec2.attachlimits import NO_LIMITS, AttachLimits
-from nodesmith.model.ec2.capacity import MIB, allocatable, overhead
+from nodesmith.model.ec2.capacity import MIB, NO_LIMITS, AttachLimits, allocatable, overhead
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
 from nodesmith.model.hashes import hash_in_cluster

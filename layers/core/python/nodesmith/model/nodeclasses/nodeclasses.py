@@ -1,12 +1,16 @@
-"""EC2NodeClass, karpenter.k8s.aws/v1: how nodes are launched on EC2."""
+"""EC2NodeClass, karpenter.k8s.aws/v1: how nodes are launched on EC2, and the selectors of existing AWS resources.
+
+An AMI alias such as `al2023@v20260115` has a version, which is checked by the rules of each family's images.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
@@ -17,28 +21,66 @@ from nodesmith.model.hashes import (
     hash_in_cluster,
     nodeclass_hash,
 )
-from nodesmith.model.nodeclasses.devices import (
+from nodesmith.model.nodeclasses.instancesettings import (
     AL2023,
     DEFAULT_BLOCK_DEVICES,
+    DEFAULT_KUBELET,
     DEFAULT_METADATA_OPTIONS,
     GIB,
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
+    KubeletConfiguration,
     MetadataOptions,
     NetworkInterface,
-)
-from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration, read_kubelet
-from nodesmith.model.nodeclasses.selectorterms import (
-    AMISelectorTerm,
-    CapacityReservationSelectorTerm,
-    PlacementGroupSelector,
-    SecurityGroupSelectorTerm,
-    SubnetSelectorTerm,
+    read_kubelet,
 )
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
 from nodesmith.model.schema.reading import read_manifest
 from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+
+
+class SubnetSelectorTerm(NamedTuple):
+    """Subnets by id, or by tags (the value `*` matches any value)."""
+
+    tags: Mapping[str, str] = NO_ITEMS
+    id: str = ""
+
+
+class SecurityGroupSelectorTerm(NamedTuple):
+    """Security groups by id, by group name (not the Name tag), or by tags."""
+
+    tags: Mapping[str, str] = NO_ITEMS
+    id: str = ""
+    name: str = ""
+
+
+class CapacityReservationSelectorTerm(NamedTuple):
+    """Capacity reservations by id, or by tags, owner and instance match criteria."""
+
+    tags: Mapping[str, str] = NO_ITEMS
+    id: str = ""
+    owner_id: str = ""
+    instance_match_criteria: str = ""
+
+
+class PlacementGroupSelector(NamedTuple):
+    """One placement group, by name or by id."""
+
+    name: str = ""
+    id: str = ""
+
+
+class AMISelectorTerm(NamedTuple):
+    """Machine images by alias (`al2023@latest`), id, name, SSM parameter or tags."""
+
+    alias: str = ""
+    tags: Mapping[str, str] = NO_ITEMS
+    id: str = ""
+    name: str = ""
+    owner: str = ""
+    ssm_parameter: str = ""
+
 
 NODE_TEMPLATE = "nodesmith.dev/nodetemplate"
 """Annotation: the name of the AWSNodeTemplate in the cluster that this EC2NodeClass was converted from."""
@@ -227,3 +269,41 @@ def _attribute(field: str) -> str:
 def _ami_family(spec: Mapping[str, Any]) -> str:
     alias = next((term["alias"] for term in spec["amiSelectorTerms"] if "alias" in term), "")
     return str(spec["amiFamily"] if "amiFamily" in spec else ALIAS_FAMILIES[alias.partition("@")[0]])
+
+
+LATEST = "latest"
+_DATED = re.compile(r"v[0-9]{8}")
+_NUMBERED = re.compile(r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-f]+)?")
+
+
+def version_fault(alias: str) -> str:
+    """Return why no image can ever have the version of an alias, empty if one can or if the family is unknown."""
+    family, _, version = alias.partition("@")
+    if version == LATEST or family not in _VERSIONS:
+        return ""
+    is_version, example = _VERSIONS[family]
+    if is_version(version):
+        return ""
+    return f"alias {alias}: {version!r} is not a version of its images: use {LATEST} or {example}"
+
+
+def _is_dated(version: str) -> bool:
+    if not _DATED.fullmatch(version):
+        return False
+    try:
+        datetime.strptime(f"{version}+0000", "v%Y%m%d%z")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_numbered(version: str) -> bool:
+    return _NUMBERED.fullmatch(version) is not None
+
+
+_DATE = (_is_dated, "a date such as v20250821")
+_VERSIONS: dict[str, tuple[Callable[[str], bool], str]] = {
+    "al2": _DATE,
+    "al2023": _DATE,
+    "bottlerocket": (_is_numbered, "a release such as v1.50.0"),
+}

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nodesmith.model.nodeclasses.devices import AL2023, GIB, WINDOWS_FAMILIES, NetworkInterface
-from nodesmith.model.nodeclasses.kubelet import DEFAULT_KUBELET, KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import (
+    AL2023,
+    DEFAULT_KUBELET,
+    GIB,
+    WINDOWS_FAMILIES,
+    KubeletConfiguration,
+    NetworkInterface,
+)
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 from nodesmith.model.policies import DefaultSpread, MinValuesPolicy, PreferencePolicy

@@ -153,3 +153,15 @@ def _lasting(status: NodeClassStatus) -> NodeClassStatus:
     subnets = tuple(replace(subnet, free_ips=0) for subnet in status.subnets)
     group = replace(status.placement_group, instances=()) if status.placement_group else None
     return replace(status, conditions=conditions, subnets=subnets, placement_group=group, resolved_at=_NEVER)
+
+
+class Unresolved(Exception):
+    """An error that becomes a condition of the NodeClass.
+
+    `reason` is a single word. `message` describes what was found and how to fix it.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message

@@ -19,7 +19,7 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
-from nodesmith.model.ec2.attachablevolumes import EBS_DRIVER
+from nodesmith.model.ec2.capacity import EBS_DRIVER
 from nodesmith.model.kubernetes.pods import Manifest
 
 # The nodes from which a volume can be reached: alternative node requirements, as text that volumes can share.

@@ -1,21 +1,22 @@
 """User data of Amazon Linux 2023: a MIME document for nodeadm and cloud-init.
 
 The NodeClass's own parts come first and nodesmith's last, because nodeadm merges NodeConfigs in order and the last one
-wins. nodesmith writes JSON, which every YAML parser reads.
+wins. nodesmith writes JSON, which every YAML parser reads. Only validation reads the user's NodeConfigs: parsing YAML
+takes a library, and longer than a launch should.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.message import Message
 from typing import Any
 
 from nodesmith.decisions.launch.userdata.mime import CLOUD_INIT_TYPES, SHELL, is_mime, mime, mime_parts, part
-from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
 from nodesmith.model.karpenter.nodeclaims import write_taints
-from nodesmith.model.nodeclasses.kubelet import write_kubelet
+from nodesmith.model.nodeclasses.instancesettings import write_kubelet
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"
 _NODE_CONFIG = re.compile(r"""^[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\.aws/""", re.MULTILINE)
@@ -65,3 +66,63 @@ def own_parts(text: str) -> list[Message]:
 
 def _label_list(labels: Mapping[str, str]) -> str:
     return '"' + ",".join(f"{key}={value}" for key, value in labels.items()) + '"'
+
+
+_A_MAP, _NULL = "{}", "tag:yaml.org,2002:null"
+_API_VERSION = "node.eks.aws/v1alpha1"
+
+
+def check_node_configs(text: str) -> None:
+    """Raise MalformedUserData for the first NodeConfig that nodeadm could not read."""
+    for config in _node_configs(text):
+        begins = line_at(text, max(0, text.find(config.strip("\n"))))
+        before = begins - 1 - (len(config) - len(config.lstrip("\n")))
+        fields = _fields(config, before)
+        for name, wanted in (("apiVersion", _API_VERSION), ("kind", "NodeConfig")):
+            value, line = fields.get(name, (None, 0))
+            if value != wanted:
+                found = "missing" if value is None else repr(value)
+                raise MalformedUserData(
+                    f"{name} of the NodeConfig is {found}: write {wanted}", line or begins
+                )
+        spec, line = fields.get("spec", (_A_MAP, 0))
+        if spec != _A_MAP:
+            raise MalformedUserData("spec of the NodeConfig must be a map", line)
+
+
+def _node_configs(text: str) -> Iterator[str]:
+    for outer in own_parts(text):
+        yield from (_payload(each) for each in outer.walk() if each.get_content_type() == NODE_CONFIG_TYPE)
+
+
+def _payload(message: Message) -> str:
+    payload = message.get_payload(decode=True)
+    return payload.decode(errors="replace") if isinstance(payload, bytes) else str(message.get_payload())
+
+
+def _fields(config: str, lines_before: int) -> dict[str, tuple[str, int]]:
+    """Return the top-level fields, each with its text (`_A_MAP` for a map or null) and its line.
+
+    Only the nodes are composed. To construct values could take any amount of memory: merge keys multiply.
+    """
+    import yaml  # only NodeClasses with a NodeConfig of their own need it
+
+    try:
+        node = yaml.compose(config, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = lines_before + mark.line + 1 if mark else 0
+        raise MalformedUserData(f"the NodeConfig is not YAML: {error.problem}", line) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise MalformedUserData(f"the NodeConfig is not YAML: {error}") from None
+    except RecursionError:
+        raise MalformedUserData("the NodeConfig is nested too deeply") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise MalformedUserData("the NodeConfig must be a map", lines_before + 1)
+    return {
+        str(key.value): (
+            _A_MAP if isinstance(value, yaml.MappingNode) or value.tag == _NULL else str(value.value)[:40],
+            lines_before + key.start_mark.line + 1,
+        )
+        for key, value in node.value
+    }

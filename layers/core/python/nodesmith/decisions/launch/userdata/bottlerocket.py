@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData, line_at
-from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
 from nodesmith.model.apimachinery.resources import format_resources
 
 _MOUNT = "000-mount-instance-storage"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from email.message import Message
 from email.parser import Parser
 
-from nodesmith.decisions.launch.userdata.malformed import MalformedUserData, line_at
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, line_at
 from nodesmith.model.apimachinery.problems import did_you_mean
 
 SHELL = 'text/x-shellscript; charset="us-ascii"'

@@ -1,4 +1,4 @@
-"""What every node needs to start, whatever its image family."""
+"""What every node needs to start, whatever its image family, and the error for user data that does not allow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.kubelet import KubeletConfiguration
+from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
@@ -72,3 +72,19 @@ def registered_taints(claim: NodeClaim) -> list[Taint]:
     """Return the taints that the node registers with, each once. `UNREGISTERED` keeps pods off until registration."""
     taints = {taint.identity: taint for taint in (*claim.taints, *claim.startup_taints, UNREGISTERED)}
     return [taints[identity] for identity in sorted(taints)]
+
+
+class MalformedUserData(ValueError):
+    """User data that cannot be merged with what the node needs.
+
+    `line` is the first wrong line of `spec.userData`, counted from 1; 0 if the fault is in no single line.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {message}" if line else message)
+        self.line = line
+
+
+def line_at(text: str, position: int) -> int:
+    """Return the number of the line that contains a position, counted from 1."""
+    return text.count("\n", 0, position) + 1

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Options, value
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_preferences
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.reservations import reservation_labels
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import reservation_labels
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,

@@ -22,7 +22,7 @@ from nodesmith.decisions.launch import MAX_OVERRIDES
 from nodesmith.decisions.packing import Bin, Node, Vector, undominated
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer, PackingProblem, TemplateOffers
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Item, Vector
 from nodesmith.decisions.scheduling.demands import Choices, Demand
-from nodesmith.decisions.scheduling.offerings.admission import Admission
+from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
     PurchaseOption,
     TypeOption,

@@ -14,8 +14,7 @@ from operator import ge, le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Vector, undominated
-from nodesmith.decisions.scheduling.offerings.placementgroups import limited_zone
-from nodesmith.decisions.scheduling.offerings.reservations import reservation_limit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, reservation_limit
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType

@@ -1,7 +1,8 @@
-"""Block device mappings that EC2 would refuse: EBS's limits by volume type.
+"""Volumes and addresses of an EC2NodeClass that cannot be launched with.
 
-Source: EC2's API reference (CreateVolume, LaunchTemplateEbsBlockDeviceRequest) and the EBS user guide, as of 2026: gp3
-volumes have up to 64 TiB, 80,000 IOPS and 2,000 MiB/s. A type that the mapping leaves to EC2 is not checked.
+EBS has limits by volume type. Source: EC2's API reference (CreateVolume, LaunchTemplateEbsBlockDeviceRequest) and the
+EBS user guide, as of 2026: gp3 volumes have up to 64 TiB, 80,000 IOPS and 2,000 MiB/s. A type that the mapping leaves
+to EC2 is not checked. EC2 refuses some addresses, and pods of the cluster's IP family cannot reach others.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.model.nodeclasses.devices import GIB, BlockDevice, BlockDeviceMapping
+from nodesmith.model.nodeclasses.instancesettings import GIB, BlockDevice, BlockDeviceMapping
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
+from nodesmith.model.nodeclasses.status import ClusterInfo
 
-REASON = "BlockDeviceMappingInvalid"
+_VOLUME_REASON = "BlockDeviceMappingInvalid"
 _BOOT_DEVICES = ("/dev/xvda", "/dev/sda1")
 _GP3_BASELINE_IOPS = 3000
 _THROUGHPUT = (125, 2000)
@@ -52,7 +55,7 @@ def volume_obstacle(mappings: Sequence[BlockDeviceMapping]) -> Obstacle | None:
     found = ((f"spec.blockDeviceMappings[{i}]", fault) for i, fault in _faults(mappings))
     for where, fault in found:
         field = f"{where}.{fault.field}"
-        return Obstacle(REASON, f"{field} {fault.message}", field)
+        return Obstacle(_VOLUME_REASON, f"{field} {fault.message}", field)
     return None
 
 
@@ -136,3 +139,45 @@ def _throughput_faults(ebs: BlockDevice) -> Iterator[_Fault]:
             f"is {throughput:,} MiB/s, for which iops must be {throughput * _IOPS_PER_MIB:,} or more, "
             f"not {iops}",
         )
+
+
+_ADDRESS_REASON = "IPFamilyMismatch"
+_PUBLIC = "spec.associatePublicIPAddress"
+_FAMILIES = {4: "ipv4", 6: "ipv6"}
+_WORDS = {"ipv4": "IPv4", "ipv6": "IPv6"}
+
+
+def address_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
+    """Return a public address that EC2 gives to no such instance, or the first DNS server that pods could not reach.
+
+    Return None if there is neither. The kubelet would ignore text that is no address. A link-local address, such as
+    that of a DNS cache on the node, is reached in either family.
+    """
+    interfaces = len(nodeclass.network_interfaces)
+    if nodeclass.associate_public_ip_address and interfaces > 1:
+        return Obstacle(
+            "PublicIPAddressInvalid",
+            f"{_PUBLIC} is true, but EC2 assigns no public address to an instance with {interfaces} network "
+            "interfaces: leave it out, and reach the internet through a NAT gateway",
+            _PUBLIC,
+        )
+    for number, text in enumerate(nodeclass.kubelet.cluster_dns):
+        field = f"spec.kubelet.clusterDNS[{number}]"
+        wrong = _fault(text, cluster)
+        if wrong:
+            return Obstacle(_ADDRESS_REASON, f"{field} is {text!r}, {wrong}", field)
+    return None
+
+
+def _fault(text: str, cluster: ClusterInfo) -> str:
+    from ipaddress import ip_address  # only few NodeClasses name DNS servers
+
+    right = f"leave it out, or write {cluster.dns_ip}" if cluster.dns_ip else "leave it out"
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return f"which is not an IP address: {right}"
+    family = _FAMILIES[address.version]
+    if family == cluster.ip_family or address.is_link_local:
+        return ""
+    return f"an {_WORDS[family]} address, but the cluster is {_WORDS[cluster.ip_family]}: {right}"

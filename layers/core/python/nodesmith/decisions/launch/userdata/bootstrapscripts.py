@@ -1,0 +1,144 @@
+"""User data of the families whose nodes start with EKS's bootstrap script: Amazon Linux 2 and Windows.
+
+Amazon Linux 2 has a MIME document whose last part calls the script, Windows a PowerShell script that runs the user's
+lines before the call. Both take the kubelet's flags as one argument. No library writes PowerShell, so everything that
+varies is quoted here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from email.message import Message
+
+from nodesmith.decisions.launch.userdata.mime import SHELL, is_mime, mime, mime_parts, part
+from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
+from nodesmith.model.apimachinery.resources import format_resources
+
+_LOG = "exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1"
+
+
+def al2_user_data(start: Start) -> str:
+    """Return the user data: the user's parts, then the script. Raises MalformedUserData."""
+    script = f"#!/bin/bash -xe\n{_LOG}\n{shlex.join(_command(start))}\n"
+    return mime([*_own_parts(start.nodeclass.user_data), part(SHELL, script)])
+
+
+def _command(start: Start) -> list[str]:
+    cluster, dns = start.cluster, start.dns_addresses
+    command = ["/etc/eks/bootstrap.sh", cluster.name, "--apiserver-endpoint", cluster.endpoint]
+    if cluster.ca_bundle:
+        command += ["--b64-cluster-ca", cluster.ca_bundle]
+    if cluster.ip_family == "ipv6":
+        command += ["--ip-family", "ipv6"]
+    if dns:
+        command += ["--dns-cluster-ip", dns[0]]
+    command += ["--use-max-pods", "false", "--kubelet-extra-args", kubelet_flags(start)]
+    return [*command, "--local-disks", "raid0"] if start.joins_disks else command
+
+
+def _own_parts(text: str) -> list[Message]:
+    text = text.replace("\r\n", "\n")
+    if not text.strip():
+        return []
+    return mime_parts(text) if is_mime(text) else [part(SHELL, text)]
+
+
+_SCRIPT = '[string]$EKSBootstrapScriptFile = "$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1"'
+_TAG = re.compile(
+    r"</?(?:powershell|script|persist|powershellArguments|runAsLocalSystem|detach)>", re.IGNORECASE
+)
+_WHOLE = re.compile(r"\s*<powershell>(.*?)</powershell>(.*)", re.IGNORECASE | re.DOTALL)
+_OPTION = re.compile(r"<(persist|powershellArguments|runAsLocalSystem|detach)>[^<>]*</\1>", re.IGNORECASE)
+
+
+def windows_user_data(start: Start) -> str:
+    """Return the user data. Raises MalformedUserData."""
+    own, options = _own(start.nodeclass.user_data)
+    lines = ["<powershell>", *own, _SCRIPT, f"& $EKSBootstrapScriptFile {_arguments(start)}", "</powershell>"]
+    return "\n".join([*lines, *options]) + "\n"
+
+
+def _arguments(start: Start) -> str:
+    cluster, dns = start.cluster, start.dns_addresses
+    named = {
+        "EKSClusterName": cluster.name,
+        "APIServerEndpoint": cluster.endpoint,
+        "Base64ClusterCA": cluster.ca_bundle,
+        "KubeletExtraArgs": kubelet_flags(start),
+        "DNSClusterIP": dns[0] if dns else "",
+    }
+    return parameters({name: value for name, value in named.items() if value})
+
+
+def _own(text: str) -> tuple[list[str], list[str]]:
+    """Return the user's script and EC2Launch's options after it, each empty or one text.
+
+    The script may be within `<powershell>`. Any other tag of EC2Launch would end it, or start a second one.
+    """
+    whole = _WHOLE.match(text)
+    script, rest, begins = (whole[1], whole[2], whole.start(1)) if whole else (text, "", 0)
+    stray = _TAG.search(script)
+    if stray:
+        where = "write PowerShell alone, or all of it between <powershell> and </powershell>"
+        raise MalformedUserData(
+            f"{stray[0]} cannot stand here: {where}", line_at(text, begins + stray.start())
+        )
+    after = _OPTION.sub("", rest).strip()
+    if after:
+        line = line_at(text, text.rindex(after.split()[0]))
+        raise MalformedUserData(
+            f"{after.split()[0][:40]!r} follows </powershell>: move it into the script", line
+        )
+    return _given(script), _given(rest)
+
+
+def _given(text: str) -> list[str]:
+    stripped = text.replace("\r\n", "\n").strip("\n")
+    return [stripped] if stripped.strip() else []
+
+
+def kubelet_flags(start: Start) -> str:
+    """Return all flags in one text. Double quotes keep each value in one piece when the node splits it."""
+    kubelet = start.kubelet
+    flags: dict[str, object] = {
+        "node-labels": _pairs(start.labels),
+        "register-with-taints": ",".join(map(str, start.taints)),
+        "max-pods": start.max_pods,
+        "pods-per-core": kubelet.pods_per_core,
+        "system-reserved": _pairs(format_resources(kubelet.system_reserved)),
+        "kube-reserved": _pairs(format_resources(kubelet.kube_reserved)),
+        "eviction-hard": _pairs(kubelet.eviction_hard, "<"),
+        "eviction-soft": _pairs(kubelet.eviction_soft, "<"),
+        "eviction-soft-grace-period": _pairs(kubelet.eviction_soft_grace_period),
+        "eviction-max-pod-grace-period": kubelet.eviction_max_pod_grace_period,
+        "image-gc-high-threshold": kubelet.image_gc_high_threshold_percent,
+        "image-gc-low-threshold": kubelet.image_gc_low_threshold_percent,
+        "cpu-cfs-quota": kubelet.cpu_cfs_quota,
+    }
+    return " ".join(f"--{name}={_value(value)}" for name, value in flags.items() if value not in (None, ""))
+
+
+def _pairs(pairs: Mapping[str, str], sign: str = "=") -> str:
+    return ",".join(f"{key}{sign}{pairs[key]}" for key in sorted(pairs))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+_QUOTES = re.compile("['\u2018\u2019\u201a\u201b]")
+"""The characters that end a verbatim string: PowerShell takes typographic quotes for straight ones."""
+
+
+def quoted(text: str) -> str:
+    """Return a verbatim string: nothing in it is expanded, and a quote in it is doubled."""
+    return f"'{_QUOTES.sub(lambda found: found[0] * 2, text)}'"
+
+
+def parameters(named: Mapping[str, str]) -> str:
+    """Return the parameters of a command, each with its quoted value."""
+    return " ".join(f"-{name} {quoted(value)}" for name, value in named.items())

@@ -1,0 +1,186 @@
+"""Capacity reservations and placement groups: what their EC2NodeClass allows a NodePool to launch there, and how many.
+
+The capacity of a reservation is paid for anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, TypeSet, allows_offering
+from nodesmith.decisions.scheduling.existing import zone_of
+from nodesmith.model.apimachinery.labels import (
+    AWS_DOMAIN,
+    ON_DEMAND,
+    PARTITION,
+    PLACEMENT_GROUP,
+    RESERVATION_ID,
+    RESERVED,
+)
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.nodeclasses.status import (
+    CLUSTER,
+    MOST_SPREAD,
+    CapacityReservation,
+    NodeClassStatus,
+    PlacementGroup,
+)
+
+_RESERVATION_TYPE = f"{AWS_DOMAIN}/capacity-reservation-type"
+_INTERRUPTIBLE = f"{AWS_DOMAIN}/capacity-reservation-interruptible"
+_RESERVATION_LIMIT = "reservation/"
+_OFFERING_KEYS = OFFERING_KEYS | {RESERVATION_ID, _RESERVATION_TYPE, _INTERRUPTIBLE}
+
+
+def free_reservations(
+    status: NodeClassStatus, claims: Iterable[NodeClaim]
+) -> tuple[CapacityReservation, ...]:
+    """Return the reservations that can take an instance now.
+
+    Instances launched since the reservations were last read count as taken.
+    """
+    taken: dict[str, int] = {}
+    for claim in claims:
+        reservation = claim.labels.get(RESERVATION_ID)
+        if reservation and claim.phase is not Phase.GIVEN_UP and claim.created_at >= status.resolved_at:
+            taken[reservation] = taken.get(reservation, 0) + 1
+    left = (replace(r, available=r.available - taken.get(r.id, 0)) for r in status.capacity_reservations)
+    return tuple(r for r in left if r.available > 0 and not r.expiring)
+
+
+def reserved_offerings(
+    reservations: Iterable[CapacityReservation],
+    types: Mapping[str, InstanceType],
+    requirements: Requirements,
+    zones: Collection[str],
+    closed: Collection[OfferingKey],
+) -> dict[str, tuple[Offering, ...]]:
+    """Return the usable reserved offerings by instance type, each priced at its on-demand price.
+
+    The price only compares reservations with one another: the most expensive are best used for the pods that would cost
+    most elsewhere.
+    """
+    found: dict[str, tuple[Offering, ...]] = {}
+    wanted = {key: requirements[key] for key in _OFFERING_KEYS if key in requirements}
+    for reservation in reservations:
+        kind, zone = types.get(reservation.instance_type), reservation.zone
+        if kind is None or zone not in zones or OfferingKey(RESERVED, kind.name, zone) in closed:
+            continue
+        labels = reservation_labels(reservation)
+        sold = [o for o in kind.offerings if o.capacity_type == ON_DEMAND]
+        here = next((o for o in sold if o.zone == zone), None)
+        price = here.price_hourly_usd if here else min((o.price_hourly_usd for o in sold), default=0.0)
+        offering = Offering(
+            zone, RESERVED, price, zone_id=here.zone_id if here else "", reservation=reservation.id
+        )
+        if allows_offering(wanted, offering) and all(
+            wanted[key].allows(value) for key, value in labels.items() if key in wanted
+        ):
+            found[kind.name] = (*found.get(kind.name, ()), offering)
+    return found
+
+
+def reservation_labels(reservation: CapacityReservation) -> dict[str, str]:
+    """Return the labels of nodes that run in a reservation."""
+    return {
+        RESERVATION_ID: reservation.id,
+        _RESERVATION_TYPE: reservation.kind,
+        _INTERRUPTIBLE: str(reservation.interruptible).lower(),
+    }
+
+
+def reservation_limit(reservation: str) -> str:
+    """Return the name under which a reservation's free instances are a limit, next to the limits of the NodePool."""
+    return f"{_RESERVATION_LIMIT}{reservation}"
+
+
+_GROUP_LIMIT = "placement-group/"
+_NOT_IN_CLUSTERS = re.compile(r"(?:t\d\w*|mac[\w-]*|vt1|[cm]1|m[23]|\w+-flex)\.")
+
+
+@lru_cache(maxsize=64)
+def group_requirements(group: PlacementGroup | None) -> Requirements:
+    """Return what nodes of a group have in common: its id, and for a partition group the numbers of its partitions."""
+    if group is None:
+        return NO_REQUIREMENTS
+    found = {PLACEMENT_GROUP: Requirement(PLACEMENT_GROUP, frozenset({group.id}))}
+    if group.partitions:
+        numbers = frozenset(str(number + 1) for number in range(group.partitions))
+        found[PARTITION] = Requirement(PARTITION, numbers)
+    return Requirements(found)
+
+
+@lru_cache(maxsize=16)
+def types_of_group(types: TypeSet, strategy: str) -> TypeSet:
+    """Return the types that EC2 launches into groups with this strategy."""
+    kept = tuple(t for t in types.types if supports(t.name, strategy))
+    return types if len(kept) == len(types.types) else TypeSet(kept)
+
+
+def supports(instance_type: str, strategy: str) -> bool:
+    """Return whether EC2 launches a type into groups with this strategy.
+
+    It does with one exception, "Rules and limitations" of cluster groups in the EC2 user guide: burstable, flexible and
+    Mac types, and those of the first generations.
+    """
+    return strategy != CLUSTER or _NOT_IN_CLUSTERS.match(instance_type) is None
+
+
+def group_room(status: NodeClassStatus, claims: Iterable[NodeClaim]) -> dict[str, int]:
+    """Return how many more instances fit into the group, by zone of its EC2NodeClass's subnets; empty without a limit.
+
+    Instances that have been launched since the group was last read, or may still be, count as well. EC2 may not have
+    shown some that were launched just before, so the group has at least as many as the cluster has claims in it.
+    """
+    group = status.placement_group
+    if group is None or not group.is_limited:
+        return {}
+    mine = [claim for claim in claims if _is_in(claim, group)]
+    own = Counter(map(zone_of, mine))
+    coming = Counter(zone_of(claim) for claim in mine if claim.created_at >= status.resolved_at)
+    shown = dict(group.instances)
+    zones = sorted({subnet.zone for subnet in status.subnets})
+    taken = {zone: max(shown.get(zone, 0) + coming[zone], own[zone]) for zone in zones}
+    return {zone: max(0, MOST_SPREAD - taken[zone]) for zone in zones}
+
+
+def open_zones(
+    status: NodeClassStatus, claims: Iterable[NodeClaim], room: Mapping[str, int]
+) -> Sequence[frozenset[str] | None]:
+    """Return the zones that new instances of the group may be launched in, None for any; at least one alternative.
+
+    A cluster group is in one zone: that of its instances. Without instances, each zone is an alternative, that of the
+    subnet with most free addresses first.
+    """
+    group = status.placement_group
+    if group is None or (group.strategy != CLUSTER and not room):
+        return (None,)
+    if group.strategy != CLUSTER:
+        return (frozenset(zone for zone, left in room.items() if left),)
+    known = sorted(zone_of(claim) for claim in claims if _is_in(claim, group))
+    home = group.home or next(filter(None, known), "")
+    by_room = sorted(status.subnets, key=lambda subnet: (-subnet.free_ips, subnet.zone))
+    zones = [home] if home else dict.fromkeys(subnet.zone for subnet in by_room)
+    return [frozenset({zone}) for zone in zones] or (None,)
+
+
+def _is_in(claim: NodeClaim, group: PlacementGroup) -> bool:
+    return claim.labels.get(PLACEMENT_GROUP) == group.id and claim.phase is not Phase.GIVEN_UP
+
+
+def group_limit(zone: str) -> str:
+    """Return the name under which a zone's room in the group is a limit, next to the limits of the NodePool."""
+    return f"{_GROUP_LIMIT}{zone}"
+
+
+def limited_zone(name: str) -> str:
+    """Return the zone whose room in a group this limit is; empty for other limits."""
+    return name.removeprefix(_GROUP_LIMIT) if name.startswith(_GROUP_LIMIT) else ""
