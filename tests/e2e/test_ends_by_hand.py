@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
@@ -13,6 +15,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, HURRIED, Manifest, System
 
+pytestmark = pytest.mark.slow
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.xlarge")
 HOME = "victim"
 """The label that names a pod's own NodePool, and the NodePool that it may move to."""

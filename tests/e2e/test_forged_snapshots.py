@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 
+import pytest
+
 from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import Observer
@@ -16,6 +18,7 @@ from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
 from tests.forgeries import HOSTILE, Document, Forgery, nodeclass_says, nodepool_says, with_nodeclaim
 
+pytestmark = pytest.mark.slow
 FORGERIES: tuple[Forgery, ...] = (
     nodeclass_says(userData=HOSTILE),
     nodeclass_says(role="administrators"),

@@ -6,11 +6,14 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import BUILD, Alone, Figures
 from tests.e2e.incluster.crowd import Crowd, kept_crowd
 from tests.e2e.incluster.measuring import usage
 from tests.e2e.incluster.site import site, until
 
+pytestmark = pytest.mark.slow
 NODES, PODS, KINDS = 500, 5_000, 60
 WINDOW_SECONDS = 20.0
 CHURN_PER_SECOND = 50

@@ -20,7 +20,10 @@ BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
 """Each group keeps a processor busy while most other tests wait, so two workers run most seeds and others the rest."""
 
 
-@pytest.mark.parametrize("first", [pytest.param(5 * turn, marks=BESIDE_OTHERS[turn]) for turn in range(2)])
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(0, marks=BESIDE_OTHERS[0]), pytest.param(5, marks=[BESIDE_OTHERS[1], pytest.mark.slow])],
+)
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
     start: Start, figures: Figures, first: int
 ) -> None:
@@ -28,7 +31,12 @@ def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
 
 
 @pytest.mark.parametrize(
-    "first", [*(pytest.param(10 * turn, marks=BESIDE_OTHERS[turn % 2]) for turn in range(1, 5)), 50]
+    "first",
+    [
+        10,
+        *(pytest.param(10 * turn, marks=[BESIDE_OTHERS[turn % 2], pytest.mark.slow]) for turn in range(2, 5)),
+        pytest.param(50, marks=pytest.mark.slow),
+    ],
 )
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
     start: Start, figures: Figures, first: int

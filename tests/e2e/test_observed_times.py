@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, pod
 from tests.e2e.observing import MUTE, claims_of, pool_of, the_claim, told
 from tests.e2e.system import CLUSTER, HURRIED, System
+
+pytestmark = pytest.mark.slow
 
 
 def test_nodes_that_do_not_register_or_that_expire_end_on_time(start: Start) -> None:

@@ -23,6 +23,7 @@ from tests.e2e.region import REGION, start_region
 from tests.e2e.releases import DIES_ONCE_EC2_HAS_LAUNCHED, DOES_NOT_START, Log, functions_of
 from tests.e2e.system import CLUSTER, HURRIED, ClusterSide, nodesmith
 
+pytestmark = pytest.mark.slow
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge", "m6a.large")
 PODS = 3
 MOST_PODS = 12

@@ -24,6 +24,7 @@ from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.region import REGION, start_region
 from tests.e2e.system import CLUSTER, HURRIED, ClusterSide, Waited
 
+pytestmark = pytest.mark.slow
 SIZES = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.xlarge", "m6a.large")
 SPOT = requirement("karpenter.sh/capacity-type", "spot")
 CLAIMS, POOL = "/apis/karpenter.sh/v1/nodeclaims", "/apis/karpenter.sh/v1/nodepools/default"

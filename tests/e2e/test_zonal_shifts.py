@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, zone_spread
 from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, System
 
+pytestmark = pytest.mark.slow
 SHIFTED = f"{REGION}a"
 
 

@@ -71,6 +71,12 @@ def test_an_event_wakes_the_clusters_that_it_names_even_if_their_shift_is_over()
     assert region.woken == ["shop"]
 
 
+def test_an_event_that_names_no_cluster_wakes_all() -> None:
+    region = Region(["bank", "shop"], shifted=["shop"])
+    region.run(event())
+    assert region.woken == ["bank", "shop"]
+
+
 def test_a_tick_that_cannot_read_shifts_is_counted_and_an_event_is_tried_again() -> None:
     for error in (Transient("slow"), Rejected("denied")):
         region = Region(["shop"], ["shop"], refusing=error)

@@ -119,10 +119,11 @@ def is_of_shifts(event: str) -> bool:
 
 
 def wake_shifted(run: Shifts, event: str = "") -> Report:
-    """Wake readiness of each registered cluster that is shifted away from a zone, or that the event names.
+    """Wake readiness of each registered cluster that is shifted away from a zone, or that the event may concern.
 
-    The event is only a hint. Raises Transient if a cluster could not be woken. If the shifts cannot be read on a tick,
-    this is counted, and the next tick asks again; readiness itself looks every few minutes.
+    Events of autoshifts name no cluster: they may concern all. The event is only a hint. Raises Transient if a cluster
+    could not be woken. If the shifts cannot be read on a tick, this is counted, and the next tick asks again; readiness
+    itself looks every few minutes.
     """
     report = Report()
     try:
@@ -132,10 +133,11 @@ def wake_shifted(run: Shifts, event: str = "") -> Report:
             raise
         report.counts["ZonalShiftsNotRead"] += 1
         return report
-    wanted |= set(_named(event))
-    if wanted:
+    named = set(_named(event))
+    if event or wanted:
         known, _ = run.registrations.all()
-        served = [each for each in known if each.cluster in wanted]
+        may_concern_all = bool(event) and not named
+        served = [each for each in known if may_concern_all or each.cluster in wanted | named]
         if served:
             report.counts["ClustersShifted"] += len(served)
             run.ticks.send(Concern.READINESS, served)
