@@ -230,6 +230,8 @@ def with_zones_cordoned(snapshot: Snapshot, zones: Collection[str]) -> Snapshot:
 
 def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeClaim]:
     """Return the claims without those whose node is not ready yet and is, or will be, in one of these zones."""
+    if not zones:
+        return list(claims)
     return [claim for claim in claims if claim.phase not in _COMING or zone_of(claim) not in zones]
 
 
