@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,15 @@ asks = st.lists(
         st.floats(-2, 60, allow_nan=False).map(lambda seconds: timedelta(seconds=seconds)),
     ),
     max_size=60,
+)
+
+times = st.datetimes(timezones=st.just(UTC))
+documents = (
+    st.none()
+    | st.booleans()
+    | st.just("0001-01-01T00:00:00+05:00")
+    | st.text(max_size=5)
+    | st.lists(st.integers(), max_size=2)
 )
 
 
@@ -62,6 +72,22 @@ def test_a_budget_that_was_written_and_read_grants_the_same(asked: list[tuple[st
     read = CallBudget.from_item(json.loads(json.dumps(budget.to_item())))
     assert read == budget
     assert read.take("a", 32, now) == budget.take("a", 32, now)
+
+
+@given(times, times, st.floats())
+def test_whatever_the_shared_item_says_the_budget_is_full_after_two_periods(
+    at: datetime, asked_at: datetime, calls: float
+) -> None:
+    budget = CallBudget(calls, at, {"other": asked_at, "own": asked_at})
+    for period in range(4):
+        _, budget = budget.take("own", 0, NOW + timedelta(seconds=12 * period))
+    granted, _ = budget.take("own", MOST_CALLS, NOW + timedelta(seconds=90))
+    assert granted == MOST_CALLS
+
+
+@given(st.dictionaries(st.sampled_from(["calls", "at", "askedAt"]), documents, min_size=1))
+def test_an_item_that_no_function_has_written_is_read_as_a_full_budget(item: dict[str, Any]) -> None:
+    assert CallBudget.from_item(item) == CallBudget()
 
 
 def test_a_single_cluster_gets_the_whole_bucket_every_twelve_seconds() -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from nodesmith.model.apimachinery.times import parse_time
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OfferingKey:
@@ -293,18 +295,28 @@ class CallBudget:
         Clusters that have asked within `ACTIVE_FOR` share what the bucket gains: each may make its share of the calls
         gained since it last asked. A cluster that has not asked may make its share of what the bucket holds.
         """
-        seconds = max(0.0, (now - self.at).total_seconds())  # the clocks of functions differ slightly
-        held = min(float(MOST_CALLS), self.calls + seconds * CALLS_PER_SECOND)
+        found = self._without_future(now)
+        seconds = max(0.0, (now - found.at).total_seconds())  # the clocks of functions differ slightly
+        held = min(float(MOST_CALLS), found.calls + seconds * CALLS_PER_SECOND)
         others = {
             name: asked
-            for name, asked in self.asked_at.items()
+            for name, asked in found.asked_at.items()
             if name != cluster and now - asked < ACTIVE_FOR
         }
-        last = self.asked_at.get(cluster, _NEVER)
+        last = found.asked_at.get(cluster, _NEVER)
         gained = held if now - last >= ACTIVE_FOR else (now - last).total_seconds() * CALLS_PER_SECOND
         share = min(float(MOST_CALLS), gained) / (1 + len(others))
         granted = max(0, min(wanted, int(held), int(share)))
-        return granted, CallBudget(held - granted, max(now, self.at), {**others, cluster: max(now, last)})
+        return granted, CallBudget(held - granted, max(now, found.at), {**others, cluster: max(now, last)})
+
+    def _without_future(self, now: datetime) -> CallBudget:
+        """Return the budget without times that no function's clock can have shown, and without debts.
+
+        All clusters share the item, so a wrong one would otherwise stop their large purchases until that time.
+        """
+        latest = now + ACTIVE_FOR
+        asked = {cluster: at for cluster, at in self.asked_at.items() if at <= latest}
+        return CallBudget(max(0.0, self.calls), self.at if self.at <= latest else now, asked)
 
     def to_item(self) -> dict[str, Any]:
         """Return the JSON document that `from_item` reads."""
@@ -313,8 +325,9 @@ class CallBudget:
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> CallBudget:
-        """Read what `to_item` writes; an empty document is a full budget."""
-        if not item:
+        """Read what `to_item` writes; any other document, such as an empty one, is a full budget."""
+        try:
+            asked = {cluster: parse_time(at) for cluster, at in item["askedAt"].items()}
+            return cls(float(item["calls"]), parse_time(item["at"]), asked)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return cls()
-        asked = {cluster: datetime.fromisoformat(at) for cluster, at in item["askedAt"].items()}
-        return cls(float(item["calls"]), datetime.fromisoformat(item["at"]), asked)
