@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodesmith.model.apimachinery.labels import TENANCY
 from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
@@ -48,7 +49,11 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     reference = template["spec"]["nodeClassRef"]
     nodeclass = cluster.nodeclasses.get(reference["name"])
     parsed = parse_nodeclass(nodeclass).value if nodeclass else None
-    configuration = NodeConfiguration.of(parsed) if parsed else NodeConfiguration()
+    requirements = template["spec"].get("requirements") or ()
+    tenancies = _tenancies(requirements)
+    configuration = (
+        NodeConfiguration.of(parsed, tenancies) if parsed else NodeConfiguration(tenancies=tenancies)
+    )
     key = f"{reference['group']}/{str(reference['kind']).lower()}"
     own = {NODEPOOL: about["name"], key: reference["name"]}
     was = dig(about, "annotations", "nodesmith.dev/provisioner")
@@ -56,7 +61,6 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     limits = dict(spec.get("limits") or {})
     nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
     subnets = dig(nodeclass, "status", "subnets")
-    requirements = template["spec"].get("requirements") or ()
     for each in requirements:
         holds(each["operator"], each.get("values") or (), today(each["key"]))
     return Pool(
@@ -72,6 +76,15 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
         read_images(nodeclass),
         read_reservations(nodeclass),
         None if spec.get("replicas") is None else int(spec["replicas"]),
+    )
+
+
+def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
+    asked = [r for r in requirements if r["key"] == TENANCY]
+    return tuple(
+        each
+        for each in ("default", "dedicated")
+        if all(holds(r["operator"], r.get("values") or (), each) for r in asked)
     )
 
 

@@ -18,7 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from nodesmith.decisions.launch.templates import Build, launch_template, reservation_kind, template_identity
+from nodesmith.decisions.launch.templates import (
+    Build,
+    launch_template,
+    needs_dedicated_tenancy,
+    reservation_kind,
+    template_identity,
+)
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import MIN_VALUES_RELAXED
 from nodesmith.model.ec2.capacity import EFA, without_efa
@@ -77,7 +83,9 @@ def launch_plan(
     known = known or Templates()
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    ways = list(islice(_ways(options, status, known), MAX_OVERRIDES))
+    dedicated = needs_dedicated_tenancy(claim)
+    bought = [option for option in options if option[1].has_tenancy(dedicated=dedicated)]
+    ways = list(islice(_ways(bought, status, known), MAX_OVERRIDES))
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:

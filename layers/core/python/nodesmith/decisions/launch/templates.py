@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata.al2023 import al2023_user_data
 from nodesmith.decisions.launch.userdata.starting import Start
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import PARTITION, SPOT, TENANCY
+from nodesmith.model.apimachinery.labels import PARTITION, SPOT
 from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY, needs_dedicated
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
@@ -89,18 +90,16 @@ def template_identity(claim: NodeClaim) -> tuple[object, ...]:
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Return whether the claim rules out shared hardware."""
-    return tenancy(claim.requirements) == "dedicated"
+    return needs_dedicated(claim.requirements)
 
 
 def tenancy(requirements: Requirements) -> str:
     """Return the tenancy to launch with: `default`, which means shared hardware, unless only `dedicated` is allowed."""
-    wanted = requirements.get(TENANCY)
-    is_dedicated = wanted is not None and not wanted.allows("default") and wanted.allows("dedicated")
-    return "dedicated" if is_dedicated else "default"
+    return DEDICATED_TENANCY if needs_dedicated(requirements) else "default"
 
 
 def _placement(claim: NodeClaim, status: NodeClassStatus) -> dict[str, Any]:
-    settings: dict[str, Any] = {"Tenancy": "dedicated"} if needs_dedicated_tenancy(claim) else {}
+    settings: dict[str, Any] = {"Tenancy": DEDICATED_TENANCY} if needs_dedicated_tenancy(claim) else {}
     if status.placement_group is not None:
         settings["GroupId"] = status.placement_group.id
         if PARTITION in claim.labels:

@@ -41,6 +41,7 @@ class PurchaseOption(NamedTuple):
     zone_id: str
     capacity_type: str
     reservation: str
+    dedicated: bool
 
 
 class PricedOffer(NamedTuple):
@@ -114,7 +115,9 @@ NO_OPTIONS = TypeOptions(())
 
 def purchase_option(offering: Offering) -> PurchaseOption:
     """Return how an offering is bought."""
-    return PurchaseOption(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
+    return PurchaseOption(
+        offering.zone, offering.zone_id, offering.capacity_type, offering.reservation, offering.dedicated
+    )
 
 
 def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
