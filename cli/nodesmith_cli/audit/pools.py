@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.apimachinery.labels import TENANCY
 from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
@@ -79,8 +78,11 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     )
 
 
+_TENANCY = "karpenter.k8s.aws/instance-tenancy"
+
+
 def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
-    asked = [r for r in requirements if r["key"] == TENANCY]
+    asked = [r for r in requirements if r["key"] == _TENANCY]
     return tuple(
         each
         for each in ("default", "dedicated")

@@ -110,3 +110,13 @@ def format_amount(name: str, amount: int) -> str:
 def format_resources(resources: Resources) -> dict[str, str]:
     """Write a resource list as in a manifest, with sorted names."""
     return {name: format_amount(name, resources[name]) for name in sorted(resources)}
+
+
+def amount_text(name: str, amount: int) -> str:
+    """Return an amount as it reads in a sentence: cpu in cores, so that amounts in one sentence compare."""
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
+
+
+def amounts_text(resources: Resources) -> str:
+    """Return resources as they read in a sentence, by name."""
+    return ", ".join(f"{amount_text(n, resources[n])} {n}" for n in sorted(resources))

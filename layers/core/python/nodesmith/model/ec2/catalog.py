@@ -121,6 +121,8 @@ class InstanceFacts:
     """maximum number of attached EBS volumes, including the root volume"""
     ebs_attachments_shared: bool = False
     """True if network interfaces beyond the first count against `ebs_attachments`"""
+    card_interfaces: int | None = None
+    """network interfaces of each card but the default one, the fewest if they differ; None if there is one card"""
 
 
 @dataclass(frozen=True, slots=True)

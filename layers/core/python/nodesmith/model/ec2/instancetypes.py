@@ -7,6 +7,7 @@ parts: by time slicing or MPS, or as MIG instances with names of their own.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,7 +28,14 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.capacity import ATTACHABLE_EBS, UNLIMITED, allocatable, capacity, overhead
+from nodesmith.model.ec2.capacity import (
+    ATTACHABLE_EBS,
+    UNLIMITED,
+    allocatable,
+    capacity,
+    first_efa_card,
+    overhead,
+)
 from nodesmith.model.ec2.catalog import (
     Accelerator,
     Catalog,
@@ -130,12 +138,15 @@ def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: No
 
 def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
     chosen = configuration.network_interfaces
-    efa = sum(i.interface_type == "efa-only" for i in chosen)
+    efa_cards = [i.network_card_index for i in chosen if i.interface_type == "efa-only"]
+    on_card = Counter(i.network_card_index for i in chosen)
+    most = facts.card_interfaces or facts.interfaces
     return (
         facts.ena
-        and efa <= facts.efa_interfaces
-        and all(i.network_card_index < facts.network_cards for i in chosen)
-        and sum(i.network_card_index == 0 for i in chosen) <= facts.interfaces
+        and len(efa_cards) <= facts.efa_interfaces
+        and all(card >= first_efa_card(facts.name) for card in efa_cards)
+        and max(on_card) < facts.network_cards
+        and all(count <= (most if card else facts.interfaces) for card, count in on_card.items())
     )
 
 
