@@ -77,7 +77,7 @@ def plan_command(
 
     The settings that affect decisions are read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
     FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION,
-    CLUSTER_SERVICE_CIDR (its IP family; by default that of the nodes in the manifests).
+    WINDOWS_PREFIX_DELEGATION, CLUSTER_SERVICE_CIDR (its IP family; by default that of the nodes in the manifests).
 
     With --consolidate, show instead which existing nodes could be removed or replaced by cheaper ones: each move with
     what it saves and disrupts, and for every other node the rule that keeps it.

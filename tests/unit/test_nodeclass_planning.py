@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
-from nodesmith.model.ec2.catalog import Catalog, Offering, ProductPrices
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, ProductPrices
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import Image, Subnet
@@ -183,15 +183,14 @@ def test_a_node_with_a_public_address_has_one_efa_interface() -> None:
 
 
 def test_a_type_whose_first_card_takes_no_efa_gets_it_on_the_others() -> None:
-    facts = replace(
-        builders.catalog().facts["p5.48xlarge"], name="p6-b300.48xlarge", network_cards=17, efa_interfaces=16
-    )
+    p5 = builders.catalog().facts["p5.48xlarge"]
+    assert isinstance(p5, InstanceFacts)
+    facts = replace(p5, name="p6-b300.48xlarge", network_cards=17, efa_interfaces=16)
     offered = (Offering(builders.ZONES[0], "on-demand", 100.0),)
     known = Catalog.of("us-east-1", builders.NOW, {facts.name: facts}, {facts.name: offered})
     only = [expression(TYPE, "In", "p6-b300.48xlarge")]
-    (node,) = planned(
-        {EFA: "16"}, requirements=only, catalog=known, status={"images": (Image("ami-any", "any"),)}
-    ).nodes
+    any_image = {"images": (Image("ami-any", "any"),)}
+    (node,) = planned({EFA: "16"}, requirements=only, catalog=known, status=any_image).nodes
     interfaces = [
         (i["NetworkCardIndex"], i["DeviceIndex"], i["InterfaceType"])
         for i in node.templates[0].data["NetworkInterfaces"]

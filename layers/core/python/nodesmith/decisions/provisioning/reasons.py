@@ -20,12 +20,12 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
 from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.apimachinery.resources import (
-    CPU,
     EPHEMERAL_STORAGE,
-    MEMORY,
     Resources,
     amount_text,
     amounts_text,
+    rounded_down_text,
+    rounded_up_text,
 )
 from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.karpenter.nodepools import NODES
@@ -34,7 +34,6 @@ from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _MOST_SHOWN = 3
 _TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
-_MANY_BYTES = 10 * 2**30
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
@@ -297,7 +296,7 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
         why = f"one pod asks for {amount_text(name, requests[name])} {name}, and no node offers any"
         return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
-    most = _rounded_down(name, max(0, largest.room.of(name)))
+    most = rounded_down_text(name, max(0, largest.room.of(name)))
     why = (
         f"one pod asks for {amount_text(name, requests[name])} {name}, the most that a node offers to pods is"
         f" {most} ({largest.type.name})"
@@ -361,22 +360,10 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
     type_option, left = min(choices, key=price), template.remaining
     needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
     return [
-        (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
+        (name, rounded_up_text(name, template.pool.limits.of(name) - left[name] + amount))
         for name, amount in needed.items()
         if amount > left[name]
     ]
-
-
-def _rounded(name: str, amount: int) -> str:
-    """Format the value to raise a limit to: bytes in whole GiB, cpu in whole cores."""
-    unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
-    return amount_text(name, -(-amount // unit) * unit)
-
-
-def _rounded_down(name: str, amount: int) -> str:
-    """Format what a node offers: whole GiB if there are many, to be readable."""
-    unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
-    return amount_text(name, amount // unit * unit)
 
 
 def by_rule(why: str) -> Reason:

@@ -60,7 +60,7 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
         if resource:
             amounts[resource] = amounts.get(resource, 0) + gpu.units
     if configuration.windows:
-        amounts[PRIVATE_IPV4] = facts.ipv4_per_interface - 1
+        amounts[PRIVATE_IPV4] = _windows_addresses(facts, settings)
     return Resources({name: amount for name, amount in amounts.items() if amount})
 
 
@@ -181,6 +181,15 @@ def _usable_interfaces(facts: InstanceFacts, configuration: NodeConfiguration, r
         i.interface_type == "efa-only" and i.network_card_index == 0 for i in configuration.network_interfaces
     )
     return max(facts.interfaces - reserved - efa_only, 0)
+
+
+def _windows_addresses(facts: InstanceFacts, settings: NodeSettings) -> int:
+    """Return the addresses for pods of a Windows node, which uses one network interface.
+
+    Source: the VPC resource controller, which advertises them and gives one to each pod.
+    """
+    prefixes = settings.windows_prefix_delegation and facts.hypervisor != "xen"
+    return (facts.ipv4_per_interface - 1) * (_PREFIX_ADDRESSES if prefixes else 1)
 
 
 def _interface_pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:

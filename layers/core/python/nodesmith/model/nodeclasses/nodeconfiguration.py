@@ -37,6 +37,8 @@ class NodeSettings:
     """the assumed cost of one interruption, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()
     """constraints for pods without a topology spread constraint of their own"""
+    windows_prefix_delegation: bool = False
+    """True if Windows nodes on Nitro get /28 prefixes for their pods"""
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 
