@@ -55,6 +55,14 @@ def plan_command(
             help="Also read a live cluster: a context, a kubeconfig file, or no value for the current context.",
         ),
     ] = None,
+    shifted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shifted-zone",
+            metavar="ZONE",
+            help="Plan as if a zonal shift moved the cluster away from this zone, besides those NodePools show.",
+        ),
+    ] = None,
     pool: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Launch nodes from these NodePools only.")
     ] = None,
@@ -95,5 +103,6 @@ def plan_command(
         require_region(region)
     from nodesmith_cli.planning.running import Wanted, run
 
-    wanted = Wanted(named, catalog, region, kubeconfig, tuple(pool or ()), audit, consolidate)
+    pools, zones = tuple(pool or ()), tuple(shifted or ())
+    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones)
     raise typer.Exit(run(wanted, output))

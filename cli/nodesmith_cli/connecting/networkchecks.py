@@ -109,7 +109,8 @@ def _windows_prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> It
     there = all(cni.config.get(key) == "true" for key in (_WINDOWS_IPAM, _WINDOWS_PREFIXES))
     connect = f"nodesmith connect {cluster} --setting WINDOWS_PREFIX_DELEGATION"
     if there and not expected:
-        found = f"{_WINDOWS_PREFIXES} is true, but WINDOWS_PREFIX_DELEGATION is false: Windows nodes could take more pods"
+        but = "but WINDOWS_PREFIX_DELEGATION is false: Windows nodes could take more pods"
+        found = f"{_WINDOWS_PREFIXES} is true, {but}"
         yield warning("vpc-cni", _CONFIG_MAP, found, f"{connect}=true")
     elif expected and not there:
         found = (
