@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch import launch_plan
+from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
@@ -42,12 +43,13 @@ def options(
     nodeclass: EC2NodeClass = NODECLASS,
     capacity_type: str = "spot",
     zones: Iterable[str] = ZONES,
+    tenancy: str = "default",
 ) -> list[tuple[InstanceType, Offering]]:
     """Return the offerings of these types in the embedded catalogue."""
     wanted, places = set(names), set(zones)
     return [
         (kind, offering)
-        for kind in instance_types(embedded_catalog("us-east-1"), NodeConfiguration.of(nodeclass))
+        for kind in instance_types(embedded_catalog("us-east-1"), NodeConfiguration.of(nodeclass, (tenancy,)))
         for offering in kind.offerings
         if kind.name in wanted and offering.capacity_type == capacity_type and offering.zone in places
     ]
@@ -57,5 +59,6 @@ def plan(
     *names: str, claim: NodeClaim = CLAIM, nodeclass: EC2NodeClass = NODECLASS, capacity_type: str = "spot"
 ) -> tuple[LaunchRequest, tuple[LaunchTemplate, ...]]:
     """Plan a launch with these types."""
-    offered = options(names or ("m5.large",), nodeclass, capacity_type)
+    tenancy = "dedicated" if needs_dedicated_tenancy(claim) else "default"
+    offered = options(names or ("m5.large",), nodeclass, capacity_type, tenancy=tenancy)
     return launch_plan(claim, offered, nodeclass, status(nodeclass), CLUSTER)

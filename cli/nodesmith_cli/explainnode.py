@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,15 @@ from typing import Any
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.waiting import AWAITING_NODE, Waiting, obstacles, why_not_gone
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, REGION, ZONE
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    OS,
+    REGION,
+    TENANCY,
+    ZONE,
+)
 from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -22,8 +30,8 @@ from nodesmith_cli.explainstay import Stay
 from nodesmith_cli.foreign import foreign_nodepool
 
 Told = dict[str, Any]
-PriceOf = Callable[[str, str, str, str], tuple[float, bool] | None]
-"""Returns USD an hour and whether that is an estimate, given region, capacity type, instance type and zone."""
+PriceOf = Callable[[str, Mapping[str, str]], tuple[float, bool] | None]
+"""Returns USD an hour and whether that is an estimate, given a region and a node's labels."""
 _SUGGESTED = 3
 _NOTHING = 0.0, False
 """The price of a Node whose instance is gone."""
@@ -179,8 +187,8 @@ def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator
 
 
 def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
-    where = (label_of(subject, CAPACITY_TYPE), label_of(subject, INSTANCE_TYPE), label_of(subject, ZONE))
-    return price_of(region_of(subject), *(part or "" for part in where))
+    labels = {key: label_of(subject, key) or "" for key in (CAPACITY_TYPE, INSTANCE_TYPE, ZONE, OS, TENANCY)}
+    return price_of(region_of(subject), labels)
 
 
 def region_of(subject: Subject) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Literal
@@ -106,9 +107,9 @@ def _prices(blobs: Blobs | None) -> PriceOf:
         catalog = _catalog(region, blobs)
         return prices(catalog) if catalog is not None else None
 
-    def price_of(region: str, capacity_type: str, instance_type: str, zone: str) -> tuple[float, bool] | None:
+    def price_of(region: str, labels: Mapping[str, str]) -> tuple[float, bool] | None:
         known = of_region(region)
-        price = known(capacity_type, instance_type, zone) if known else None
+        price = known(labels) if known else None
         return (price.hourly_usd, price.estimated) if price else None
 
     return price_of

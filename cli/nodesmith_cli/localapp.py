@@ -140,6 +140,26 @@ def local_up(
         )
 
 
+@local_app.command("shift", short_help="Start or end a zonal shift of `local up`.")
+def local_shift(
+    zone: Annotated[str, typer.Argument(metavar="ZONE", help="Name or id of a zone.")],
+    lasting: Annotated[
+        str, typer.Option("--for", help="How long the shift lasts, in the cluster's time, up to 72h.")
+    ] = "30m",
+    end: Annotated[bool, typer.Option("--end", help="End the shift away from the zone.")] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig of `local up`. [default: ~/.kube/nodesmith-local]"),
+    ] = None,
+    context: Annotated[str, typer.Option(help="Shift only the cluster of this context.")] = "",
+) -> None:
+    """Shift the clusters of a running `local up` away from a zone, as Application Recovery Controller does."""
+    require_simulator()
+    from nodesmith_cli.localcommands.shiftcommand import shift
+
+    raise typer.Exit(shift(zone, lasting=lasting, end=end, kubeconfig=kubeconfig, context=context))
+
+
 @local_app.command("interrupt", short_help="Interrupt a spot node of `local up`.")
 def local_interrupt(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Node name, NodeClaim name or instance id.")],

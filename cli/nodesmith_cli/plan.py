@@ -55,6 +55,14 @@ def plan_command(
             help="Also read a live cluster: a context, a kubeconfig file, or no value for the current context.",
         ),
     ] = None,
+    shifted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shifted-zone",
+            metavar="ZONE",
+            help="Plan as if a zonal shift moved the cluster away from this zone, besides those NodePools show.",
+        ),
+    ] = None,
     pool: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Launch nodes from these NodePools only.")
     ] = None,
@@ -77,7 +85,7 @@ def plan_command(
 
     The settings that affect decisions are read from the environment: PREFERENCE_POLICY, MIN_VALUES_POLICY,
     FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION,
-    CLUSTER_SERVICE_CIDR (its IP family; by default that of the nodes in the manifests).
+    WINDOWS_PREFIX_DELEGATION, CLUSTER_SERVICE_CIDR (its IP family; by default that of the nodes in the manifests).
 
     With --consolidate, show instead which existing nodes could be removed or replaced by cheaper ones: each move with
     what it saves and disrupts, and for every other node the rule that keeps it.
@@ -95,5 +103,6 @@ def plan_command(
         require_region(region)
     from nodesmith_cli.planning.running import Wanted, run
 
-    wanted = Wanted(named, catalog, region, kubeconfig, tuple(pool or ()), audit, consolidate)
+    pools, zones = tuple(pool or ()), tuple(shifted or ())
+    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones)
     raise typer.Exit(run(wanted, output))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 
 HOURS_A_MONTH, HOURS_A_YEAR = 730, 8760
 
@@ -18,19 +19,17 @@ class Price:
     estimated: bool = False
 
 
-PriceOf = Callable[[str, str, str], Price | None]
-"""Returns the price for capacity type, instance type and zone, or None if it is unknown."""
+PriceOf = Callable[[Mapping[str, str]], Price | None]
+"""Returns the price of a node with these labels, or None if it is unknown."""
 
 
 def prices(catalog: Catalog) -> PriceOf:
-    """Return the price lookup by capacity type, instance type and zone."""
-    known = {
-        (offering.capacity_type, name, offering.zone): Price(offering.price_hourly_usd, offering.estimated)
-        for name, offerings in catalog.offerings.items()
-        for offering in offerings
-    }
+    """Return the price lookup by a node's labels: instance type, zone, capacity type, operating system and tenancy."""
 
-    def price_of(capacity_type: str, instance_type: str, zone: str) -> Price | None:
-        return known.get((capacity_type, instance_type, zone))
+    def price_of(labels: Mapping[str, str]) -> Price | None:
+        bought = labels.get(ZONE), labels.get(CAPACITY_TYPE)
+        offered = sold_as(catalog, labels.get(INSTANCE_TYPE, ""), product_of(labels))
+        found = (o for o in offered if (o.zone, o.capacity_type) == bought)
+        return next((Price(o.price_hourly_usd, o.estimated) for o in found), None)
 
     return price_of

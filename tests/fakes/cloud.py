@@ -227,9 +227,11 @@ class FakeCloud:
         self.raise_after(call)
         return self.cluster
 
-    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+    def resolve(
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+    ) -> NodeClassStatus:
         """Return the status in `statuses`, or else a ready one with the NodeClass's hash and generation."""
-        call = self._begin("resolve", nodeclass.name)
+        call = self._begin("resolve", nodeclass.name, *(["dedicated"] if dedicated else []))
         self.raise_after(call)
         status = self.statuses.get(nodeclass.name) or ready_status(nodeclass, cluster, now)
         return replace(status, content=nodeclass.content)

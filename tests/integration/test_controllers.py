@@ -390,6 +390,24 @@ def of_old(name: str, spec: Manifest) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 2}, "spec": spec}
 
 
+def test_dry_runs_ask_for_dedicated_hardware_if_all_nodepools_of_a_class_require_it(scene: Scene) -> None:
+    key = "karpenter.k8s.aws/instance-tenancy"
+    dedicated, either = (
+        [{"key": key, "operator": "In", "values": values}]
+        for values in (["dedicated"], ["default", "dedicated"])
+    )
+    for nodeclass, pools in {"own": [dedicated, dedicated], "mixed": [dedicated, either], "idle": []}.items():
+        scene.cluster.nodeclasses[nodeclass] = builders.nodeclass_manifest(nodeclass)
+        for number, requirements in enumerate(pools):
+            name = f"{nodeclass}-{number}"
+            scene.cluster.nodepools[name] = builders.nodepool_manifest(
+                name, nodeclass=nodeclass, requirements=requirements
+            )
+    scene.make_ready()
+    resolved = [call.about for call in scene.cloud.calls if call.method == "resolve"]
+    assert resolved == [("idle",), ("mixed",), ("own", "dedicated")]
+
+
 def test_old_objects_show_the_status_of_the_objects_they_convert_to(scene: Scene) -> None:
     scene.cluster.nodetemplates["a"] = of_old("a", TEMPLATE_SPEC)
     scene.cluster.provisioners["p"] = of_old("p", {"providerRef": {"name": "a"}})

@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
-from nodesmith_cli.connecting.networkchecks import CNI, ENI_CONFIGS
+from nodesmith_cli.connecting.networkchecks import CNI, CONFIG, ENI_CONFIGS
 from nodesmith_cli.sharing.survey import CRDS
 from tests import builders
 from tests.account import REGION, client
@@ -319,6 +319,20 @@ def test_prefix_delegation_that_only_one_side_knows_is_reported(
     put_cni(cluster)
     (told,) = cni_findings(cluster, capsys, PREFIX_DELEGATION="true")
     assert "PREFIX_DELEGATION is true, but ENABLE_PREFIX_DELEGATION is not" in told
+
+
+def test_prefixes_of_windows_nodes_that_only_one_side_knows_are_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_cni(cluster)
+    data = {"enable-windows-ipam": "true", "enable-windows-prefix-delegation": "true"}
+    cluster.server.create(CONFIG.rpartition("/")[0], {"metadata": {"name": "amazon-vpc-cni"}, "data": data})
+    (told,) = cni_findings(cluster, capsys)
+    assert "enable-windows-prefix-delegation is true, but WINDOWS_PREFIX_DELEGATION is false" in told
+    assert cni_findings(cluster, capsys, WINDOWS_PREFIX_DELEGATION="true") == []
+    cluster.server.delete(CONFIG)
+    (told,) = cni_findings(cluster, capsys, WINDOWS_PREFIX_DELEGATION="true")
+    assert "WINDOWS_PREFIX_DELEGATION is true, but enable-windows-ipam" in told
 
 
 def test_zones_without_an_eniconfig_are_reported(

@@ -54,8 +54,8 @@ class Subject:
             lambda service: self.ec2 if service == "ec2" else client(service), SETTINGS, lambda: self.now
         )
 
-    def resolve(self, nodeclass: EC2NodeClass = NODECLASS) -> NodeClassStatus:
-        return self.cloud.resolve(nodeclass, CLUSTER, self.now)
+    def resolve(self, nodeclass: EC2NodeClass = NODECLASS, *, dedicated: bool = False) -> NodeClassStatus:
+        return self.cloud.resolve(nodeclass, CLUSTER, self.now, dedicated=dedicated)
 
     def validation(self, nodeclass: EC2NodeClass = NODECLASS) -> StatusCondition:
         return next(c for c in self.resolve(nodeclass).conditions if c.type == "ValidationSucceeded")
@@ -79,6 +79,16 @@ def test_a_permitted_nodeclass_is_ready_and_nothing_is_launched(subject: Subject
 def test_the_fleet_of_a_dry_run_has_the_context_of_the_nodeclass(subject: Subject) -> None:
     subject.resolve(replace(NODECLASS, context="context-1"))
     assert subject.ec2.parameters[1]["Context"] == "context-1"
+
+
+def test_a_dry_run_has_the_tenancy_of_the_nodepools_and_is_repeated_when_it_changes(subject: Subject) -> None:
+    subject.resolve()
+    subject.resolve(dedicated=True)
+    first, second = (
+        asked["LaunchTemplateData"] for asked in subject.ec2.parameters if "LaunchTemplateData" in asked
+    )
+    assert "Placement" not in first
+    assert second["Placement"] == {"Tenancy": "dedicated"}
 
 
 @pytest.mark.parametrize(

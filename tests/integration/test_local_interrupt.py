@@ -1,4 +1,4 @@
-"""`nodesmith local interrupt`: the real event, sent from another process to a running system."""
+"""`nodesmith local interrupt` and `local shift`: what another process asks of a running system."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from nodesmith_cli.explainnodecommand import snapshot_of
 from nodesmith_cli.localcommands.commands import place_of
 from nodesmith_cli.localcommands.interruptcommand import interrupt
 from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
+from nodesmith_cli.localcommands.shiftcommand import shift
 from nodesmith_cli.status import tell
 from nodesmith_formats.localsystem.reaching import now_at, reachable
 from nodesmith_formats.manifests.manifests import load_manifests
@@ -131,3 +132,45 @@ def test_ec2_takes_an_instance_on_which_pods_are_left(system: ServedCluster, kub
     interrupt(name, within="1s", kubeconfig=kubeconfig)
     eventually(lambda: states(system)[instance] in {"shutting-down", "terminated"}, "EC2 has reclaimed it")
     eventually(lambda: system.report().running == PODS, "all pods run")
+
+
+ZONE = "us-east-1b"
+
+
+@pytest.mark.parametrize(
+    ("zone", "lasting", "end", "why"),
+    [
+        ("us-east-1x", "30m", False, "us-east-1x: no zone of us-east-1, did you mean"),
+        (ZONE, "soon", False, "--for 'soon': write a duration such as 30m"),
+        (ZONE, "73h", False, "--for 73h: a shift lasts at most three days"),
+        (ZONE, "30m", True, "nothing is shifted away from it, or from any other zone"),
+    ],
+)
+def test_a_shift_that_cannot_be_is_refused(
+    kubeconfig: Path, zone: str, lasting: str, end: bool, why: str
+) -> None:
+    with pytest.raises(Rejected, match=why):
+        shift(zone, lasting=lasting, end=end, kubeconfig=kubeconfig)
+
+
+def shown_shift(system: ServedCluster) -> str:
+    """Return the status of the NodePool's condition of zonal shifts; empty without one."""
+    (pool,) = system.objects.list("nodepools")
+    found = {c["type"]: c["status"] for c in (pool.get("status") or {}).get("conditions") or ()}
+    return str(found.get("ZoneShifted", ""))
+
+
+def test_a_zone_is_shifted_away_from_until_the_shift_is_ended(
+    system: ServedCluster, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shift(ZONE, lasting="2h", end=False, kubeconfig=kubeconfig) == 0
+    assert f"cluster {system.name} is shifted away from {ZONE} (use1-az1) until" in capsys.readouterr().out
+    with pytest.raises(Rejected, match="has an active zonal shift: end it with --end first"):
+        shift("us-east-1a", lasting="2h", end=False, kubeconfig=kubeconfig)
+    eventually(lambda: shown_shift(system) == "True", "routing has noticed the shift within a minute")
+    now = now_at(str(kubeconfig))
+    snapshot, _ = snapshot_of(Where(), str(kubeconfig), now)
+    (told,) = tell(snapshot, now)["zonalShifts"]
+    assert told.startswith(f"zone {ZONE} (use1-az1) is shifted away from by a zonal shift until")
+    assert shift("use1-az1", lasting="30m", end=True, kubeconfig=kubeconfig) == 0
+    eventually(lambda: shown_shift(system) != "True", "its end is known")

@@ -313,6 +313,46 @@ def test_the_settings_of_a_deployment_are_read_from_the_environment(
     assert "PREFIX_DELEGATION='maybe'" in run("-f", file).err
 
 
+ZONES = [f"us-east-1{letter}" for letter in "abc"]
+ALONE = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+
+
+def spread_pods(tmp_path: Path, **pool: Any) -> str:
+    """Write six pods that spread over zones and hosts, and a NodePool."""
+    of = pod("web")
+    spread = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": ALONE["labelSelector"]}
+    of["spec"]["topologySpreadConstraints"] = [{**spread, "topologyKey": "topology.kubernetes.io/zone"}]
+    of["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ALONE]}}
+    pods = [
+        {**of, "metadata": {**of["metadata"], "name": f"web-{i}", "labels": {"app": "web"}}} for i in range(6)
+    ]
+    return written(tmp_path, "all.json", {**nodepool_manifest(), **pool}, *pods)
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "use1-az6"])
+def test_a_shifted_zone_gets_no_nodes(run: Run, tmp_path: Path, zone: str) -> None:
+    file = spread_pods(tmp_path)
+    assert {node["zone"] for node in run("-f", file, "-o", "json").plan["nodes"]} == {*ZONES}
+    ran = run("-f", file, "-o", "json", "--shifted-zone", zone, "--audit")
+    assert ran.status == 0, ran.err
+    assert {node["zone"] for node in ran.plan["nodes"]} == {"us-east-1b", "us-east-1c"}
+    assert "zone us-east-1a (use1-az6) is shifted away from by an autoshift" in ran.err
+
+
+def test_shifts_that_nodepools_show_hold_in_a_plan(run: Run, tmp_path: Path) -> None:
+    message = "zone us-east-1b (use1-az1) is shifted away from by an autoshift until AWS ends it"
+    condition = {"type": "ZoneShifted", "status": "True", "reason": "ZonalShift", "message": message}
+    ran = run("-f", spread_pods(tmp_path, status={"conditions": [condition]}), "-o", "json")
+    assert {node["zone"] for node in ran.plan["nodes"]} == {"us-east-1a", "us-east-1c"}
+    assert message in ran.err
+
+
+def test_an_unknown_zone_is_refused_with_the_likely_one(run: Run, tmp_path: Path) -> None:
+    ran = run("-f", spread_pods(tmp_path), "--shifted-zone", "us-east-1z")
+    assert ran.status == 2
+    assert "--shifted-zone us-east-1z: the catalogue has no such zone, did you mean" in ran.err
+
+
 def test_a_nodeclass_with_every_field_is_known_and_buys_nodes(run: Run, tmp_path: Path) -> None:
     nodeclass = {**nodeclass_manifest(), "spec": SPEC}
     file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass, pod("web"))

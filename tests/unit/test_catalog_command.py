@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Never
@@ -77,9 +77,12 @@ class QuietMarket:
 
         return refuse
 
-    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+    def prices_of(self, sold: str, places: Iterable[str]) -> Never:
+        raise Transient(f"prices of {sold} in {', '.join(places)}: not today")
+
+    def spot_prices(self, now: datetime, *, windows: bool = False) -> Mapping[tuple[str, str], float]:
         assert now.tzinfo is not None
-        return {("m5.large", "us-east-1a"): 0.0123}
+        return {("m5.large", "us-east-1a"): 0.1023 if windows else 0.0123}
 
 
 def test_failed_aws_calls_fall_back_to_embedded_data_with_a_warning(

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
 
+from nodesmith.adapters.catalog.catalogs import decode, encode
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2.catalog import Catalog, CatalogUpdate, InstanceFacts, ListPrices, Offering, merge
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, ListPrices, Offering, sold_as
+from nodesmith.model.ec2.catalogupdates import CatalogUpdate, merge
 from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")
@@ -137,6 +139,14 @@ def test_a_type_that_ec2_no_longer_describes_is_gone() -> None:
 class FakeMarket:
     failing: Mapping[str, Exception] = field(default_factory=dict)
     on_demand: Mapping[str, float] = field(default_factory=lambda: {"m5.large": 0.1})
+    products: Mapping[str, float] = field(
+        default_factory=lambda: {
+            "linux": 0.12,
+            "windows": 0.19,
+            "dedicated": 0.11,
+            "dedicated-windows": 0.2,
+        }
+    )
 
     def facts(self) -> Mapping[str, InstanceFacts]:
         return self._answer("facts", {M5.name: M5})
@@ -150,9 +160,12 @@ class FakeMarket:
     def on_demand_prices(self) -> Mapping[str, float]:
         return self._answer("on_demand", self.on_demand)
 
-    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
+    def prices_of(self, sold: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+        return self._answer(sold, {place: {M5.name: self.products[sold]} for place in places})
+
+    def spot_prices(self, now: datetime, *, windows: bool = False) -> Mapping[tuple[str, str], float]:
         assert now == NOW
-        return self._answer("spot", {(M5.name, "us-east-1a"): 0.05})
+        return self._answer("spot", {(M5.name, "us-east-1a"): 0.14 if windows else 0.05})
 
     def _answer(self, call: str, answer: T) -> T:
         if call in self.failing:
@@ -160,7 +173,8 @@ class FakeMarket:
         return answer
 
 
-ALL_FAIL = dict.fromkeys(("facts", "zones", "offered", "on_demand", "spot"), Transient("busy"))
+CALLS = ("facts", "zones", "offered", "on_demand", "spot", "windows", "dedicated", "dedicated-windows")
+ALL_FAIL = dict.fromkeys(CALLS, Transient("busy"))
 
 
 def test_a_refresh_writes_what_aws_says_and_reports_what_it_learned() -> None:
@@ -175,6 +189,8 @@ def test_a_refresh_writes_what_aws_says_and_reports_what_it_learned() -> None:
         "types offered": 1,
         "on-demand prices": 1,
         "spot prices": 1,
+        "spot prices of Windows": 1,
+        "prices of other products": 3,
     }
 
 
@@ -229,3 +245,112 @@ def test_a_damaged_catalogue_is_made_anew() -> None:
     catalogs = FakeCatalogs(None)
     report = refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
     assert (report.written, report.offerings) == (True, 2)
+
+
+def prices_as(sold: str, catalog: Catalog) -> dict[tuple[str, str], tuple[float, bool]]:
+    """Return prices, to four decimals, and whether they are estimates, by zone and capacity type."""
+    offered = sold_as(catalog, M5.name, sold)
+    assert {o.dedicated for o in offered} <= {"dedicated" in sold}
+    return {(o.zone, o.capacity_type): (round(o.price_hourly_usd, 4), o.estimated) for o in offered}
+
+
+OD_A, SPOT_IN_A = ("us-east-1a", "on-demand"), ("us-east-1a", "spot")
+
+
+def test_windows_and_dedicated_hardware_have_their_own_prices() -> None:
+    catalogs = FakeCatalogs(BEFORE)
+    refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    assert catalogs.stored is not None
+    assert prices_as("windows", catalogs.stored) == {OD_A: (0.19, False), SPOT_IN_A: (0.14, False)}
+    assert prices_as("dedicated", catalogs.stored) == {OD_A: (0.11, False), SPOT_IN_A: (0.055, True)}
+    assert prices_as("dedicated-windows", catalogs.stored) == {
+        OD_A: (0.2, False),
+        SPOT_IN_A: (0.1474, True),
+    }
+    assert prices_as("linux", catalogs.stored) == {OD_A: (0.1, False), SPOT_IN_A: (0.05, False)}
+
+
+def test_prices_that_were_never_read_are_estimates_from_those_of_linux() -> None:
+    assert prices_as("windows", BEFORE) == {
+        OD_A: (0.188, True),
+        SPOT_IN_A: (0.132, True),
+    }
+    assert prices_as("dedicated", BEFORE) == {
+        OD_A: (0.1056, True),
+        SPOT_IN_A: (0.044, True),
+    }
+
+
+def test_what_the_price_list_does_not_sell_with_windows_is_not_offered() -> None:
+    update = CatalogUpdate(
+        on_demand_of={"windows": {"us-east-1": {"c5.large": 0.2}}},
+        windows_spot={("c5.large", "us-east-1a"): 0.1},
+    )
+    assert prices_as("windows", merge(BEFORE, update, NO_PRICES, NOW)) == {}
+
+
+def test_local_zones_and_wavelength_zones_have_prices_of_their_own() -> None:
+    zones = ("us-east-1a", "us-east-1-bos-1a", "us-east-1-wl1-nyc-wlz-1", "us-east-1-chi-2a")
+    update = CatalogUpdate(
+        offered={M5.name: frozenset(zones)},
+        on_demand={M5.name: 0.1},
+        on_demand_of={
+            "linux": {"us-east-1-bos-1": {M5.name: 0.125}, "us-east-1-wl1-nyc1": {M5.name: 0.13}},
+            "windows": {"us-east-1": {M5.name: 0.19}, "us-east-1-bos-1": {M5.name: 0.22}},
+        },
+    )
+    after = merge(BEFORE, update, NO_PRICES, NOW)
+    on_demand = {
+        zone: price for (zone, kind), price in prices_as("linux", after).items() if kind == "on-demand"
+    }
+    assert on_demand == {
+        "us-east-1a": (0.1, False),
+        "us-east-1-bos-1a": (0.125, False),
+        "us-east-1-wl1-nyc-wlz-1": (0.13, False),
+        "us-east-1-chi-2a": (0.1, True),
+    }
+    windows = prices_as("windows", after)
+    assert windows["us-east-1-bos-1a", "on-demand"] == (0.22, False)
+    assert windows["us-east-1-chi-2a", "on-demand"] == (0.19, True)
+
+
+def test_the_price_list_is_asked_for_every_place_of_the_zones() -> None:
+    asked: dict[str, list[str]] = {}
+
+    class Asked(FakeMarket):
+        def zones(self) -> Mapping[str, str]:
+            return {"us-east-1a": "use1-az6", "us-east-1-bos-1a": "", "us-east-1-wl1-nyc-wlz-1": ""}
+
+        def prices_of(self, sold: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+            asked[sold] = list(places)
+            return {}
+
+    refresh_catalog(Asked(), FakeCatalogs(BEFORE), NO_PRICES, NOW)
+    local = ["us-east-1-bos-1", "us-east-1-wl1-nyc1"]
+    others = {sold: ["us-east-1", *local] for sold in ("windows", "dedicated", "dedicated-windows")}
+    assert asked == {"linux": local, **others}
+
+
+def test_a_product_that_could_not_be_asked_for_keeps_its_known_prices() -> None:
+    catalogs = FakeCatalogs(BEFORE)
+    refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    with pytest.raises(Transient, match="busy"):
+        refresh_catalog(
+            FakeMarket({"windows": Transient("busy")}, products={**FakeMarket().products, "dedicated": 0.12}),
+            catalogs,
+            NO_PRICES,
+            NOW,
+        )
+    assert catalogs.stored is not None
+    assert prices_as("windows", catalogs.stored)[OD_A] == (0.19, False)
+    assert prices_as("dedicated", catalogs.stored)[OD_A] == (0.12, False)
+
+
+def test_prices_of_all_products_survive_storage() -> None:
+    catalogs = FakeCatalogs(BEFORE)
+    refresh_catalog(FakeMarket(), catalogs, NO_PRICES, NOW)
+    assert catalogs.stored is not None
+    read = decode(encode(catalogs.stored))
+    for sold in ("windows", "dedicated", "dedicated-windows"):
+        assert prices_as(sold, read) == prices_as(sold, catalogs.stored)
+    assert merge(read, CatalogUpdate(), NO_PRICES, NOW).ref == catalogs.stored.ref

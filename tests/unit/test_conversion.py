@@ -301,6 +301,16 @@ def test_nodepools_with_equal_kubelet_settings_keep_one_ec2nodeclass() -> None:
     assert sum(each.manifest["kind"] == "EC2NodeClass" for each in found.objects) == 1
 
 
+def test_pods_per_core_is_left_out_where_bottlerocket_has_no_such_setting() -> None:
+    settings = {"podsPerCore": 4, "maxPods": 30}
+    found = convert([template(amiFamily="Bottlerocket"), provisioner(kubeletConfiguration=settings)])
+    assert made(found, "EC2NodeClass")["spec"]["kubelet"] == {"maxPods": 30}
+    told = said(found, Fate.DROPPED)["spec.kubeletConfiguration.podsPerCore"]
+    assert "Bottlerocket has no such setting, and Karpenter ignored it; use maxPods" in told
+    others = convert([template(amiFamily="AL2023"), provisioner(kubeletConfiguration=settings)])
+    assert made(others, "EC2NodeClass")["spec"]["kubelet"] == settings
+
+
 def test_kubelet_settings_without_their_ec2nodeclass_are_reported_as_lost() -> None:
     found = convert([provisioner(kubeletConfiguration={"maxPods": 10})])
     assert "convert both together" in said(found, Fate.DROPPED)["spec.kubeletConfiguration"]

@@ -165,6 +165,18 @@ def test_prefix_delegation_allows_more_pods_on_nitro_up_to_a_limit(name: str, ex
     assert pods(ec2(name), AL2023, NodeSettings(prefix_delegation=True)) == expected
 
 
+@pytest.mark.parametrize(("name", "expected"), [("m5.large", 9 * 16), ("m4.large", 9)])
+def test_windows_nodes_on_nitro_have_a_prefix_for_each_address_of_their_interface(
+    name: str, expected: int
+) -> None:
+    """The number of pods that the kubelet takes stays 110: each pod takes one of these addresses."""
+    windows, settings = NodeConfiguration("Windows2022"), NodeSettings(windows_prefix_delegation=True)
+    room = capacity(ec2(name), windows, settings)
+    assert (room.pods, room["vpc.amazonaws.com/PrivateIPv4Address"]) == (110, expected)
+    linux_only = capacity(ec2(name), windows, NodeSettings(prefix_delegation=True))
+    assert linux_only["vpc.amazonaws.com/PrivateIPv4Address"] == 9
+
+
 def test_an_efa_only_interface_on_the_first_card_carries_no_pods() -> None:
     interfaces = (NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
     room = capacity(ec2("p5.48xlarge"), NodeConfiguration(network_interfaces=interfaces), DEFAULTS)

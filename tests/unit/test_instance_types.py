@@ -15,6 +15,12 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, Nod
 
 AL2023 = NodeConfiguration()
 PLAIN = InstanceFacts("m9z.large", "amd64", 2, 8192, ("on-demand", "spot"), 3, 10)
+CARDS = replace(PLAIN, network_cards=2, efa_interfaces=2, card_interfaces=2)
+TWO_ON_CARD_1 = (
+    NetworkInterface(0, 0, "interface"),
+    NetworkInterface(1, 0, "efa-only"),
+    NetworkInterface(1, 1, "interface"),
+)
 OFFERINGS = (
     Offering("us-east-1b", "on-demand", 0.1, zone_id="use1-az1"),
     Offering("us-east-1a", "spot", 0.05, zone_id="use1-az6"),
@@ -160,12 +166,35 @@ def test_a_type_without_a_price_is_known_but_fits_no_zone(embedded: dict[str, In
             replace(PLAIN, ena=False),
             NodeConfiguration(network_interfaces=(NetworkInterface(0, 0, "interface"),)),
         ),
+        (replace(CARDS, card_interfaces=1), NodeConfiguration(network_interfaces=TWO_ON_CARD_1)),
+        (replace(CARDS, efa_interfaces=0), NodeConfiguration(network_interfaces=TWO_ON_CARD_1)),
+        (replace(CARDS, network_cards=1), NodeConfiguration(network_interfaces=TWO_ON_CARD_1)),
+        (
+            replace(CARDS, name="p6-b300.48xlarge"),
+            NodeConfiguration(
+                network_interfaces=(NetworkInterface(0, 0, "interface"), NetworkInterface(0, 1, "efa-only"))
+            ),
+        ),
     ],
 )
 def test_a_type_that_the_nodeclass_cannot_run_on_has_no_offerings(
     facts: InstanceFacts, configuration: NodeConfiguration
 ) -> None:
     assert resolve(facts, configuration).offerings == ()
+
+
+def test_each_card_takes_as_many_interfaces_as_it_has() -> None:
+    assert resolve(CARDS, NodeConfiguration(network_interfaces=TWO_ON_CARD_1)).offerings
+    full = (*(NetworkInterface(0, n, "interface") for n in range(3)), NetworkInterface(0, 3, "interface"))
+    assert resolve(CARDS, NodeConfiguration(network_interfaces=full[:3])).offerings
+    assert not resolve(CARDS, NodeConfiguration(network_interfaces=full)).offerings
+
+
+@pytest.mark.parametrize(("name", "number"), [("p5.48xlarge", 1), ("p6-b300.48xlarge", 0)])
+def test_nodes_with_a_public_address_have_one_interface_and_its_efa(name: str, number: int) -> None:
+    many = replace(CARDS, name=name, efa_interfaces=16)
+    assert resolve(many).capacity.of("vpc.amazonaws.com/efa") == 16
+    assert resolve(many, NodeConfiguration(one_interface=True)).capacity.of("vpc.amazonaws.com/efa") == number
 
 
 def test_a_nodeclass_that_runs_on_any_type_keeps_all_offerings() -> None:

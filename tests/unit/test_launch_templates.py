@@ -96,7 +96,7 @@ def test_interfaces_of_the_nodeclass_are_taken_as_they_are_and_efa_only_ones_hav
     _, templates = launch_plan(CLAIM, offered, nodeclass, status(nodeclass), CLUSTER)
     first, second = templates[0].data["NetworkInterfaces"]
     assert (first["NetworkCardIndex"], first["InterfaceType"]) == (0, "interface")
-    assert first["AssociatePublicIpAddress"] is False
+    assert "AssociatePublicIpAddress" not in first, "EC2 knows the field for a single interface only"
     assert second == {
         "NetworkCardIndex": 1,
         "DeviceIndex": 0,

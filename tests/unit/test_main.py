@@ -58,6 +58,7 @@ print("imported:", *sys.modules)
         (["plan", "--help"], "--filename"),
         (["image", "push", "--help"], "--password-stdin"),
         (["local", "interrupt", "any"], "no local system runs"),
+        (["local", "shift", "us-east-1a"], "no local system runs"),
         (["explain", "pod", "any"], "no decisions found"),
         (["validate", "-f", "nothing.yaml"], "No such file"),
         (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml: no readable object"),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from nodesmith.controllers.launching.launch import TypeTable
+from nodesmith.decisions.disruption.costs import price_of
+from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
-from nodesmith.model.ec2.catalog import Catalog, Offering
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, ProductPrices
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.nodeclasses.status import Subnet
+from nodesmith.model.nodeclasses.status import Image, Subnet
 from tests import builders
 from tests.builders import expression
 
@@ -141,6 +145,118 @@ def test_a_launched_node_is_labelled_with_its_tenancy(tenancy: str) -> None:
     )
     launched = launched_claim(node.claim, instance, None, builders.NOW)
     assert launched.labels["karpenter.k8s.aws/instance-tenancy"] == tenancy
+
+
+def with_prices(**by_product: Mapping[str, float]) -> Catalog:
+    """Return the catalogue with on-demand prices of products in its region."""
+    known = builders.catalog()
+    prices = {
+        name.replace("_", "-"): ProductPrices({known.region: listed}) for name, listed in by_product.items()
+    }
+    return Catalog.of(known.region, known.made_at, known.facts, known.offerings, prices=prices)
+
+
+EFA = "vpc.amazonaws.com/efa"
+TWO_CARDS = [
+    expression("karpenter.sh/capacity-type", "In", "on-demand"),
+    expression(TYPE, "In", "c6in.32xlarge"),
+]
+
+
+def test_pods_that_need_several_efa_interfaces_learn_that_a_public_address_forbids_them() -> None:
+    assert len(planned({EFA: "2"}, requirements=TWO_CARDS).nodes) == 1
+    plan = planned({EFA: "2"}, requirements=TWO_CARDS, associatePublicIPAddress=True)
+    assert plan.nodes == ()
+    (group,) = plan.unplaced
+    assert str(group.why) == (
+        "NodePool default: its EC2NodeClass has associatePublicIPAddress true, which EC2 allows with a single "
+        "network interface only, and the pods ask for more vpc.amazonaws.com/efa than such nodes have; "
+        "remove associatePublicIPAddress, and reach the internet through a NAT gateway"
+    )
+
+
+def test_a_node_with_a_public_address_has_one_efa_interface() -> None:
+    (node,) = planned({EFA: "1"}, requirements=TWO_CARDS, associatePublicIPAddress=True).nodes
+    (interface,) = node.templates[0].data["NetworkInterfaces"]
+    assert (interface["InterfaceType"], interface["AssociatePublicIpAddress"]) == ("efa", True)
+    assert node.claim.allocatable.of(EFA) == 1
+
+
+def test_a_type_whose_first_card_takes_no_efa_gets_it_on_the_others() -> None:
+    p5 = builders.catalog().facts["p5.48xlarge"]
+    assert isinstance(p5, InstanceFacts)
+    facts = replace(p5, name="p6-b300.48xlarge", network_cards=17, efa_interfaces=16)
+    offered = (Offering(builders.ZONES[0], "on-demand", 100.0),)
+    known = Catalog.of("us-east-1", builders.NOW, {facts.name: facts}, {facts.name: offered})
+    only = [expression(TYPE, "In", "p6-b300.48xlarge")]
+    any_image = {"images": (Image("ami-any", "any"),)}
+    (node,) = planned({EFA: "16"}, requirements=only, catalog=known, status=any_image).nodes
+    interfaces = [
+        (i["NetworkCardIndex"], i["DeviceIndex"], i["InterfaceType"])
+        for i in node.templates[0].data["NetworkInterfaces"]
+    ]
+    assert interfaces == [(0, 0, "interface"), *((card, 0, "efa-only") for card in range(1, 17))]
+
+
+DEDICATED = {"karpenter.k8s.aws/instance-tenancy": "dedicated"}
+
+
+@pytest.mark.parametrize("asking", ["NodePool", "pods"])
+def test_dedicated_hardware_is_chosen_by_its_own_prices(asking: str) -> None:
+    catalog = with_prices(dedicated={"m5.large": 0.5, "m5d.large": 0.2})
+    pool = [expression(*DEDICATED, "In", "dedicated")] if asking == "NodePool" else []
+    pod = {"nodeSelector": DEDICATED} if asking == "pods" else None
+    (node,) = planned({}, catalog=catalog, requirements=[*GENERAL, *pool], pod=pod).nodes
+    assert node.request.cheapest.instance_type == "m5d.large"
+    assert (node.price_hourly_usd, node.estimated) == (0.2, False)
+    assert {row.instance_type for row in node.request.overrides} <= {"m5.large", "m5d.large"}
+    assert types(planned({}, catalog=catalog)) >= {"m5.large"}, "on shared hardware it is the cheapest"
+
+
+def test_a_type_without_dedicated_hardware_is_not_bought_for_it() -> None:
+    catalog = with_prices(dedicated={"c5.large": 0.1})
+    plan = planned({}, catalog=catalog, pod={"nodeSelector": DEDICATED})
+    assert plan.nodes == ()
+
+
+def test_pods_that_do_not_ask_for_dedicated_hardware_never_pay_for_it() -> None:
+    catalog = with_prices(dedicated={"m5.large": 0.001})
+    shapes = (
+        builders.shape("100m", "64Mi", app="own", nodeSelector=DEDICATED),
+        builders.shape("100m", "64Mi"),
+    )
+    pods = [pod for each in shapes for pod in builders.pods(each, 1)]
+    pools = (builders.nodepool_manifest(requirements=GENERAL),)
+    plan = decide(builders.inputs(snapshot=builders.snapshot(pods=pods, nodepools=pools), catalog=catalog))
+    bought = {
+        node.claim.nominated: (node.price_hourly_usd, needs_dedicated_tenancy(node.claim))
+        for node in plan.nodes
+    }
+    assert bought == {("default/own-0000",): (0.001, True), ("default/web-0000",): (0.096, False)}
+
+
+def test_an_unknown_price_of_dedicated_hardware_is_estimated_and_says_so() -> None:
+    (node,) = planned({}, pod={"nodeSelector": DEDICATED}).nodes
+    assert node.price_hourly_usd == pytest.approx(0.096 * 1.1)
+    assert node.estimated
+
+
+def test_the_price_of_a_launched_node_is_that_of_its_tenancy() -> None:
+    catalog = with_prices(dedicated={"m5.large": 0.2})
+    (node,) = planned({}, catalog=catalog, pod={"nodeSelector": DEDICATED}).nodes
+    row = node.request.overrides[0]
+    instance = Instance(
+        "i-1", node.claim.name, row.instance_type, row.zone, "on-demand", "ami-1", "running", builders.NOW
+    )
+    table = TypeTable(
+        builders.snapshot(nodeclasses=(builders.nodeclass_manifest(),)),
+        catalog,
+        NodeSettings(),
+        builders.ledger(),
+    )
+    launched = launched_claim(node.claim, instance, table(node.claim, "m5.large"), builders.NOW)
+    assert launched.price_hourly_usd == 0.2
+    assert price_of(launched, builders.node(), catalog) == 0.2
 
 
 def in_zone(zone: str, capacity_types: tuple[str, ...] = ("on-demand",)) -> Catalog:

@@ -86,9 +86,9 @@ def test_the_price_list_query_is_for_plain_linux_on_shared_tenancy_in_the_region
         "regionCode": "eu-west-1",
         "serviceCode": "AmazonEC2",
         "preInstalledSw": "NA",
-        "operatingSystem": "Linux",
         "capacitystatus": "Used",
         "marketoption": "OnDemand",
+        "operatingSystem": "Linux",
         "tenancy": "Shared",
         "productFamily": "Compute Instance",
     }
@@ -97,6 +97,50 @@ def test_the_price_list_query_is_for_plain_linux_on_shared_tenancy_in_the_region
     price_list.add_response("get_products", page(product("m5.large", {"USD": "0.107"})), asked)
     price_list.add_response("get_products", page(), {"ServiceCode": "AmazonEC2", "Filters": ANY})
     assert market(ec2, price_list, "eu-west-1").on_demand_prices() == {"m5.large": 0.107}
+
+
+def test_windows_is_asked_for_with_its_licence_and_dedicated_hardware_by_its_tenancy(
+    ec2: Stubber, price_list: Stubber
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    class Asked:
+        def __eq__(self, filters: object) -> bool:
+            assert isinstance(filters, list)
+            asked.append({each["Field"]: each["Value"] for each in filters})
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    expected = {"ServiceCode": "AmazonEC2", "Filters": Asked()}
+    for price in ("0.24", "5.1", "0.25", "5.1"):
+        price_list.add_response("get_products", page(product("m5.large", {"USD": price})), expected)
+    found = market(ec2, price_list)
+    assert set(found.prices_of("windows", ["us-east-1-bos-1"])) == {"us-east-1-bos-1"}
+    assert set(found.prices_of("dedicated-windows", ["us-east-1"])) == {"us-east-1"}
+    keys = ("regionCode", "operatingSystem", "licenseModel", "tenancy", "productFamily")
+    told = [tuple(each[key] for key in keys) for each in asked]
+    included = "No License required"
+    metal = "Compute Instance (bare metal)"
+    assert list(dict.fromkeys(told)) == [
+        ("us-east-1-bos-1", "Windows", included, "Shared", "Compute Instance"),
+        ("us-east-1-bos-1", "Windows", included, "Dedicated", metal),
+        ("us-east-1", "Windows", included, "Dedicated", "Compute Instance"),
+        ("us-east-1", "Windows", included, "Dedicated", metal),
+    ]
+
+
+def test_a_place_without_prices_is_left_out(ec2: Stubber, price_list: Stubber) -> None:
+    price_list.add_response("get_products", page())
+    price_list.add_response("get_products", page())
+    assert market(ec2, price_list).prices_of("dedicated", ["us-east-1-bos-1"]) == {}
+
+
+def test_spot_prices_of_windows_are_asked_for_by_their_product_description(ec2: Stubber) -> None:
+    asked = {"ProductDescriptions": ["Windows", "Windows (Amazon VPC)"], "StartTime": NOW}
+    rows = [spot("m5.large", "us-east-1a", "0.14", 11)]
+    ec2.add_response("describe_spot_price_history", {"SpotPriceHistory": rows}, asked)
+    assert market(ec2).spot_prices(NOW, windows=True) == {("m5.large", "us-east-1a"): 0.14}
 
 
 def test_prices_in_china_are_in_cny(ec2: Stubber, price_list: Stubber) -> None:

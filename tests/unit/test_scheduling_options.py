@@ -20,8 +20,8 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import catalog
 
-SPOT = PurchaseOption("us-east-1a", "", "spot", "")
-ON_DEMAND = PurchaseOption("us-east-1b", "", "on-demand", "")
+SPOT = PurchaseOption("us-east-1a", "", "spot", "", dedicated=False)
+ON_DEMAND = PurchaseOption("us-east-1b", "", "on-demand", "", dedicated=False)
 DIMENSIONS = ("cpu", "memory")
 
 

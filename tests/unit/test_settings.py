@@ -24,6 +24,7 @@ def test_the_region_alone_is_enough_and_everything_else_has_a_default() -> None:
         ("CLUSTER_NAME", "shop", "cluster_name", "shop"),
         ("ISOLATED_VPC", "True", "isolated_vpc", True),
         ("PREFIX_DELEGATION", "false", "prefix_delegation", False),
+        ("WINDOWS_PREFIX_DELEGATION", "true", "windows_prefix_delegation", True),
         ("VM_MEMORY_OVERHEAD_PERCENT", "0", "vm_memory_overhead_percent", 0.0),
         ("VM_MEMORY_OVERHEAD_PERCENT", "0.05", "vm_memory_overhead_percent", 0.05),
         ("RESERVED_ENIS", "2", "reserved_enis", 2),

@@ -8,10 +8,13 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.ec2.catalog import Catalog, ProductPrices
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.status import Image
 from tests.builders import (
     ZONES,
+    catalog,
+    expression,
     inputs,
     ledger,
     node,
@@ -46,14 +49,15 @@ def windows_pool(**fields: Any) -> dict[str, Any]:
     return nodepool_manifest("a-windows", nodeclass="windows", **fields)  # by name before the Linux pool
 
 
-def planned(of: Shape, *pools: dict[str, Any], **fields: Any) -> Plan:
+def planned(of: Shape, *pools: dict[str, Any], catalog: Catalog | None = None, **fields: Any) -> Plan:
     statuses = {
         "default": nodeclass_status(),
         "windows": nodeclass_status("windows", images=(IMAGE,)),
     }
     known = ledger(nodeclasses=statuses)
     seen = snapshot(pods=pods(of), nodepools=pools, nodeclasses=CLASSES, **fields)
-    return decide(inputs(snapshot=seen, ledger=known))
+    more: dict[str, Any] = {"catalog": catalog} if catalog else {}
+    return decide(inputs(snapshot=seen, ledger=known, **more))
 
 
 def bought_of(plan: Plan) -> list[str]:
@@ -106,6 +110,22 @@ def test_pods_without_an_operating_system_learn_how_to_ask_for_windows() -> None
         "NodePool a-windows: its nodes run Windows, and nothing about the pods says that they do; "
         "if they are Windows pods, give them the node selector kubernetes.io/os: windows"
     )
+
+
+def test_windows_nodes_are_priced_with_their_licence() -> None:
+    known = catalog()
+    prices = {"windows": ProductPrices({known.region: {"m5.large": 0.188, "c5.large": 0.177}})}
+    listed = Catalog.of(known.region, known.made_at, known.facts, known.offerings, prices=prices)
+    of = shape(nodeSelector={OS: "windows"})
+    on_demand = expression("karpenter.sh/capacity-type", "In", "on-demand")
+    pool = windows_pool(requirements=[on_demand])
+    (node_,) = planned(of, pool, catalog=listed).nodes
+    assert (node_.request.cheapest.instance_type, node_.price_hourly_usd) == ("c5.large", 0.177)
+    assert not node_.estimated
+    (guessed,) = planned(of, pool).nodes
+    assert guessed.estimated
+    linux = {o.zone: o.price_hourly_usd for o in known.offerings[guessed.request.cheapest.instance_type]}
+    assert guessed.price_hourly_usd > max(linux.values())
 
 
 def test_room_on_windows_nodes_is_not_for_linux_pods() -> None:

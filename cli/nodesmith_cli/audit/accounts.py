@@ -59,11 +59,13 @@ def check_prices(result: Outcome) -> None:
     """Check that each node has its offering's price, the total is their sum, and the bound is not above it."""
     plan = result.plan
     for node in plan.nodes:
-        offered = _machine_price(result.purchases.get(node.name), node)
-        if offered is not None and not isclose(node.price_hourly, offered, rel_tol=1e-6, abs_tol=_ROUNDING):
+        offered = _machine_prices(result.purchases.get(node.name), node)
+        if offered and not any(
+            isclose(node.price_hourly, each, rel_tol=1e-6, abs_tol=_ROUNDING) for each in offered
+        ):
             where = f"{node.instance_type} in {node.zone} as {node.capacity_type}"
             result.report(
-                Kind.PRICE, node.name, f"has the price {node.price_hourly}, but {where} costs {offered}"
+                Kind.PRICE, node.name, f"has the price {node.price_hourly}, but {where} costs {offered[0]}"
             )
     total = sum(node.price_hourly for node in plan.nodes)
     told, bound = plan.numbers.get("priceHourly"), plan.numbers.get("lowerBoundHourly")
@@ -74,9 +76,17 @@ def check_prices(result: Outcome) -> None:
         result.report(Kind.BOUND, "lowerBoundHourly", f"{bound} is above the plan's price, {told}")
 
 
-def _machine_price(bought: Purchase | None, node: PlannedNode) -> float | None:
-    machines = bought.machines if bought else ()
-    return next((m.price_hourly_usd for m in machines if m.type.name == node.instance_type), None)
+def _machine_prices(bought: Purchase | None, node: PlannedNode) -> list[float]:
+    """Return the prices of the machine: its own, and that of dedicated hardware, which pods may ask for."""
+    machines = [m for m in (bought.machines if bought else ()) if m.type.name == node.instance_type]
+    sold = (node.zone, node.capacity_type)
+    dedicated = [
+        o.price_hourly_usd
+        for m in machines[:1]
+        for o in m.type.offerings
+        if o.dedicated and (o.zone, o.capacity_type) == sold
+    ]
+    return [m.price_hourly_usd for m in machines[:1]] + dedicated
 
 
 def check_requests(result: Outcome) -> None:

@@ -48,7 +48,11 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     reference = template["spec"]["nodeClassRef"]
     nodeclass = cluster.nodeclasses.get(reference["name"])
     parsed = parse_nodeclass(nodeclass).value if nodeclass else None
-    configuration = NodeConfiguration.of(parsed) if parsed else NodeConfiguration()
+    requirements = template["spec"].get("requirements") or ()
+    tenancies = _tenancies(requirements)
+    configuration = (
+        NodeConfiguration.of(parsed, tenancies) if parsed else NodeConfiguration(tenancies=tenancies)
+    )
     key = f"{reference['group']}/{str(reference['kind']).lower()}"
     own = {NODEPOOL: about["name"], key: reference["name"]}
     was = dig(about, "annotations", "nodesmith.dev/provisioner")
@@ -56,7 +60,6 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
     limits = dict(spec.get("limits") or {})
     nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
     subnets = dig(nodeclass, "status", "subnets")
-    requirements = template["spec"].get("requirements") or ()
     for each in requirements:
         holds(each["operator"], each.get("values") or (), today(each["key"]))
     return Pool(
@@ -72,6 +75,18 @@ def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: 
         read_images(nodeclass),
         read_reservations(nodeclass),
         None if spec.get("replicas") is None else int(spec["replicas"]),
+    )
+
+
+_TENANCY = "karpenter.k8s.aws/instance-tenancy"
+
+
+def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
+    asked = [r for r in requirements if r["key"] == _TENANCY]
+    return tuple(
+        each
+        for each in ("default", "dedicated")
+        if all(holds(r["operator"], r.get("values") or (), each) for r in asked)
     )
 
 

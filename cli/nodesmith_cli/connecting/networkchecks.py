@@ -13,19 +13,22 @@ from nodesmith_cli.sharing.survey import listed, name_of
 from nodesmith_formats.wording import some
 
 CNI = "/apis/apps/v1/namespaces/kube-system/daemonsets/aws-node"
+CONFIG = "/api/v1/namespaces/kube-system/configmaps/amazon-vpc-cni"
 ENI_CONFIGS = "/apis/crd.k8s.amazonaws.com/v1alpha1/eniconfigs"
-_OBJECT = "DaemonSet kube-system/aws-node"
+_OBJECT, _CONFIG_MAP = "DaemonSet kube-system/aws-node", "ConfigMap kube-system/amazon-vpc-cni"
 _CUSTOM, _PREFIXES = "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "ENABLE_PREFIX_DELEGATION"
+_WINDOWS_IPAM, _WINDOWS_PREFIXES = "enable-windows-ipam", "enable-windows-prefix-delegation"
 _POD_ENI, _IPV6, _BY_LABEL = "ENABLE_POD_ENI", "ENABLE_IPv6", "ENI_CONFIG_LABEL_DEF"
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 @dataclass(frozen=True, slots=True)
 class Cni:
-    """The environment of the VPC CNI, empty for another CNI, and the names of the ENIConfigs."""
+    """The environment of the VPC CNI, empty for another CNI, its ConfigMap, and the names of the ENIConfigs."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     eni_configs: tuple[str, ...] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Return whether a switch is on."""
@@ -47,7 +50,16 @@ def cni_of(server: ApiServer) -> Cni | None:
         if container.get("name") == "aws-node"
         for each in container.get("env") or ()
     }
-    return Cni(environment, tuple(sorted(map(name_of, configs))))
+    return Cni(environment, tuple(sorted(map(name_of, configs))), _config(server))
+
+
+def _config(server: ApiServer) -> Mapping[str, str]:
+    """Return the VPC CNI's ConfigMap, empty if there is none or the caller may not read it."""
+    try:
+        found = server.get(CONFIG)
+    except Rejected:
+        return {}
+    return (found or {}).get("data") or {}
 
 
 def network_findings(cni: Cni | None, settings: Mapping[str, str], account: Account) -> Iterator[Finding]:
@@ -59,6 +71,7 @@ def network_findings(cni: Cni | None, settings: Mapping[str, str], account: Acco
         return
     yield from _reserved(cni, settings, account.cluster.name)
     yield from _prefixes(cni, settings, account.cluster.name)
+    yield from _windows_prefixes(cni, settings, account.cluster.name)
     yield from _eni_configs(cni, account)
 
 
@@ -88,6 +101,23 @@ def _prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> Iterator[F
     elif expected and not there:
         found = f"PREFIX_DELEGATION is true, but {_PREFIXES} is not: nodes are given pods without an address"
         yield warning("vpc-cni", _OBJECT, found, f"{connect}=false, or {_enable(_PREFIXES)}")
+
+
+def _windows_prefixes(cni: Cni, settings: Mapping[str, str], cluster: str) -> Iterator[Finding]:
+    """Compare WINDOWS_PREFIX_DELEGATION with the ConfigMap that the VPC resource controller reads."""
+    expected = settings.get("WINDOWS_PREFIX_DELEGATION", "").lower() == "true"
+    there = all(cni.config.get(key) == "true" for key in (_WINDOWS_IPAM, _WINDOWS_PREFIXES))
+    connect = f"nodesmith connect {cluster} --setting WINDOWS_PREFIX_DELEGATION"
+    if there and not expected:
+        but = "but WINDOWS_PREFIX_DELEGATION is false: Windows nodes could take more pods"
+        found = f"{_WINDOWS_PREFIXES} is true, {but}"
+        yield warning("vpc-cni", _CONFIG_MAP, found, f"{connect}=true")
+    elif expected and not there:
+        found = (
+            f"WINDOWS_PREFIX_DELEGATION is true, but {_WINDOWS_IPAM} and {_WINDOWS_PREFIXES} are not both true: "
+            "Windows nodes are given pods without an address"
+        )
+        yield warning("vpc-cni", _CONFIG_MAP, found, f"{connect}=false, or set both keys to true")
 
 
 def _eni_configs(cni: Cni, account: Account) -> Iterator[Finding]:

@@ -47,3 +47,4 @@ def _to_try(several: bool) -> Iterator[str]:
         yield f"  nodesmith status --kubeconfig {second}"
     yield "  nodesmith explain decision latest" + (" --cluster CLUSTER" if several else "")
     yield "  nodesmith local interrupt NODE"
+    yield "  nodesmith local shift ZONE"

@@ -30,7 +30,7 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str =
     """Send the warning and print what follows. Raises Rejected with the remedy."""
     ahead = _ahead(within)
     system = reach(kubeconfig or default_kubeconfig())
-    contexts = _contexts(system, context)
+    contexts = contexts_of(system, context)
     from nodesmith_local.aws.instances.announcing import announce_interruption
 
     now = system.clock.now()
@@ -49,7 +49,7 @@ def interrupt(node: str, *, within: str, kubeconfig: Path | None, context: str =
     return _OK
 
 
-def _contexts(system: Reached, context: str) -> Sequence[str]:
+def contexts_of(system: Reached, context: str) -> Sequence[str]:
     """Return the contexts of the clusters to search. Raises Rejected."""
     if context and context not in system.clusters:
         hint = did_you_mean(context, system.clusters) or f", there is {', '.join(system.clusters)}"

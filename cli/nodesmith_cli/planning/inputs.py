@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read, decision_id
 from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.zonalshifts import AUTOSHIFT, UNTOLD_END, ZonalShift, shown_shifts
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
@@ -68,6 +70,24 @@ def plan_inputs(
     snapshot = decode(data)
     rules = (settings or NodeSettings()).in_cluster(cluster)
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, rules, now, decision)
+
+
+def zonal_shifts(inputs: Inputs, zones: Iterable[str], *, live: bool) -> tuple[ZonalShift, ...]:
+    """Return the zonal shifts that NodePools show, and one away from each of `zones`, which are names or ids.
+
+    The shifts of a live cluster hold until their end; those that files show hold. Raises Rejected for an unknown zone.
+    """
+    now = datetime.now(UTC) if live else inputs.now
+    found = {s.zone: s for s in shown_shifts(inputs.snapshot.nodepools, now) if s.holds(now)}
+    known = {o.zone: o.zone_id for offered in inputs.catalog.offerings.values() for o in offered}
+    names = {id_: name for name, id_ in known.items() if id_}
+    for zone in zones:
+        name = names.get(zone, zone)
+        if name not in known:
+            hint = did_you_mean(zone, known) or f", there is {', '.join(sorted(known))}"
+            raise Rejected(f"--shifted-zone {zone}: the catalogue has no such zone{hint}")
+        found[name] = ZonalShift(name, known[name], inputs.now + UNTOLD_END, AUTOSHIFT)
+    return tuple(found[zone] for zone in sorted(found))
 
 
 def _ip_family(manifests: Manifests, settings: NodeSettings | None) -> str:

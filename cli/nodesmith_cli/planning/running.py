@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.foreign import name_of, said_of
 from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.deciding import planned
-from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.table import show
@@ -57,6 +57,7 @@ class Wanted:
     pools: tuple[str, ...] = ()
     audit: bool = False
     consolidate: bool = False
+    shifted_zones: tuple[str, ...] = ()
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -66,6 +67,9 @@ def run(wanted: Wanted, output: str) -> int:
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
     with told(side, "building the inputs"):
         inputs = plan_inputs(manifests, catalog, settings=settings)
+        shifts = zonal_shifts(inputs, wanted.shifted_zones, live=wanted.kubeconfig is not None)
+        inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
+    _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)

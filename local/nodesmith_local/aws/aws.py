@@ -129,10 +129,11 @@ class LocalAws:
             self._running = stack.pop_all()
 
     def join(self, cluster: str, endpoint: Endpoint, role: str = "") -> None:
-        """Furnish the account for a cluster: its own VPC, a role for its nodes, and an EKS cluster."""
+        """Furnish the account for a cluster: its own VPC, a role for its nodes, and an EKS cluster with zonal shift."""
         role = role or usual_role(cluster)
         self.roles[cluster] = role
         self._endpoints[cluster] = endpoint
+        self.strict.shifts.register(cluster, self.region)
         self.networks[cluster] = furnish(
             self.client, cluster, self.region, self.zones, self.version, endpoint, role, self.ip_family
         )

@@ -158,6 +158,7 @@ class Ec2Seam:
         types = set(response._get_param("InstanceTypes", []))  # noqa: SLF001
         filters = response._filters_from_querystring()  # noqa: SLF001
         zones = set(filters.get("availability-zone", ()))
+        products = set(response._get_param("ProductDescriptions", [])) or {"Linux/UNIX"}  # noqa: SLF001
         zones |= {zone for zone in [response._get_param("AvailabilityZone")] if zone}  # noqa: SLF001
         types |= set(filters.get("instance-type", ()))
         history = [
@@ -170,6 +171,7 @@ class Ec2Seam:
             }
             for pool, price in self._prices.items()
             if pool.capacity_type == SPOT
+            and "Linux/UNIX" in products
             and (not types or pool.instance_type in types)
             and (not zones or pool.zone in zones)
         ]

@@ -1,5 +1,7 @@
 """Amazon Application Recovery Controller's zonal shifts, which moto lacks: registered clusters and their shifts.
 
+Clients read managed resources, and start and cancel shifts. Tests start autoshifts and practice runs.
+
 `with ZonalShifts(now).answering(): …` adds the service to moto, both to its server and to `mock_aws`.
 """
 
@@ -11,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 from urllib.parse import unquote
 
@@ -21,17 +24,28 @@ from moto.core import DEFAULT_ACCOUNT_ID
 
 _SERVICE = "arczonalshift"
 _HOST = re.compile(r"https?://arc-zonal-shift\.(.+)\.amazonaws\.com")
-_PATH = "/managedresources"
+_PATH, _SHIFTS = "/managedresources", "/zonalshifts"
+_UNITS = {"m": "minutes", "h": "hours"}
+_LONGEST = timedelta(days=3)
+_ID = "00000000-0000-0000-0000-{:012}"
 Answer = tuple[int, Mapping[str, str], str]
 MANUAL, PRACTICE_RUN = "ZONAL_SHIFT", "PRACTICE_RUN"
 
 
 @dataclass(slots=True)
 class _Resource:
-    """A registered cluster. `shifts` are shifts by zone id, with their kind and end; None for an autoshift."""
+    """A registered cluster. `shifts` are shifts by zone id."""
 
     arn: str
-    shifts: dict[str, tuple[str, datetime | None]] = field(default_factory=dict)
+    shifts: dict[str, _Shift] = field(default_factory=dict)
+
+
+class _Shift(NamedTuple):
+    """A shift. `until` is None for an autoshift."""
+
+    kind: str
+    until: datetime | None
+    id: str = ""
 
 
 class ZonalShifts:
@@ -40,6 +54,7 @@ class ZonalShifts:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._resources: dict[str, _Resource] = {}
+        self._ids = count(1)
         self.refuses = ""
         """The error code with which all calls are answered, if any."""
 
@@ -50,11 +65,12 @@ class ZonalShifts:
 
     def start(self, cluster: str, zone_id: str, lasting: timedelta, kind: str = MANUAL) -> None:
         """Shift a registered cluster away from a zone."""
-        self._resources[cluster].shifts[zone_id] = kind, self._now() + lasting
+        shift = _Shift(kind, self._now() + lasting, _ID.format(next(self._ids)))
+        self._resources[cluster].shifts[zone_id] = shift
 
     def start_autoshift(self, cluster: str, zone_id: str) -> None:
         """Shift a registered cluster away from a zone until `end`."""
-        self._resources[cluster].shifts[zone_id] = "", None
+        self._resources[cluster].shifts[zone_id] = _Shift("", None)
 
     def end(self, cluster: str, zone_id: str) -> None:
         """End a shift before its time."""
@@ -67,11 +83,13 @@ class ZonalShifts:
 
         def answer(request: Any, url: str, headers: Any) -> Answer:
             del headers
-            return self._answer(str(getattr(request, "path", "") or url))
+            body = request.get_data() if hasattr(request, "get_data") else request.body
+            return self._answer(request.method, str(getattr(request, "path", "") or url), body or b"{}")
 
+        paths = (_PATH, _SHIFTS)
         named = SimpleNamespace(
-            urls={rf"https?://arc-zonal-shift\.(.+)\.amazonaws\.com{_PATH}(/.+)?$": answer},
-            flask_paths={_PATH: answer, f"{_PATH}/<path:resource>": answer},
+            urls={rf"https?://arc-zonal-shift\.(.+)\.amazonaws\.com{path}(/.+)?$": answer for path in paths},
+            flask_paths={at: answer for path in paths for at in (path, f"{path}/<path:named>")},
         )
 
         def with_ours(name: Any) -> Any:
@@ -84,9 +102,11 @@ class ZonalShifts:
             stack.callback(backend_index.backend_url_patterns.remove, entry)
             yield
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, method: str, path: str, body: bytes) -> Answer:
         if self.refuses:
             return _refusal(403, self.refuses, "Failed on demand.")
+        if _SHIFTS in path:
+            return self._started(json.loads(body)) if method == "POST" else self._cancelled(path)
         named = unquote(path.partition(f"{_PATH}/")[2])
         if not named:
             items = [{**self._described(each), "availabilityZones": []} for each in self._resources.values()]
@@ -96,29 +116,78 @@ class ZonalShifts:
             return _refusal(404, "ResourceNotFoundException", f"{named} is not a managed resource")
         return 200, {}, json.dumps(self._described(found))
 
-    def _described(self, resource: _Resource) -> dict[str, Any]:
+    def _started(self, asked: Mapping[str, Any]) -> Answer:
+        """Answer StartZonalShift. As in ARC, a resource has one shift that somebody started."""
+        found = {each.arn: name for name, each in self._resources.items()}
+        cluster = found.get(str(asked["resourceIdentifier"]))
+        if cluster is None:
+            return _refusal(
+                404, "ResourceNotFoundException", f"{asked['resourceIdentifier']} is not a managed resource"
+            )
+        lasting = _lasting(str(asked["expiresIn"]))
+        if lasting is None:
+            return _refusal(400, "ValidationException", f"expiresIn {asked['expiresIn']}: up to 72h")
+        if any(shift.kind == MANUAL for shift in self._live(self._resources[cluster]).values()):
+            return _refusal(409, "ConflictException", f"{cluster} has an active zonal shift")
+        zone_id = str(asked["awayFrom"])
+        self.start(cluster, zone_id, lasting)
+        shift = self._resources[cluster].shifts[zone_id]
+        return (
+            201,
+            {},
+            json.dumps(self._shown(self._resources[cluster], zone_id, shift) | {"status": "ACTIVE"}),
+        )
+
+    def _cancelled(self, path: str) -> Answer:
+        """Answer CancelZonalShift."""
+        wanted = path.rpartition("/")[2]
+        for resource in self._resources.values():
+            for zone_id, shift in resource.shifts.items():
+                if shift.id == wanted:
+                    del resource.shifts[zone_id]
+                    return 200, {}, json.dumps(self._shown(resource, zone_id, shift) | {"status": "CANCELED"})
+        return _refusal(404, "ResourceNotFoundException", f"{wanted} is not an active zonal shift")
+
+    def _live(self, resource: _Resource) -> dict[str, _Shift]:
         now = self._now()
-        live = {id_: each for id_, each in resource.shifts.items() if each[1] is None or each[1] > now}
-        started = {"startTime": now.timestamp(), "appliedStatus": "APPLIED"}
+        return {id_: each for id_, each in resource.shifts.items() if each.until is None or each.until > now}
+
+    def _shown(self, resource: _Resource, zone_id: str, shift: _Shift) -> dict[str, Any]:
+        return {
+            "awayFrom": zone_id,
+            "startTime": self._now().timestamp(),
+            "expiryTime": shift.until.timestamp() if shift.until else None,
+            "zonalShiftId": shift.id,
+            "resourceIdentifier": resource.arn,
+            "comment": "",
+        }
+
+    def _described(self, resource: _Resource) -> dict[str, Any]:
+        live, applied = self._live(resource), {"appliedStatus": "APPLIED"}
         return {
             "arn": resource.arn,
             "name": resource.arn.rpartition("/")[2],
             "appliedWeights": dict.fromkeys(live, 0.0),
             "zonalShifts": [
-                {
-                    **started,
-                    "awayFrom": id_,
-                    "expiryTime": until.timestamp(),
-                    "shiftType": kind,
-                    "zonalShiftId": "00000000-0000-0000-0000-000000000000",
-                    "resourceIdentifier": resource.arn,
-                    "comment": "",
-                }
-                for id_, (kind, until) in live.items()
-                if until is not None
+                {**self._shown(resource, id_, shift), **applied, "shiftType": shift.kind}
+                for id_, shift in live.items()
+                if shift.until is not None
             ],
-            "autoshifts": [{**started, "awayFrom": id_} for id_, (_, until) in live.items() if until is None],
+            "autoshifts": [
+                {**applied, "startTime": self._now().timestamp(), "awayFrom": id_}
+                for id_, shift in live.items()
+                if shift.until is None
+            ],
         }
+
+
+def _lasting(text: str) -> timedelta | None:
+    """Return how long a shift lasts by its `expiresIn`, such as 90m or 2h; None if ARC refuses it."""
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if not unit or not number.isdecimal():
+        return None
+    lasting = timedelta(**{unit: int(number)})
+    return lasting if timedelta(0) < lasting <= _LONGEST else None
 
 
 def _refusal(status: int, code: str, message: str) -> Answer:

@@ -137,7 +137,7 @@ def _node(node: View, pods: list[View], price_of: PriceOf) -> NodeReport:
         instance_type=instance_type,
         zone=zone,
         capacity_type=capacity_type,
-        price=price_of(capacity_type, instance_type, zone),
+        price=price_of(labels),
         requested=total([pod_requests(pod["spec"]) for pod in pods]) if pods else NOTHING,
         allocatable=parse_resources((node.get("status") or {}).get("allocatable")),
         pods=tuple(sorted(pod_key(pod) for pod in pods)),

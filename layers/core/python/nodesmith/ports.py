@@ -201,8 +201,13 @@ class Cloud(Protocol):
     def zonal_shifts(self, now: datetime) -> Sequence[ZonalShift] | None:
         """Return the zonal shifts of the cluster that are in effect; None if they cannot be read. Never raises."""
 
-    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
-        """Resolve selectors, images and instance profile, which is created if needed. Conditions show any faults."""
+    def resolve(
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+    ) -> NodeClassStatus:
+        """Resolve selectors, images and instance profile, which is created if needed. Conditions show any faults.
+
+        `dedicated` is True if its nodes are launched on dedicated hardware only: dry runs ask for that.
+        """
 
 
 class Cluster(Protocol):

@@ -138,6 +138,9 @@ class Settings:
     prefix_delegation: bool = _setting(
         "PREFIX_DELEGATION", "whether the VPC CNI assigns /28 prefixes", False, _flag
     )
+    windows_prefix_delegation: bool = _setting(
+        "WINDOWS_PREFIX_DELEGATION", "whether Windows nodes get /28 prefixes for their pods", False, _flag
+    )
     preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, like the others)
         "PREFERENCE_POLICY",
         "whether preferences of pods affect which nodes are bought",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -182,14 +183,17 @@ class AwsCloud:
 
         return cluster_info(self._client, self._settings)
 
-    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+    def resolve(
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+    ) -> NodeClassStatus:
         """Resolve a NodeClass. What is missing becomes a condition of the returned status. Raises Transient."""
         from nodesmith.adapters.nodeclasses.dryruns import DryRuns
         from nodesmith.adapters.nodeclasses.nodeclasses import resolve
 
         if self._dry_runs is None:
             self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)
-        return resolve(self._client, self._settings, nodeclass, cluster, now, self._dry_runs)
+        check = partial(self._dry_runs.check, dedicated=dedicated)
+        return resolve(self._client, self._settings, nodeclass, cluster, now, check)
 
     def zonal_shifts(self, now: datetime) -> tuple[ZonalShift, ...] | None:
         """Return the zonal shifts in effect; None if they cannot be read, as in an isolated VPC. Never raises."""

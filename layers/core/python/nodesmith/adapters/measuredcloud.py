@@ -112,9 +112,11 @@ class MeasuredCloud:
         """Describe the cluster that new nodes join."""
         return self._cloud.cluster_info()
 
-    def resolve(self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime) -> NodeClassStatus:
+    def resolve(
+        self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
+    ) -> NodeClassStatus:
         """Resolve an EC2NodeClass to the AWS resources that it selects."""
-        return self._cloud.resolve(nodeclass, cluster, now)
+        return self._cloud.resolve(nodeclass, cluster, now, dedicated=dedicated)
 
     def zonal_shifts(self, now: datetime) -> Sequence[ZonalShift] | None:
         """Return the zonal shifts of the cluster that are in effect; None if they cannot be read."""

@@ -6,13 +6,15 @@ everything is written, so that it is visible and the run is repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2.catalog import Catalog, CatalogUpdate, InstanceFacts, ListPrices, merge
+from nodesmith.model.ec2.catalog import LINUX, PRODUCTS, Catalog, InstanceFacts, ListPrices, place_of
+from nodesmith.model.ec2.catalogupdates import CatalogUpdate, merge
 from nodesmith.ports import Catalogs
 
 M = TypeVar("M", bound=Mapping[Any, Any])
@@ -31,10 +33,13 @@ class Market(Protocol):
         """Return the zones that offer each type."""
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Return hourly on-demand prices by type; empty if no price list can be reached."""
+        """Return hourly on-demand prices of Linux by type; empty if no price list can be reached."""
 
-    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
-        """Return hourly spot prices by type and zone."""
+    def prices_of(self, sold: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return hourly on-demand prices of a product by place and type; empty if no price list can be reached."""
+
+    def spot_prices(self, now: datetime, *, windows: bool = False) -> Mapping[tuple[str, str], float]:
+        """Return hourly spot prices, for Linux or Windows, by type and zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,10 @@ def refresh_catalog(
         offered=_ask(market.offered, failures),
         on_demand=_ask(market.on_demand_prices, failures),
         spot=_ask(lambda: market.spot_prices(now), failures),
+        windows_spot=_ask(lambda: market.spot_prices(now, windows=True), failures),
+    )
+    catalog_update = replace(
+        catalog_update, on_demand_of=_by_product(market, known, catalog_update, failures)
     )
     fresh = merge(known, catalog_update, list_prices, now)
     written = catalog_update != CatalogUpdate() and fresh.ref != known.ref
@@ -83,6 +92,21 @@ def refresh_catalog(
     if failures:
         raise Rejected(str(report))
     return report
+
+
+def _by_product(
+    market: Market, known: Catalog, catalog_update: CatalogUpdate, failures: list[Transient | Rejected]
+) -> dict[str, Mapping[str, Mapping[str, float]]]:
+    """Return the on-demand prices of all products in the region and in its local zones and wavelength zones."""
+    zones = catalog_update.zones or {o.zone for offered in known.offerings.values() for o in offered}
+    places = sorted({known.region, *(place_of(zone, known.region) for zone in zones)})
+    found: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    for sold in PRODUCTS:
+        asked = [place for place in places if sold != LINUX or place != known.region]
+        prices = _ask(partial(market.prices_of, sold, asked), failures) if asked else None
+        if prices:
+            found[sold] = prices
+    return found
 
 
 def _known(catalogs: Catalogs, list_prices: ListPrices, now: datetime) -> Catalog:
@@ -112,6 +136,13 @@ def _report(
         "types offered": catalog_update.offered,
         "on-demand prices": catalog_update.on_demand,
         "spot prices": catalog_update.spot,
+        "spot prices of Windows": catalog_update.windows_spot,
+        "prices of other products": [
+            price
+            for places in catalog_update.on_demand_of.values()
+            for listed in places.values()
+            for price in listed
+        ],
     }
     return CatalogReport(
         ref=catalog.ref,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -11,7 +11,13 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
-from nodesmith.decisions.readiness.launchconditions import announcements, launch_fault, shift_condition, shown
+from nodesmith.decisions.readiness.launchconditions import (
+    announcements,
+    launch_fault,
+    on_dedicated_only,
+    shift_condition,
+    shown,
+)
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
@@ -92,7 +98,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
-        cluster, statuses, changed = _resolve(run, parsed, ledger, now, failures)
+        dedicated = on_dedicated_only(_readable(pools))
+        cluster, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)
         read = keep_contents(run, _readable(pools), snapshot, ledger, failures)
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
@@ -191,7 +198,12 @@ def _health(
 
 
 def _resolve(
-    run: Readiness, parsed: ParsedClasses, ledger: Ledger, now: datetime, failures: Failures
+    run: Readiness,
+    parsed: ParsedClasses,
+    dedicated: Collection[str],
+    ledger: Ledger,
+    now: datetime,
+    failures: Failures,
 ) -> tuple[ClusterInfo | None, dict[str, NodeClassStatus], list[str]]:
     """Resolve what is due; return the cluster, the newest status of each EC2NodeClass, and the names that changed."""
     nodeclasses = list(_readable(parsed))
@@ -213,7 +225,7 @@ def _resolve(
         changed.append(f"cluster {cluster.name}")
     for nodeclass in due:
         try:
-            status = run.cloud.resolve(nodeclass, cluster, now)
+            status = run.cloud.resolve(nodeclass, cluster, now, dedicated=nodeclass.name in dedicated)
         except Transient as error:
             failures.add(error, f"EC2NodeClass {nodeclass.name}")
             continue

@@ -121,23 +121,20 @@ def is_of_shifts(event: str) -> bool:
 def wake_shifted(run: Shifts, event: str = "") -> Report:
     """Wake readiness of each registered cluster that is shifted away from a zone, or that the event may concern.
 
-    Events of autoshifts name no cluster: they may concern all. The event is only a hint. Raises Transient if a cluster
-    could not be woken. If the shifts cannot be read on a tick, this is counted, and the next tick asks again; readiness
-    itself looks every few minutes.
+    Events of autoshifts name no cluster: they may concern all. An event is only a hint: readiness reads the shifts of
+    its cluster. Raises Transient if a cluster could not be woken. If the shifts cannot be read on a tick, this is
+    counted, and the next tick asks again; readiness itself looks every few minutes.
     """
     report = Report()
-    try:
-        wanted = set(run.clusters.clusters())
-    except (Transient, Rejected):
-        if event:
-            raise
-        report.counts["ZonalShiftsNotRead"] += 1
-        return report
-    named = set(_named(event))
+    wanted = set(_named(event))
+    if not event:
+        try:
+            wanted = set(run.clusters.clusters())
+        except (Transient, Rejected):
+            report.counts["ZonalShiftsNotRead"] += 1
     if event or wanted:
         known, _ = run.registrations.all()
-        may_concern_all = bool(event) and not named
-        served = [each for each in known if may_concern_all or each.cluster in wanted | named]
+        served = [each for each in known if not wanted or each.cluster in wanted]
         if served:
             report.counts["ClustersShifted"] += len(served)
             run.ticks.send(Concern.READINESS, served)

@@ -8,9 +8,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED
+from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED, TENANCY
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
+from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
@@ -47,10 +48,16 @@ class Snapshot:
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
+    _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Prepare the lookup of Nodes by claim."""
+        """Prepare what is looked up or computed on first use."""
         object.__setattr__(self, "_claimed", ClaimedNodes(self.nodes))
+        object.__setattr__(self, "_asked", _AskedByPods(self.pods))
+
+    def asks_for_dedicated(self) -> bool:
+        """Return whether some pods ask for hardware that is not shared with other accounts."""
+        return self._asked.dedicated
 
     def node_of(self, claim: NodeClaim) -> Node | None:
         """Return a claim's Node, None if it has none; of several with its provider id, the one that registered."""
@@ -123,6 +130,16 @@ class ClaimedNodes:
     @cached_property
     def _restored(self) -> dict[str, list[Node]]:
         return {node.name: [node] for node in self._nodes if node.is_restored}
+
+
+class _AskedByPods:
+    def __init__(self, pods: Sequence[Pod]) -> None:
+        self._pods = pods
+
+    @cached_property
+    def dedicated(self) -> bool:
+        shapes = {id(pod.shape): pod.shape for pod in self._pods}.values()
+        return any(TENANCY in term and needs_dedicated(term) for shape in shapes for term in shape.terms)
 
 
 _SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")

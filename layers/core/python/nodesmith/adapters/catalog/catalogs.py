@@ -24,6 +24,7 @@ from nodesmith.model.ec2.catalog import (
     ListPrices,
     NeuronDevice,
     Offering,
+    ProductPrices,
     estimated_spot_price,
 )
 from nodesmith.settings import catalog_key
@@ -60,6 +61,7 @@ def decode(data: bytes) -> Catalog:
                 for name, groups in document["offerings"].items()
             },
             currency=document["currency"],
+            prices={name: _read_prices(row) for name, row in document.get("prices", {}).items()},
         )
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Rejected(f"catalogue: not in nodesmith's format ({error!r}); refresh it") from error
@@ -121,13 +123,20 @@ def _content(catalog: Catalog) -> dict[str, Any]:
     if len(facts) != len(catalog.facts):
         raise Rejected(f"catalogue {catalog.ref}: instance types from a file cannot be stored, only EC2's")
     zones = sorted({(o.zone, o.zone_id) for offered in catalog.offerings.values() for o in offered})
+    prices = {name: (dict(p.on_demand), p.zones, dict(p.spot)) for name, p in catalog.prices.items()}
     return {
         "region": catalog.region,
         "currency": catalog.currency,
         "zones": zones,
         "types": write_facts(facts),
         "offerings": {name: _groups(offered, zones) for name, offered in catalog.offerings.items()},
+        **({"prices": prices} if prices else {}),
     }
+
+
+def _read_prices(row: Sequence[Any]) -> ProductPrices:
+    on_demand, zones, spot, *_ = row
+    return ProductPrices(on_demand, tuple(zones), spot)
 
 
 def _groups(offered: Iterable[Offering], zones: Sequence[tuple[str, str]]) -> list[list[Any]]:

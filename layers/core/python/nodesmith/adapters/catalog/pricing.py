@@ -7,7 +7,7 @@ Rejected if not. Sources of the queries: the API references of EC2 and the Price
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,12 +19,24 @@ from nodesmith.adapters.aws.calls import all_errors, rows
 from nodesmith.adapters.catalog.catalogs import published_limits
 from nodesmith.adapters.ec2.instancefacts import PublishedLimits, instance_facts
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.ec2.catalog import InstanceFacts
+from nodesmith.model.ec2.catalog import DEDICATED, DEDICATED_WINDOWS, LINUX, WINDOWS, InstanceFacts
 
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 6}, connect_timeout=5, read_timeout=30)
-_PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_LINUX_SPOT = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+_WINDOWS_SPOT = ("Windows", "Windows (Amazon VPC)")
+_LINUX = {"operatingSystem": "Linux"}
+_WINDOWS = {"operatingSystem": "Windows", "licenseModel": "No License required"}
+"""Windows with its licence: the price list has prices for licences of one's own as well, which are those of Linux."""
 _SHARED = {"tenancy": "Shared", "productFamily": "Compute Instance"}
+_DEDICATED = {"tenancy": "Dedicated", "productFamily": "Compute Instance"}
 _METAL = {"tenancy": "Dedicated", "productFamily": "Compute Instance (bare metal)"}
+"""Bare metal is listed as dedicated only. Its price does not depend on the tenancy."""
+_QUERIES = {
+    LINUX: (_LINUX, _SHARED),
+    WINDOWS: (_WINDOWS, _SHARED),
+    DEDICATED: (_LINUX, _DEDICATED),
+    DEDICATED_WINDOWS: (_WINDOWS, _DEDICATED),
+}
 
 
 def price_list_region(region: str) -> str | None:
@@ -76,10 +88,10 @@ class AwsMarket:
             zones.setdefault(row["InstanceType"], set()).add(row["Location"])
         return {name: frozenset(found) for name, found in zones.items()}
 
-    def spot_prices(self, now: datetime) -> Mapping[tuple[str, str], float]:
-        """Return the hourly Linux spot price of each type and zone as of `now`."""
+    def spot_prices(self, now: datetime, *, windows: bool = False) -> Mapping[tuple[str, str], float]:
+        """Return the hourly spot price, for Linux or Windows, of each type and zone as of `now`."""
         latest: dict[tuple[str, str], tuple[datetime, float]] = {}
-        asked = {"ProductDescriptions": list(_PRODUCTS), "StartTime": now}
+        asked = {"ProductDescriptions": list(_WINDOWS_SPOT if windows else _LINUX_SPOT), "StartTime": now}
         for row in _listed(self.ec2, "describe_spot_price_history", "SpotPriceHistory", **asked):
             place, price = (row["InstanceType"], row["AvailabilityZone"]), float(row["SpotPrice"])
             if price > 0:
@@ -88,23 +100,35 @@ class AwsMarket:
         return {place: price for place, (_, price) in latest.items()}
 
     def on_demand_prices(self) -> Mapping[str, float]:
-        """Return the hourly Linux on-demand price of each type, in the region's currency."""
+        """Return the hourly on-demand price of each type, for Linux on shared hardware, in the region's currency."""
         if self.price_list is None:
             return {}
-        currency = "CNY" if self.region.startswith("cn-") else "USD"
-        prices: dict[str, float] = {}
-        for kind in (_SHARED, _METAL):
-            prices.update(filter(None, (_priced(product, currency) for product in self._products(kind))))
+        prices = self._prices(LINUX, self.region)
         if not prices:
             raise Transient(f"GetProducts: the price list has no on-demand prices for {self.region}", "Empty")
         return prices
 
-    def _products(self, kind: Mapping[str, str]) -> Iterator[str]:
+    def prices_of(self, sold: str, places: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return the hourly on-demand prices of a product by place and type; without places that have none."""
+        if self.price_list is None:
+            return {}
+        found = {place: self._prices(sold, place) for place in places}
+        return {place: prices for place, prices in found.items() if prices}
+
+    def _prices(self, sold: str, place: str) -> dict[str, float]:
+        currency = "CNY" if self.region.startswith("cn-") else "USD"
+        system, hardware = _QUERIES[sold]
+        prices: dict[str, float] = {}
+        for kind in (hardware, _METAL):
+            asked = {**system, **kind}
+            prices.update(filter(None, (_priced(each, currency) for each in self._products(place, asked))))
+        return prices
+
+    def _products(self, place: str, kind: Mapping[str, str]) -> Iterator[str]:
         wanted = {
-            "regionCode": self.region,
+            "regionCode": place,
             "serviceCode": "AmazonEC2",
             "preInstalledSw": "NA",
-            "operatingSystem": "Linux",
             "capacitystatus": "Used",
             "marketoption": "OnDemand",
             **kind,

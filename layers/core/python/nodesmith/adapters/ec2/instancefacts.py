@@ -70,6 +70,7 @@ def _facts(described: Mapping[str, Any], limits: PublishedLimits) -> InstanceFac
         branch_interfaces=limits.branch_interfaces.get(name, 0),
         ebs_attachments=described.get("EbsInfo", {}).get("MaximumEbsAttachments"),
         ebs_attachments_shared=described.get("EbsInfo", {}).get("AttachmentLimitType") == "shared",
+        card_interfaces=_other_cards(network),
     )
 
 
@@ -78,6 +79,12 @@ def _default_card(network: Mapping[str, Any]) -> Mapping[str, Any]:
     index = network.get("DefaultNetworkCardIndex", 0)
     cards = (c for c in network.get("NetworkCards", ()) if c["NetworkCardIndex"] == index)
     return next(cards, network)
+
+
+def _other_cards(network: Mapping[str, Any]) -> int | None:
+    index = network.get("DefaultNetworkCardIndex", 0)
+    cards = (c for c in network.get("NetworkCards", ()) if c["NetworkCardIndex"] != index)
+    return min((card["MaximumNetworkInterfaces"] for card in cards), default=None)
 
 
 def _baseline_mbps(network: Mapping[str, Any]) -> int | None:

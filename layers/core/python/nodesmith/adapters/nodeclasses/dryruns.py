@@ -16,7 +16,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.decisions.launch.templates import Build, launch_template
-from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND
+from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND, TENANCY
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
@@ -41,7 +43,14 @@ class DryRuns:
         self._now = now
         self._said: dict[str, tuple[object, datetime, tuple[str, str] | None]] = {}
 
-    def check(self, nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo) -> None:
+    def check(
+        self,
+        nodeclass: EC2NodeClass,
+        status: NodeClassStatus,
+        cluster: ClusterInfo,
+        *,
+        dedicated: bool = False,
+    ) -> None:
         """Raise Unresolved if EC2 denies a call, Transient if EC2 could not be reached."""
         ids = (
             status.instance_profile,
@@ -49,16 +58,16 @@ class DryRuns:
             *(subnet.id for subnet in status.subnets),
             *(group.id for group in status.security_groups),
         )
-        key = nodeclass.content, tuple(sorted(nodeclass.annotations.items())), ids
+        key = nodeclass.content, tuple(sorted(nodeclass.annotations.items())), ids, dedicated
         known = self._said.get(nodeclass.name)
         if known is None or known[0] != key or self._now() - known[1] >= BELIEVED:
-            known = key, self._now(), self._denial(nodeclass, status, cluster)
+            known = key, self._now(), self._denial(nodeclass, status, cluster, dedicated)
             self._said[nodeclass.name] = known
         if known[2] is not None:
             raise Unresolved(*known[2])
 
     def _denial(
-        self, nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo
+        self, nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, dedicated: bool
     ) -> tuple[str, str] | None:
         claim = NodeClaim(
             f"{DRY_RUN_NODEPOOL}-{nodeclass.name}",
@@ -67,6 +76,7 @@ class DryRuns:
             self._now(),
             Phase.PENDING,
             self._now(),
+            requirements=Requirements.from_labels({TENANCY: DEDICATED_TENANCY} if dedicated else {}),
         )
         image = next(filter(_needs_no_accelerator, status.images), status.images[0])
         architecture = image.requirements.get(ARCH)

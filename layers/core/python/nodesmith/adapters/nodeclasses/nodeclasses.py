@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError, ParamValidationError
 
 from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
-from nodesmith.adapters.nodeclasses.dryruns import DryRuns
 from nodesmith.adapters.nodeclasses.images import deprecation_notice, images
 from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
 from nodesmith.adapters.nodeclasses.selectedresources import (
@@ -32,6 +31,7 @@ from nodesmith.model.nodeclasses.status import (
 from nodesmith.settings import Settings
 
 T = TypeVar("T")
+DryRun = Callable[[EC2NodeClass, NodeClassStatus, ClusterInfo], None]
 VALIDATION = "ValidationSucceeded"
 
 
@@ -41,9 +41,12 @@ def resolve(
     nodeclass: EC2NodeClass,
     cluster: ClusterInfo,
     now: datetime,
-    dry_runs: DryRuns,
+    dry_run: DryRun,
 ) -> NodeClassStatus:
-    """Resolve a NodeClass to a status, which reports invalid fields as conditions. Raises Transient."""
+    """Resolve a NodeClass to a status, which reports invalid fields as conditions. Raises Transient.
+
+    `dry_run` raises Unresolved if EC2 denies a launch.
+    """
     conditions: list[StatusCondition] = []
 
     def step(kind: str, find: Callable[[], T], said: str = "") -> T | None:
@@ -90,7 +93,7 @@ def resolve(
         content=nodeclass.content,
         placement_group=group,
     )
-    step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_runs))
+    step(VALIDATION, lambda: _validate(with_role, status, cluster, conditions, dry_run))
     return replace(status, conditions=tuple(conditions))
 
 
@@ -139,7 +142,7 @@ def _validate(
     status: NodeClassStatus,
     cluster: ClusterInfo,
     others: list[StatusCondition],
-    dry_runs: DryRuns,
+    dry_run: DryRun,
 ) -> bool:
     obstacle = launch_obstacle(nodeclass, cluster)
     if obstacle:
@@ -147,5 +150,5 @@ def _validate(
     waiting = [condition.type for condition in others if condition.status != "True"]
     if waiting:
         raise Unresolved("DependenciesNotReady", f"waiting for {', '.join(waiting)}")
-    dry_runs.check(nodeclass, status, cluster)
+    dry_run(nodeclass, status, cluster)
     return True

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from nodesmith.controllers.launching.pendingclaims import first_calls
 from nodesmith.controllers.launching.unschedulable import Refused
+from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.errors import Conflict, Transient
@@ -147,24 +148,25 @@ def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, 
 
 
 class TypeTable:
-    """Looks up instance types by EC2NodeClass and name."""
+    """Looks up instance types, as claims buy them, by name."""
 
     def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
         self._statuses, self._learned = ledger.nodeclasses, ledger.learned
         self.nodeclasses = parsed_nodeclasses(snapshot)
         self.nodepools = parsed_nodepools(snapshot.nodepools)
         self._catalog, self._settings = catalog, settings
-        self._tables: dict[str, dict[str, InstanceType]] = {}
+        self._tables: dict[tuple[str, str], dict[str, InstanceType]] = {}
 
-    def __call__(self, nodeclass: str, name: str) -> InstanceType | None:
+    def __call__(self, claim: NodeClaim, name: str) -> InstanceType | None:
+        nodeclass, bought = claim.nodeclass.name, tenancy(claim.requirements)
         if nodeclass not in self.nodeclasses:
             return None
-        if nodeclass not in self._tables:
-            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass])
+        if (nodeclass, bought) not in self._tables:
+            configuration = NodeConfiguration.of(self.nodeclasses[nodeclass], (bought,))
             status = self._statuses.get(nodeclass)
             types = known_types(self._catalog, configuration, self._settings, status, self._learned)
-            self._tables[nodeclass] = {t.name: t for t in types}
-        return self._tables[nodeclass].get(name)
+            self._tables[nodeclass, bought] = {t.name: t for t in types}
+        return self._tables[nodeclass, bought].get(name)
 
 
 def buy_without_pods(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -105,7 +105,8 @@ def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
     kind, zone, sold = _sold_as(claim, node)
     if sold == RESERVED:
         return 0.0
-    found = (o for o in catalog.offerings.get(kind, ()) if (o.zone, o.capacity_type) == (zone, sold))
+    bought = product_of({**claim.labels, **node.labels})
+    found = (o for o in sold_as(catalog, kind, bought) if (o.zone, o.capacity_type) == (zone, sold))
     return next((offering.price_hourly_usd for offering in found if not offering.reservation), 0.0)
 
 

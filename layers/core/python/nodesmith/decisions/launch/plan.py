@@ -18,10 +18,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 
-from nodesmith.decisions.launch.templates import Build, launch_template, reservation_kind, template_identity
+from nodesmith.decisions.launch.templates import (
+    Build,
+    launch_template,
+    needs_dedicated_tenancy,
+    reservation_kind,
+    template_identity,
+)
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import MIN_VALUES_RELAXED
-from nodesmith.model.ec2.capacity import EFA, without_efa
+from nodesmith.model.ec2.capacity import EFA, first_efa_card, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for
 from nodesmith.model.ec2.launches import FleetShare, Instance, LaunchRequest, LaunchTemplate, Override
@@ -77,13 +83,16 @@ def launch_plan(
     known = known or Templates()
     templates: dict[Build, LaunchTemplate] = {}
     overrides: list[Override] = []
-    ways = list(islice(_ways(options, status, known), MAX_OVERRIDES))
+    dedicated = needs_dedicated_tenancy(claim)
+    bought = [option for option in options if option[1].has_tenancy(dedicated=dedicated)]
+    ways = list(islice(_ways(bought, status, known), MAX_OVERRIDES))
     reserved = reservation_kind(ways[0][1].reservation, status) if ways else ""
     for kind, offering, image, subnet in ways:
         if reservation_kind(offering.reservation, status) != reserved:
             continue  # a fleet has one kind of reservation: that of the cheapest option
         efa = kind.capacity.of(EFA) if claim.requests.of(EFA) else 0
-        build = Build(image.id, kind.capacity.pods, efa, offering.reservation)
+        first_card = first_efa_card(kind.name) if efa else 0
+        build = Build(image.id, kind.capacity.pods, efa, offering.reservation, first_card)
         template = templates.get(build)
         if template is None:
             same = (nodeclass.name, capacity_type, build, *template_identity(claim))
@@ -165,6 +174,8 @@ def _nothing_left(
     missing = f"EC2NodeClass {status.name} has no subnet in {zones}"
     if not any(image_for(kind, status.images) for kind, _ in options):
         missing = f"no image of EC2NodeClass {status.name} boots on {types}"
+    elif not any(offering.has_tenancy(dedicated=needs_dedicated_tenancy(claim)) for _, offering in options):
+        missing = f"{types} in {zones} are not sold on dedicated hardware"
     return f"NodeClaim {claim.name}: nothing can be launched: {missing}"
 
 

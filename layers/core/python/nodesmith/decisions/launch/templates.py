@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from nodesmith.decisions.launch.userdata.al2023 import al2023_user_data
 from nodesmith.decisions.launch.userdata.starting import Start
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import PARTITION, SPOT, TENANCY
+from nodesmith.model.apimachinery.labels import PARTITION, SPOT
 from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY, needs_dedicated
 from nodesmith.model.ec2.launches import LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import shared_tags, tag_list
@@ -41,14 +42,15 @@ _WAVELENGTH = "-wlz-"
 class Build(NamedTuple):
     """The properties for which instance types need different templates.
 
-    `efa_interfaces` is 0 unless the claim requests EFA. `reservation` is the id of the capacity reservation to run in;
-    if it is empty, the instance uses no reservation at all.
+    `efa_interfaces` is 0 unless the claim requests EFA; `first_efa_card` is the card of the first one.
+    `reservation` is the id of the capacity reservation to run in; if it is empty, the instance uses none at all.
     """
 
     image_id: str
     max_pods: int
     efa_interfaces: int = 0
     reservation: str = ""
+    first_efa_card: int = 0
 
 
 def launch_template(
@@ -89,18 +91,16 @@ def template_identity(claim: NodeClaim) -> tuple[object, ...]:
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:
     """Return whether the claim rules out shared hardware."""
-    return tenancy(claim.requirements) == "dedicated"
+    return needs_dedicated(claim.requirements)
 
 
 def tenancy(requirements: Requirements) -> str:
     """Return the tenancy to launch with: `default`, which means shared hardware, unless only `dedicated` is allowed."""
-    wanted = requirements.get(TENANCY)
-    is_dedicated = wanted is not None and not wanted.allows("default") and wanted.allows("dedicated")
-    return "dedicated" if is_dedicated else "default"
+    return DEDICATED_TENANCY if needs_dedicated(requirements) else "default"
 
 
 def _placement(claim: NodeClaim, status: NodeClassStatus) -> dict[str, Any]:
-    settings: dict[str, Any] = {"Tenancy": "dedicated"} if needs_dedicated_tenancy(claim) else {}
+    settings: dict[str, Any] = {"Tenancy": DEDICATED_TENANCY} if needs_dedicated_tenancy(claim) else {}
     if status.placement_group is not None:
         settings["GroupId"] = status.placement_group.id
         if PARTITION in claim.labels:
@@ -116,7 +116,7 @@ def _data(
         "IamInstanceProfile": {"Name": status.instance_profile},
         "Monitoring": {"Enabled": bool(nodeclass.detailed_monitoring)},
         "MetadataOptions": _metadata(nodeclass, status),
-        "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build.efa_interfaces),
+        "NetworkInterfaces": _interfaces(nodeclass, status, cluster, build),
         "CapacityReservationSpecification": _reserved(build.reservation),
     }
     market = _MARKETS.get(reservation_kind(build.reservation, status))
@@ -182,38 +182,50 @@ def _block_device(mapping: BlockDeviceMapping) -> dict[str, Any]:
 
 
 def _interfaces(
-    nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, efa_interfaces: int
+    nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, build: Build
 ) -> list[dict[str, Any]]:
-    """Return the NodeClass's own interfaces, else one EFA interface per card if the claim requests EFA, else one."""
+    """Return the NodeClass's own interfaces, else one EFA interface per card if the claim requests EFA, else one.
+
+    Where the first card takes none, it has an ordinary interface, and the others have EFA without IP.
+    """
     if nodeclass.network_interfaces:
         wanted = [
             (i.network_card_index, i.device_index, i.interface_type) for i in nodeclass.network_interfaces
         ]
-    elif efa_interfaces:
-        wanted = [(card, 1 if card else 0, "efa") for card in range(efa_interfaces)]
+    elif build.efa_interfaces and build.first_efa_card:
+        cards = range(build.first_efa_card, build.first_efa_card + build.efa_interfaces)
+        wanted = [(0, 0, "interface"), *((card, 0, "efa-only") for card in cards)]
+    elif build.efa_interfaces:
+        wanted = [(card, 1 if card else 0, "efa") for card in range(build.efa_interfaces)]
     else:
         wanted = [(0, 0, "interface")]
     groups = [group.id for group in status.security_groups]
+    addressing = _addressing(nodeclass, status, cluster, alone=len(wanted) == 1)
     return [
         {
             "NetworkCardIndex": card,
             "DeviceIndex": device,
             "InterfaceType": kind,
             "Groups": groups,
-            **({} if kind == "efa-only" else _addressing(nodeclass, status, cluster)),
+            **({} if kind == "efa-only" else addressing),
         }
         for card, device, kind in sorted(wanted)
     ]
 
 
-def _addressing(nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo) -> dict[str, Any]:
-    """Return the settings of interfaces that use IP. In wavelength zones, addresses come from the carrier's network."""
+def _addressing(
+    nodeclass: EC2NodeClass, status: NodeClassStatus, cluster: ClusterInfo, *, alone: bool
+) -> dict[str, Any]:
+    """Return the settings of interfaces that use IP. In wavelength zones, addresses come from the carrier's network.
+
+    EC2 refuses to be told about public addresses of instances with several interfaces, and assigns them none.
+    """
     ipv6, prefixes = cluster.ip_family == "ipv6", nodeclass.ip_prefix_count
     tracking = nodeclass.connection_tracking
     at_carrier = bool(status.subnets) and all(_WAVELENGTH in subnet.zone for subnet in status.subnets)
     public = "AssociateCarrierIpAddress" if at_carrier else "AssociatePublicIpAddress"
     settings = {
-        public: nodeclass.associate_public_ip_address,
+        public: nodeclass.associate_public_ip_address if alone else None,
         "PrimaryIpv6": True if ipv6 else None,
         "Ipv6AddressCount": 1 if ipv6 else None,
         ("Ipv6PrefixCount" if ipv6 else "Ipv4PrefixCount"): prefixes,

@@ -20,18 +20,23 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     types_of_group,
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
-from nodesmith.model.apimachinery.labels import NODECLASS
+from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.instancetypes import all_with_parts
+from nodesmith.model.ec2.instancetypes import (
+    ANY_TENANCY,
+    DEDICATED_TENANCY,
+    all_with_parts,
+    needs_dedicated,
+)
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.learned import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeconfiguration import SHARED, NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
 from nodesmith.model.snapshot import Snapshot
 
@@ -152,7 +157,8 @@ def template_of(
     now: datetime,
 ) -> Template:
     """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
-    configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
+    status = ledger.nodeclasses[nodeclass.name]
+    configuration = NodeConfiguration.of(nodeclass, _tenancies(pool, snapshot))
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
     group = status.placement_group
@@ -185,6 +191,16 @@ def template_of(
         obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
         made = replace(made, obstacle=obstacle, shifted=tuple(away))
     return limited_to_trial(made, ledger)
+
+
+def _tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the tenancies that its nodes may have: dedicated hardware only if the NodePool or pods require it."""
+    if needs_dedicated(pool.requirements):
+        return (DEDICATED_TENANCY,)
+    allowed = pool.requirements.get(TENANCY, ANY_TENANCY)
+    if allowed.allows(DEDICATED_TENANCY) and snapshot.asks_for_dedicated():
+        return (*SHARED, DEDICATED_TENANCY)
+    return SHARED
 
 
 def _first_with_choices(templates: Iterable[Template]) -> Template:

@@ -19,14 +19,21 @@ from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Templat
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
 from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources, format_amount
+from nodesmith.model.apimachinery.resources import (
+    EPHEMERAL_STORAGE,
+    Resources,
+    amount_text,
+    amounts_text,
+    rounded_down_text,
+    rounded_up_text,
+)
+from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.karpenter.nodepools import NODES
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
 from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _MOST_SHOWN = 3
 _TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
-_MANY_BYTES = 10 * 2**30
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
@@ -104,6 +111,13 @@ _WINDOWS = Refusal(
     "its nodes run Windows, and nothing about the pods says that they do",
     "operating system",
     "if they are Windows pods, give them the node selector kubernetes.io/os: windows",
+)
+_ONE_INTERFACE = Refusal(
+    Filter.RESOURCE,
+    "its EC2NodeClass has associatePublicIPAddress true, which EC2 allows with a single network interface only, and"
+    f" the pods ask for more {EFA} than such nodes have",
+    f"resource {EFA}",
+    "remove associatePublicIPAddress, and reach the internet through a NAT gateway",
 )
 _COUNTED = {
     Filter.TAINT: "with a taint that the pods do not tolerate",
@@ -189,7 +203,7 @@ def refusal(demand: Demand, template: Template) -> Refusal:
         return _nothing_admitted(demand, template, admission)
     fitting = [c for c in admitted if demand.shape.requests.fits_in(c.room)]
     if not fitting:
-        return _too_large(demand, admitted)
+        return _too_large(demand, admitted, template)
     plain = [c for c in fitting if not c.is_exotic] or fitting
     if template.trial and template.remaining.of(NODES) < 1:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
@@ -267,22 +281,24 @@ def _shifted(demand: Demand, template: Template) -> str:
     return f": {'; '.join(told)}" if told else ""
 
 
-def _too_large(demand: Demand, admitted: Sequence[TypeOption]) -> Refusal:
+def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Template) -> Refusal:
     requests = demand.shape.requests
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
-        why = f"no instance type offers all that one pod asks for ({_shown(requests)}) at once"
+        why = f"no instance type offers all that one pod asks for ({amounts_text(requests)}) at once"
         return Refusal(
             Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
         )
     name = lacking[0]
+    if name == EFA and template.nodeclass.associate_public_ip_address:
+        return _ONE_INTERFACE
     if not any(c.room.of(name) for c in admitted):
-        why = f"one pod asks for {_amount(name, requests[name])} {name}, and no node offers any"
+        why = f"one pod asks for {amount_text(name, requests[name])} {name}, and no node offers any"
         return Refusal(Filter.RESOURCE, why, f"resource {name}", f"allow instance types with {name}")
     largest = max(admitted, key=lambda c: (c.room.of(name), c.type.name))
-    most = _rounded_down(name, max(0, largest.room.of(name)))
+    most = rounded_down_text(name, max(0, largest.room.of(name)))
     why = (
-        f"one pod asks for {_amount(name, requests[name])} {name}, the most that a node offers to pods is"
+        f"one pod asks for {amount_text(name, requests[name])} {name}, the most that a node offers to pods is"
         f" {most} ({largest.type.name})"
     )
     more = _LARGER_DISKS if name == EPHEMERAL_STORAGE else f"allow instance types with more {name}"
@@ -299,15 +315,15 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
     limits, left = template.pool.limits, template.remaining
     smallest = {name: min(limit_cost(c, None, name) for c in plain) for name in sorted(left)}
     stops = {
-        name: f"its limit of {_amount(name, limits.of(name))} {name} is reached"
-        f" ({_amount(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
-        f" {_amount(name, amount)})"
+        name: f"its limit of {amount_text(name, limits.of(name))} {name} is reached"
+        f" ({amount_text(name, limits.of(name) - left[name])} used, the smallest node that would do takes"
+        f" {amount_text(name, amount)})"
         for name, amount in smallest.items()
         if amount > left[name]
     }
     why = (
         " and ".join(stops.values())
-        or f"its limits leave no room for a node that would do ({_shown(left)} left)"
+        or f"its limits leave no room for a node that would do ({amounts_text(left)} left)"
     )
     raised = [f"spec.limits.{name} to at least {amount}" for name, amount in _enough(demand, plain, template)]
     pods = "this pod" if len(demand.pods) == 1 else f"these {len(demand.pods)} pods"
@@ -344,31 +360,10 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
     type_option, left = min(choices, key=price), template.remaining
     needed = {name: nodes(type_option) * limit_cost(type_option, None, name) for name in sorted(left)}
     return [
-        (name, _rounded(name, template.pool.limits.of(name) - left[name] + amount))
+        (name, rounded_up_text(name, template.pool.limits.of(name) - left[name] + amount))
         for name, amount in needed.items()
         if amount > left[name]
     ]
-
-
-def _rounded(name: str, amount: int) -> str:
-    """Format the value to raise a limit to: bytes in whole GiB, cpu in whole cores."""
-    unit = {CPU: 1000, MEMORY: 2**30, EPHEMERAL_STORAGE: 2**30}.get(name, 1)
-    return _amount(name, -(-amount // unit) * unit)
-
-
-def _rounded_down(name: str, amount: int) -> str:
-    """Format what a node offers: whole GiB if there are many, to be readable."""
-    unit = 2**30 if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
-    return _amount(name, amount // unit * unit)
-
-
-def _shown(resources: Resources) -> str:
-    return ", ".join(f"{_amount(n, resources[n])} {n}" for n in sorted(resources))
-
-
-def _amount(name: str, amount: int) -> str:
-    """Format an amount for a sentence: cpu in cores, so that amounts in one sentence compare."""
-    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
 
 
 def by_rule(why: str) -> Reason:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
+from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
@@ -131,3 +132,12 @@ def shift_condition(
     shown = (manifest.get("status") or {}).get("conditions") or ()
     was_shown = any(condition.get("type") == SHIFTED for condition in shown)
     return [StatusCondition(SHIFTED, "False", "ZonalShiftCleared")] if was_shown else []
+
+
+def on_dedicated_only(pools: Iterable[NodePool]) -> frozenset[str]:
+    """Return the names of the EC2NodeClasses all of whose NodePools require dedicated hardware."""
+    asked: dict[str, bool] = {}
+    for pool in pools:
+        name = pool.nodeclass.name
+        asked[name] = asked.get(name, True) and needs_dedicated(pool.requirements)
+    return frozenset(name for name, only in asked.items() if only)

@@ -110,3 +110,28 @@ def format_amount(name: str, amount: int) -> str:
 def format_resources(resources: Resources) -> dict[str, str]:
     """Write a resource list as in a manifest, with sorted names."""
     return {name: format_amount(name, resources[name]) for name in sorted(resources)}
+
+
+def amount_text(name: str, amount: int) -> str:
+    """Return an amount as it reads in a sentence: cpu in cores, so that amounts in one sentence compare."""
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".") if name == CPU else format_amount(name, amount)
+
+
+def amounts_text(resources: Resources) -> str:
+    """Return resources as they read in a sentence, by name."""
+    return ", ".join(f"{amount_text(n, resources[n])} {n}" for n in sorted(resources))
+
+
+_GIB, _MANY_BYTES = 2**30, 10 * 2**30
+
+
+def rounded_up_text(name: str, amount: int) -> str:
+    """Return an amount to raise a limit to: bytes in whole GiB, cpu in whole cores."""
+    unit = {CPU: 1000, MEMORY: _GIB, EPHEMERAL_STORAGE: _GIB}.get(name, 1)
+    return amount_text(name, -(-amount // unit) * unit)
+
+
+def rounded_down_text(name: str, amount: int) -> str:
+    """Return an amount that something offers: whole GiB if there are many, to be readable."""
+    unit = _GIB if name in {MEMORY, EPHEMERAL_STORAGE} and amount >= _MANY_BYTES else 1
+    return amount_text(name, amount // unit * unit)

@@ -9,7 +9,7 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.drafts import Draft, Fate, Old, Origin, entries
 from nodesmith.model.schema.nodeclasses import KUBELET
 
-_RUNTIME = "containerRuntime"
+_RUNTIME, _PER_CORE = "containerRuntime", "podsPerCore"
 _REF = "spec.template.spec.nodeClassRef.name"
 
 
@@ -58,6 +58,7 @@ def _split(nodeclass: Draft, sharing: list[tuple[Draft, KubeletOf | None]], take
             target = _copy(nodeclass, _free(f"{nodeclass.name}-{draft.name}", taken))
             taken.add(target.name)
             made.append((target, settings))
+        settings = _without_pods_per_core(settings, target, kubelet)
         target.put("spec.kubelet", settings, kubelet.field, kubelet.old)
         kubelet.old.note(Fate.MOVED, kubelet.field, f"is spec.kubelet of EC2NodeClass/{target.name}")
         if target is not nodeclass:
@@ -80,6 +81,24 @@ def _settings(kubelet: KubeletOf | None) -> Any:
                 Fate.ALTERED, f"{kubelet.field}.{name}", f"is a field that Karpenter did not know{hint}"
             )
     return {n: v for n, v in given.items() if n != _RUNTIME} if _RUNTIME in given else kubelet.value
+
+
+def _without_pods_per_core(settings: Any, nodeclass: Draft, kubelet: KubeletOf) -> Any:
+    """Return the settings without what Karpenter ignores on Bottlerocket, and which would be refused there today."""
+    if not isinstance(settings, Mapping) or _PER_CORE not in settings or not _is_bottlerocket(nodeclass):
+        return settings
+    why = (
+        "has no effect: Bottlerocket has no such setting, and Karpenter ignored it; use maxPods to limit pods"
+    )
+    kubelet.old.note(Fate.DROPPED, f"{kubelet.field}.{_PER_CORE}", why)
+    return {name: value for name, value in settings.items() if name != _PER_CORE}
+
+
+def _is_bottlerocket(nodeclass: Draft) -> bool:
+    terms = nodeclass.get("spec.amiSelectorTerms")
+    aliases = [t.get("alias") for t in terms if isinstance(t, Mapping)] if isinstance(terms, list) else []
+    family = nodeclass.get("spec.amiFamily") or next((str(a).partition("@")[0] for a in aliases if a), "")
+    return str(family).lower() == "bottlerocket"
 
 
 def _copy(nodeclass: Draft, name: str) -> Draft:

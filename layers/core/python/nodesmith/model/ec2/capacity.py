@@ -34,6 +34,8 @@ _CPU_BANDS = ((0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, 2
 _GPU_RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Habana": "habana.ai/gaudi"}
 NEURON, NEURON_CORE = "aws.amazon.com/neuron", "aws.amazon.com/neuroncore"
 EFA, POD_ENI = "vpc.amazonaws.com/efa", "vpc.amazonaws.com/pod-eni"
+_NO_EFA_ON_FIRST_CARD = ("p6-b300.",)
+"""Types whose first network card carries IP only; each of the others is for one EFA interface without IP."""
 PRIVATE_IPV4 = "vpc.amazonaws.com/PrivateIPv4Address"
 
 
@@ -58,7 +60,7 @@ def capacity(facts: InstanceFacts, configuration: NodeConfiguration, settings: N
         if resource:
             amounts[resource] = amounts.get(resource, 0) + gpu.units
     if configuration.windows:
-        amounts[PRIVATE_IPV4] = facts.ipv4_per_interface - 1
+        amounts[PRIVATE_IPV4] = _windows_addresses(facts, settings)
     return Resources({name: amount for name, amount in amounts.items() if amount})
 
 
@@ -160,9 +162,18 @@ def _ephemeral_storage_bytes(facts: InstanceFacts, configuration: NodeConfigurat
     return configuration.root_volume_bytes
 
 
+def first_efa_card(instance_type: str) -> int:
+    """Return the first network card of a type that takes an EFA interface. Source: the EC2 user guide on EFA."""
+    return 1 if instance_type.startswith(_NO_EFA_ON_FIRST_CARD) else 0
+
+
 def _efa_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> int:
     chosen = configuration.network_interfaces
-    return sum(i.interface_type == "efa-only" for i in chosen) if chosen else facts.efa_interfaces
+    if chosen:
+        return sum(i.interface_type == "efa-only" for i in chosen)
+    if configuration.one_interface:
+        return min(facts.efa_interfaces, 0 if first_efa_card(facts.name) else 1)
+    return facts.efa_interfaces
 
 
 def _usable_interfaces(facts: InstanceFacts, configuration: NodeConfiguration, reserved: int) -> int:
@@ -170,6 +181,15 @@ def _usable_interfaces(facts: InstanceFacts, configuration: NodeConfiguration, r
         i.interface_type == "efa-only" and i.network_card_index == 0 for i in configuration.network_interfaces
     )
     return max(facts.interfaces - reserved - efa_only, 0)
+
+
+def _windows_addresses(facts: InstanceFacts, settings: NodeSettings) -> int:
+    """Return the addresses for pods of a Windows node, which uses one network interface.
+
+    Source: the VPC resource controller, which advertises them and gives one to each pod.
+    """
+    prefixes = settings.windows_prefix_delegation and facts.hypervisor != "xen"
+    return (facts.ipv4_per_interface - 1) * (_PREFIX_ADDRESSES if prefixes else 1)
 
 
 def _interface_pods(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> int:

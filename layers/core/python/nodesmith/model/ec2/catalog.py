@@ -1,16 +1,19 @@
 """The catalogue of a region: facts about instance types, and offerings with their prices.
 
-Current data from AWS are merged into it so that a failed call does not lose known data.
+The offerings are those of Linux on shared hardware. Windows (with its licence) and dedicated hardware have prices of
+their own: `sold_as` returns them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, TENANCY
 from nodesmith.model.apimachinery.resources import Resources
 
 _SPOT_SHARE = 0.35
@@ -41,11 +44,17 @@ class Offering:
     """id of the capacity reservation, if the capacity type is reserved"""
     risk_hourly_usd: float = 0.0
     """the expected cost of its interruptions; only decisions set it, no catalogue contains it"""
+    dedicated: bool = field(default=False, repr=False)
+    """True if the instance runs on hardware that is not shared with other accounts; no catalogue contains it"""
 
     @property
     def cost_hourly_usd(self) -> float:
         """Price plus risk, by which decisions choose offerings."""
         return self.price_hourly_usd + self.risk_hourly_usd
+
+    def has_tenancy(self, *, dedicated: bool) -> bool:
+        """Return whether it is bought with this tenancy; a capacity reservation has its own."""
+        return bool(self.reservation) or self.dedicated == dedicated
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,8 @@ class InstanceFacts:
     """maximum number of attached EBS volumes, including the root volume"""
     ebs_attachments_shared: bool = False
     """True if network interfaces beyond the first count against `ebs_attachments`"""
+    card_interfaces: int | None = None
+    """network interfaces of each card but the default one, the fewest if they differ; None if there is one card"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,40 @@ class StatedFacts:
     """further labels; the value is None for a label that its nodes do not have"""
 
 
+LINUX, WINDOWS, DEDICATED, DEDICATED_WINDOWS = "linux", "windows", "dedicated", "dedicated-windows"
+PRODUCTS = (LINUX, WINDOWS, DEDICATED, DEDICATED_WINDOWS)
+"""What has prices of its own: operating systems, on shared and on dedicated hardware."""
+_WITH_WINDOWS, _ON_DEDICATED = (WINDOWS, DEDICATED_WINDOWS), (DEDICATED, DEDICATED_WINDOWS)
+
+
+def product(*, windows: bool, dedicated: bool) -> str:
+    """Return the name of what is bought."""
+    return PRODUCTS[windows + 2 * dedicated]
+
+
+def product_of(labels: Mapping[str, str]) -> str:
+    """Return what was bought for a node with these labels."""
+    return product(windows=labels.get(OS) == "windows", dedicated=labels.get(TENANCY) == "dedicated")
+
+
+@dataclass(frozen=True, slots=True)
+class ProductPrices:
+    """Current prices per hour of one product.
+
+    A place is a region, or the price list's code for local zones or wavelength zones. What a known place does not list
+    is not sold there. Linux on shared hardware has prices here for places other than the region.
+    """
+
+    on_demand: Mapping[str, Mapping[str, float]] = field(default_factory=FrozenMap)
+    """by place and type"""
+    zones: tuple[str, ...] = ()
+    spot: Mapping[str, tuple[float, ...]] = field(default_factory=FrozenMap)
+    """by type: a price for each of `zones`, 0 where it is not sold"""
+
+
+NO_PRICES = ProductPrices()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalog:
     """Everything that can be bought in a region. Catalogues with the same `ref` are equal."""
@@ -139,6 +184,8 @@ class Catalog:
     offerings: Mapping[str, tuple[Offering, ...]]
     """by instance type; a type without a known price has none"""
     currency: str = "USD"
+    prices: Mapping[str, ProductPrices] = field(default_factory=FrozenMap)
+    """by product, as far as AWS has been asked; estimates stand in for the others"""
 
     @classmethod
     def of(
@@ -148,12 +195,20 @@ class Catalog:
         facts: Mapping[str, InstanceFacts | StatedFacts],
         offerings: Mapping[str, tuple[Offering, ...]],
         currency: str = "USD",
+        prices: Mapping[str, ProductPrices] | None = None,
     ) -> Catalog:
         """Return a catalogue with the `ref` of its content, whatever the order of types and offerings."""
+        prices = prices or {}
         content = hashlib.sha256(repr((region, currency, sorted(facts.items()))).encode())
         for name in sorted(offerings):
             content.update(repr((name, sorted(map(repr, offerings[name])))).encode())
-        return cls(region, f"{region}-{content.hexdigest()[:16]}", made_at, facts, offerings, currency)
+        for name, known in sorted(prices.items()):
+            on_demand = [(place, sorted(listed.items())) for place, listed in sorted(known.on_demand.items())]
+            spot = [(kind, *row) for kind, row in sorted(known.spot.items())]
+            content.update(repr((name, on_demand, known.zones, spot)).encode())
+        return cls(
+            region, f"{region}-{content.hexdigest()[:16]}", made_at, facts, offerings, currency, prices
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Catalog) and self.ref == other.ref
@@ -171,79 +226,90 @@ class ListPrices:
     estimated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogUpdate:
-    """Current data about a region. A field is None if the data could not be fetched."""
-
-    facts: Mapping[str, InstanceFacts] | None = None
-    zones: Mapping[str, str] | None = None
-    """zone ids by zone name"""
-    offered: Mapping[str, frozenset[str]] | None = None
-    """zone names by type"""
-    on_demand: Mapping[str, float] | None = None
-    spot: Mapping[tuple[str, str], float] | None = None
-    """by type and zone name"""
+_LOCAL = re.compile(r"(.+-\d+)[a-z]")
+_WAVELENGTH = re.compile(r"(.+-wl\d+-[a-z]+)-wlz-(\d+)")
 
 
-def merge(
-    known: Catalog, catalog_update: CatalogUpdate, list_prices: ListPrices, made_at: datetime
-) -> Catalog:
-    """Return the updated catalogue.
+def place_of(zone: str, region: str) -> str:
+    """Return the code under which the price list has a zone's prices.
 
-    An on-demand price is the current one, else the known one, else the list price. A spot price is the current one,
-    else the known one; estimates are used only until spot prices have been fetched once. There is no offering without a
-    price. AWS lists no on-demand prices for local zones and wavelength zones under their region: the region's prices
-    stand in for them, as estimates.
+    This is the region, or the group of a local zone (us-west-2-lax-1 for us-west-2-lax-1a). For a wavelength zone,
+    it is us-east-1-wl1-nyc1 for us-east-1-wl1-nyc-wlz-1.
     """
-    facts: Mapping[str, InstanceFacts | StatedFacts] = catalog_update.facts or known.facts
-    zone_ids = {o.zone: o.zone_id for offered in known.offerings.values() for o in offered}
-    zone_ids.update(catalog_update.zones or {})
-    offerings = {
-        name: tuple(_offerings(one, known, catalog_update, list_prices, zone_ids))
-        for name, one in facts.items()
-        if isinstance(one, InstanceFacts)
-    }
-    sold = {name: offered for name, offered in offerings.items() if offered}
-    return Catalog.of(known.region, made_at, facts, sold, known.currency)
+    if zone[:-1] == region:
+        return region
+    if wavelength := _WAVELENGTH.fullmatch(zone):
+        return wavelength[1] + wavelength[2]
+    local = _LOCAL.fullmatch(zone)
+    return local[1] if local else region
 
 
-def _offerings(
-    facts: InstanceFacts,
-    catalog: Catalog,
-    catalog_update: CatalogUpdate,
-    list_prices: ListPrices,
-    zone_ids: Mapping[str, str],
-) -> Iterator[Offering]:
-    name, known = facts.name, catalog.offerings.get(facts.name, ())
-    zones = (
-        {o.zone for o in known}
-        if catalog_update.offered is None
-        else catalog_update.offered.get(name, frozenset())
-    )
-    on_demand, estimated = _on_demand(name, known, catalog_update, list_prices)
-    told = {o.zone: o.price_hourly_usd for o in known if o.capacity_type == SPOT and not o.estimated}
-    guess = catalog_update.spot is None and (
-        not known or any(o.capacity_type == SPOT and o.estimated for o in known)
-    )
-    stand_in = estimated_spot_price(on_demand) if on_demand and guess else None
-    for zone in sorted(zones):
-        today = (catalog_update.spot or {}).get((name, zone)) or told.get(zone)
-        spot = today or stand_in
-        if on_demand and ON_DEMAND in facts.capacity_types:
-            is_local = zone[:-1] != catalog.region
-            yield Offering(zone, ON_DEMAND, on_demand, estimated or is_local, zone_ids.get(zone, ""))
-        if spot and SPOT in facts.capacity_types:
-            yield Offering(zone, SPOT, spot, today is None, zone_ids.get(zone, ""))
+_LICENCE_PER_VCPU = {"USD": 0.046, "CNY": 0.33}
+"""What Windows costs for each vCPU of most types per hour; an estimate as long as the price is unknown."""
+_DEDICATED_SHARE = 1.1
+"""The usual ratio of the dedicated to the shared on-demand price; an estimate as long as the price is unknown."""
 
 
-def _on_demand(
-    name: str, known: tuple[Offering, ...], catalog_update: CatalogUpdate, list_prices: ListPrices
-) -> tuple[float | None, bool]:
-    """Return the price, None if unknown, and whether it is an estimate."""
-    if catalog_update.on_demand and name in catalog_update.on_demand:
-        return catalog_update.on_demand[name], False
-    regional = sorted((o for o in known if o.capacity_type == ON_DEMAND), key=lambda o: o.estimated)
-    offer = next(iter(regional), None)
-    if offer:
-        return offer.price_hourly_usd, offer.estimated
-    return list_prices.hourly.get(name), list_prices.estimated
+def sold_as(catalog: Catalog, name: str, sold: str) -> tuple[Offering, ...]:
+    """Return a type's offerings as one product, with that product's prices; none without a price.
+
+    A price that AWS has not been asked for is estimated from that of Linux on shared hardware. AWS publishes no spot
+    prices for dedicated hardware: they are estimated by the ratio of the on-demand prices.
+    """
+    offered, facts = catalog.offerings.get(name, ()), catalog.facts.get(name)
+    if sold == LINUX or not isinstance(facts, InstanceFacts):
+        return offered
+    shared = {o.zone: o.price_hourly_usd for o in offered if o.capacity_type == ON_DEMAND}
+    found = []
+    for offering in offered:
+        linux = shared.get(offering.zone, 0.0)
+        if offering.capacity_type == ON_DEMAND:
+            price, estimated = _on_demand_as(sold, catalog, facts, offering.zone, linux)
+        else:
+            price, estimated = _spot_as(sold, catalog, facts, offering, linux)
+        if price:
+            dedicated = sold in _ON_DEDICATED
+            found.append(
+                replace(offering, price_hourly_usd=round(price, 9), estimated=estimated, dedicated=dedicated)
+            )
+    return tuple(found)
+
+
+def _on_demand_as(
+    sold: str, catalog: Catalog, facts: InstanceFacts, zone: str, linux: float
+) -> tuple[float, bool]:
+    """Return the on-demand price, 0 where it is not sold, and whether it is an estimate."""
+    if sold == LINUX:
+        return linux, False
+    listed = catalog.prices.get(sold, NO_PRICES).on_demand
+    for place, is_estimate in ((place_of(zone, catalog.region), False), (catalog.region, True)):
+        if place in listed:
+            return listed[place].get(facts.name, 0.0), is_estimate
+    if not linux:
+        return 0.0, True
+    share = _DEDICATED_SHARE if sold in _ON_DEDICATED and ".metal" not in facts.name else 1.0
+    return linux * share + (_licence(catalog, facts) if sold in _WITH_WINDOWS else 0.0), True
+
+
+def _spot_as(
+    sold: str, catalog: Catalog, facts: InstanceFacts, offering: Offering, linux: float
+) -> tuple[float, bool]:
+    """Return the spot price, 0 where it is not sold, and whether it is an estimate."""
+    price, estimated = offering.price_hourly_usd, offering.estimated
+    if sold in _WITH_WINDOWS:
+        known = catalog.prices.get(WINDOWS, NO_PRICES)
+        price, estimated = price + _licence(catalog, facts), True
+        if known.spot:
+            told = dict(zip(known.zones, known.spot.get(facts.name, ()), strict=False))
+            price, estimated = told.get(offering.zone, 0.0), False
+    if sold in _ON_DEDICATED:
+        base, _ = _on_demand_as(
+            WINDOWS if sold in _WITH_WINDOWS else LINUX, catalog, facts, offering.zone, linux
+        )
+        dedicated, _ = _on_demand_as(sold, catalog, facts, offering.zone, linux)
+        price, estimated = (price * dedicated / base if base else 0.0), True
+    return price, estimated
+
+
+def _licence(catalog: Catalog, facts: InstanceFacts) -> float:
+    return _LICENCE_PER_VCPU.get(catalog.currency, 0.0) * facts.vcpus

@@ -7,7 +7,8 @@ parts: by time slicing or MPS, or as MIG instances with names of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import assert_never
@@ -27,8 +28,23 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.capacity import ATTACHABLE_EBS, UNLIMITED, allocatable, capacity, overhead
-from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, Offering, StatedFacts
+from nodesmith.model.ec2.capacity import (
+    ATTACHABLE_EBS,
+    UNLIMITED,
+    allocatable,
+    capacity,
+    first_efa_card,
+    overhead,
+)
+from nodesmith.model.ec2.catalog import (
+    Accelerator,
+    Catalog,
+    InstanceFacts,
+    Offering,
+    StatedFacts,
+    product,
+    sold_as,
+)
 from nodesmith.model.nodeclasses.instancesettings import AL2023
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import Image
@@ -76,7 +92,7 @@ def _resolve(
     configuration: NodeConfiguration,
     settings: NodeSettings,
 ) -> InstanceType:
-    offered = tuple(sorted((o for o in catalog.offerings.get(facts.name, ()) if o.available), key=_by_price))
+    offered = tuple(sorted(_offered_as(configuration, catalog, facts.name), key=_by_price))
     match facts:
         case InstanceFacts():
             if not runs_on(facts, configuration, settings):
@@ -93,6 +109,13 @@ def _resolve(
             assert_never(facts)
     present = {key: value for key, value in labels.items() if value is not None}
     return InstanceType(facts.name, present, needs, room, kept, allocatable(room, kept), offered)
+
+
+def _offered_as(configuration: NodeConfiguration, catalog: Catalog, name: str) -> Iterator[Offering]:
+    """Yield a type's available offerings, with the prices of the operating system and of each tenancy."""
+    for tenancy_ in configuration.tenancies:
+        sold = product(windows=configuration.windows, dedicated=tenancy_ == DEDICATED_TENANCY)
+        yield from (o for o in sold_as(catalog, name, sold) if o.available)
 
 
 def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: NodeSettings) -> bool:
@@ -115,12 +138,15 @@ def runs_on(facts: InstanceFacts, configuration: NodeConfiguration, settings: No
 
 def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> bool:
     chosen = configuration.network_interfaces
-    efa = sum(i.interface_type == "efa-only" for i in chosen)
+    efa_cards = [i.network_card_index for i in chosen if i.interface_type == "efa-only"]
+    on_card = Counter(i.network_card_index for i in chosen)
+    most = facts.card_interfaces or facts.interfaces
     return (
         facts.ena
-        and efa <= facts.efa_interfaces
-        and all(i.network_card_index < facts.network_cards for i in chosen)
-        and sum(i.network_card_index == 0 for i in chosen) <= facts.interfaces
+        and len(efa_cards) <= facts.efa_interfaces
+        and all(card >= first_efa_card(facts.name) for card in efa_cards)
+        and max(on_card) < facts.network_cards
+        and all(count <= (most if card else facts.interfaces) for card, count in on_card.items())
     )
 
 
@@ -131,8 +157,15 @@ def _by_price(offering: Offering) -> tuple[float, str, str]:
 _NAME = re.compile(r"([a-z]+)(?:-\d+tb)?(\d+)")
 WINDOWS_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
 """AMI family → the Windows build of its nodes."""
-ANY_TENANCY = Requirement(TENANCY, frozenset({"default", "dedicated"}))
+DEDICATED_TENANCY = "dedicated"
+ANY_TENANCY = Requirement(TENANCY, frozenset({"default", DEDICATED_TENANCY}))
 """What every instance type offers: hardware that is shared with other accounts, or that is not."""
+
+
+def needs_dedicated(requirements: Mapping[str, Requirement]) -> bool:
+    """Return whether requirements rule out shared hardware."""
+    wanted = requirements.get(TENANCY)
+    return wanted is not None and not wanted.allows("default") and wanted.allows(DEDICATED_TENANCY)
 
 
 def ec2_labels(facts: InstanceFacts, region: str, configuration: NodeConfiguration) -> dict[str, str | None]:

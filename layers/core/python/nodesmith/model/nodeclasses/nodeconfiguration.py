@@ -37,6 +37,8 @@ class NodeSettings:
     """the assumed cost of one interruption, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()
     """constraints for pods without a topology spread constraint of their own"""
+    windows_prefix_delegation: bool = False
+    """True if Windows nodes on Nitro get /28 prefixes for their pods"""
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 
@@ -65,6 +67,10 @@ def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in written.items() if name in names}
 
 
+SHARED: tuple[str, ...] = ("default",)
+"""The tenancy of nodes unless a NodePool or pods ask for another: hardware that is shared with other accounts."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeConfiguration:
     """The part of an EC2NodeClass that affects what a node of an instance type offers. Hashable."""
@@ -79,10 +85,14 @@ class NodeConfiguration:
     placement_group: bool = False
     volumes: int = 1
     """number of EBS volumes that a node is launched with, including the root volume"""
+    tenancies: tuple[str, ...] = SHARED
+    """the tenancies that nodes may be bought with, `default` and `dedicated`: each has prices of its own"""
+    one_interface: bool = False
+    """True if a node gets a public address, which EC2 assigns only where it has a single network interface"""
 
     @classmethod
-    def of(cls, nodeclass: EC2NodeClass) -> NodeConfiguration:
-        """Return the configuration of an EC2NodeClass."""
+    def of(cls, nodeclass: EC2NodeClass, tenancies: tuple[str, ...] = SHARED) -> NodeConfiguration:
+        """Return the configuration of an EC2NodeClass, for nodes with these tenancies."""
         return cls(
             ami_family=nodeclass.ami_family,
             root_volume_bytes=nodeclass.root_volume_bytes,
@@ -93,6 +103,8 @@ class NodeConfiguration:
             nested_virtualization=nodeclass.nested_virtualization == "enabled",
             placement_group=nodeclass.placement_group_selector is not None,
             volumes=max(1, len(nodeclass.block_devices)),
+            tenancies=tenancies,
+            one_interface=bool(nodeclass.associate_public_ip_address),
         )
 
     @property

@@ -34,7 +34,7 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untolerated
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.ec2.instancetypes import InstanceType, needs_dedicated
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 
@@ -235,7 +235,9 @@ class Admission:
             self._note(indices, demands[indices[0]])
         self._wanted = list(self._bits)
         self._types = self._type_masks()
-        self._offerings: dict[tuple[str, str, str], int] = {}
+        self._offerings: dict[tuple[str, str, str, bool | None], int] = {}
+        dedicated = needs_dedicated(template.requirements)
+        self._dedicated = [dedicated or needs_dedicated(term) for term, _ in self._wanted]
         self._demands: dict[int, int] = {}
 
     def _note(self, indices: Sequence[int], demand: Demand) -> None:
@@ -301,10 +303,13 @@ class Admission:
         return self._demands[met]
 
     def _offering_mask(self, offering: Offering) -> int:
-        key = offering.zone, offering.zone_id, offering.capacity_type
+        tenancy = None if offering.reservation else offering.dedicated
+        key = offering.zone, offering.zone_id, offering.capacity_type, tenancy
         if key not in self._offerings:
             self._offerings[key] = sum(
-                1 << bit for bit, (term, _) in enumerate(self._wanted) if allows_offering(term, offering)
+                1 << bit
+                for bit, (term, _) in enumerate(self._wanted)
+                if offering.has_tenancy(dedicated=self._dedicated[bit]) and allows_offering(term, offering)
             )
         return self._offerings[key]
 

@@ -41,6 +41,7 @@ class PurchaseOption(NamedTuple):
     zone_id: str
     capacity_type: str
     reservation: str
+    dedicated: bool
 
 
 class PricedOffer(NamedTuple):
@@ -114,7 +115,9 @@ NO_OPTIONS = TypeOptions(())
 
 def purchase_option(offering: Offering) -> PurchaseOption:
     """Return how an offering is bought."""
-    return PurchaseOption(offering.zone, offering.zone_id, offering.capacity_type, offering.reservation)
+    return PurchaseOption(
+        offering.zone, offering.zone_id, offering.capacity_type, offering.reservation, offering.dedicated
+    )
 
 
 def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
@@ -177,7 +180,8 @@ def undominated_offers(
             price, found = offering.cost_hourly_usd, cheapest.get(equals)
             if found is not None and price > found[0]:
                 continue
-            key = f"{name}/{offering.zone}/{offering.reservation or offering.capacity_type}"
+            bought_as = offering.reservation or offering.capacity_type
+            key = f"{name}/{offering.zone}/{bought_as}{'/dedicated' if offering.dedicated else ''}"
             if found is None or (price, key) < found[:2]:
                 cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)
     offers = {key: offer for _, key, offer in cheapest.values()}
