@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read, decision_id
+from nodesmith.decisions.scheduling.pending import buys_from
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.zonalshifts import AUTOSHIFT, UNTOLD_END, ZonalShift, shown_shifts
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
@@ -68,6 +71,7 @@ def plan_inputs(
     content = gzip.decompress(data)  # hash the content, since compressed bytes depend on the zlib version
     decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
     snapshot = decode(data)
+    snapshot = replace(snapshot, pods=tuple(_having_waited(pod, now) for pod in snapshot.pods))
     rules = (settings or NodeSettings()).in_cluster(cluster)
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, rules, now, decision)
 
@@ -88,6 +92,12 @@ def zonal_shifts(inputs: Inputs, zones: Iterable[str], *, live: bool) -> tuple[Z
             raise Rejected(f"--shifted-zone {zone}: the catalogue has no such zone{hint}")
         found[name] = ZonalShift(name, known[name], inputs.now + UNTOLD_END, AUTOSHIFT)
     return tuple(found[zone] for zone in sorted(found))
+
+
+def _having_waited(pod: Pod, now: datetime) -> Pod:
+    """Return a pod whose pod-scale-up-delay is over at `now`: a plan shows the nodes that it gets in the end."""
+    until = buys_from(pod)
+    return pod if until is None or until <= now else replace(pod, created_at=pod.created_at - (until - now))
 
 
 def _ip_family(manifests: Manifests, settings: NodeSettings | None) -> str:

@@ -8,6 +8,7 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
 from nodesmith.model.conversion.drafts import Conversion, Fate
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
+from nodesmith_cli.validating.autoscaler import autoscaler_findings
 from nodesmith_cli.validating.findings import OURS, Finding, warning
 from nodesmith_cli.validating.placeholders import placeholder_findings
 from nodesmith_formats.manifests.manifests import Document
@@ -25,7 +26,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
         problems = problems_of(converted, conversion)
         findings += [Finding(problem_fault(documents, converted, p), p.fatal) for p in problems]
     for document in documents:
-        findings += _findings(document)
+        findings += [*_findings(document), *autoscaler_findings(document)]
     return findings + list(_given_twice(documents)), conversion
 
 

@@ -175,6 +175,7 @@ def lifecycle() -> Handler:
                 self_hints=self_hints,
                 pace=pace,
                 spread=spread,
+                autoscaler_events=own.settings.cluster_autoscaler_events,
             )
             return _told(own, follow(run))
 

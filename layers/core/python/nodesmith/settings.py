@@ -168,6 +168,12 @@ class Settings:
     default_spreads: tuple[DefaultSpread, ...] = _setting(
         "SCHEDULER_CONFIG", "the cluster's default topology spread constraints", (), parse_default_spreads
     )
+    cluster_autoscaler_events: bool = _setting(
+        "CLUSTER_AUTOSCALER_EVENTS",
+        "whether pods also get Cluster Autoscaler's Events TriggeredScaleUp and NotTriggerScaleUp",
+        False,
+        _flag,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",

@@ -75,6 +75,8 @@ class Lifecycle(Outside):
     """limits how often conditions that change with pods are written; kept from run to run"""
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
+    autoscaler_events: bool = False
+    """whether pods also get Cluster Autoscaler's Events"""
 
 
 def follow(run: Lifecycle) -> Report:
@@ -126,8 +128,12 @@ def _steps(
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
     done.update({"PodEvent": stamped} if stamped else {})
     with failures.of():
-        told = tell_unplaced(run.blobs, run.cluster, run.store, snapshot, run.told, now)
-        told += tell_pods(run.cluster, ledger.claims, snapshot, run.told, now)
+        told = tell_unplaced(
+            run.blobs, run.cluster, run.store, snapshot, run.told, now, as_autoscaler=run.autoscaler_events
+        )
+        told += tell_pods(
+            run.cluster, ledger.claims, snapshot, run.told, now, pools if run.autoscaler_events else None
+        )
         done.update({"Event": told} if told else {})
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),

@@ -171,7 +171,7 @@ def provision(run: Provisioning) -> Outcome:
     _tell(run, outcome)
     if outcome.plan.due is not None:
         wait = min(outcome.plan.due - run.clock(), LONGEST_LOOK_AHEAD)
-        _look_again(run, "a back-off of pods ends", wait)
+        _look_again(run, "a wait of pods ends", wait)
     if outcome.unread:
         run.hints.send(
             Concern.READINESS, Hint(run.cluster_name, "the snapshot shows objects that are still to be read")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes, state_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
+from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.due import first
 from nodesmith.decisions.readiness.launchconditions import (
     announcements,
@@ -259,6 +260,7 @@ def _updates(
         states[name] = ready_condition(update, manifest)
         if update is not None and (kind := _shown_by(manifest, "EC2NodeClass", NODE_TEMPLATE)):
             updates.append(replace(update, kind=kind))
+    pause = paused(ledger, snapshot, now)
     for manifest, pool in pools:
         known = health.get(str(manifest["metadata"]["name"]))
         shifted: list[StatusCondition] = []
@@ -266,7 +268,7 @@ def _updates(
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
         pool_update = nodepool_update(
-            manifest, pool, states, known, snapshot, now, ledger.paused, ledger.claims, shifted
+            manifest, pool, states, known, snapshot, now, pause, ledger.claims, shifted
         )
         if pool_update is not None and (kind := _shown_by(manifest, "NodePool", PROVISIONER)):
             is_old = kind == "Provisioner"

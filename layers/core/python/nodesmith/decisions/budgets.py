@@ -5,7 +5,8 @@ percentage is rounded up, and refers to the initialized nodes whose instances ar
 terminating or not Ready count as disrupted, whatever the cause. A budget whose schedule cannot be parsed allows none.
 
 The following rules are nodesmith's. A schedule may have a time zone. The number of nodes in an hour can be limited. All
-disruption can be paused. A node and its replacement count as one node for a percentage. A node counts as terminating
+disruption can be paused, and pauses while too many of the cluster's nodes are not Ready: the rule and the figures are
+Cluster Autoscaler's. A node and its replacement count as one node for a percentage. A node counts as terminating
 until its Node is gone.
 """
 
@@ -21,12 +22,45 @@ from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.ledger.ledger import RATE_WINDOW, Ledger
+from nodesmith.model.ledger.ledger import RATE_WINDOW, Ledger, Pause
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.snapshot import Snapshot
 
 _MOST_WINDOWS = 50
 """The most overlapping windows of a schedule that are followed to find their common end."""
+
+
+MOST_UNREADY, MOST_UNREADY_PERCENT = 3, 45
+"""Disruption pauses while more nodes than both are not Ready."""
+_STARTING = timedelta(minutes=15)
+"""For how long a new Node that is not Ready yet does not count."""
+_AT_FIRST = timedelta(minutes=2)
+"""A Node that lost its readiness this long after its creation, or later, is no longer starting."""
+
+
+def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:
+    """Return the pause of voluntary disruption, by a user or because of unready nodes; None if there is none."""
+    if ledger.paused is not None:
+        return ledger.paused
+    since = sorted(filter(None, (_unready_since(node, now) for node in snapshot.nodes)))
+    total = len(snapshot.nodes)
+    enough = max(MOST_UNREADY, total * MOST_UNREADY_PERCENT // 100) + 1
+    if len(since) < enough:
+        return None
+    # The message has no count of unready nodes: it must stay the same while the pause lasts.
+    why = f"more than {MOST_UNREADY_PERCENT} % of the cluster's {total} nodes are not Ready"
+    return Pause(since[enough - 1], why)
+
+
+def _unready_since(node: Node, now: datetime) -> datetime | None:
+    """Return since when a Node that neither starts nor ends has not been Ready, None if it is Ready."""
+    ready = node.conditions.get("Ready")
+    if ready is None or ready.status == "True" or node.deleting:
+        return None
+    since = ready.since or node.created_at
+    is_starting = now - node.created_at < _STARTING and since - node.created_at < _AT_FIRST
+    is_closed = any(taint.identity == DISRUPTED.identity for taint in node.taints)
+    return None if is_starting or is_closed else since
 
 
 def remaining(
@@ -45,7 +79,7 @@ def remaining(
     paused, or if a limit in the NodePool cannot be parsed. With `budgets_only`, only the budgets count: neither those
     two nor the limit per hour.
     """
-    if not budgets_only and (ledger.paused is not None or pool.disruption.fault):
+    if not budgets_only and (pool.disruption.fault or paused(ledger, snapshot, now) is not None):
         return 0
     mine = [c for c in ledger.claims if c.nodepool == pool.name and c.phase is not Phase.GIVEN_UP]
     counted = [c for c in mine if _is_initialized(c) and not c.is_instance_terminating]

@@ -18,12 +18,15 @@ from nodesmith.decisions.termination.evictions import protected_for
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.pods import SCALE_UP_DELAY, Pod, scale_up_delay
 from nodesmith.model.snapshot import Snapshot
 
 LATELY = timedelta(minutes=10)
 """How long after the end of a protection an Event is sent."""
+_QUOTED = 40
+"""The most characters of a value in a message."""
 
 
 def to_nominate(
@@ -84,7 +87,7 @@ def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod
 
 
 def pod_events(claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime) -> Iterator[ObjectEvent]:
-    """Yield Events on pods without a node that a claim was bought for, and on annotated pods on nodesmith's nodes."""
+    """Yield Events on pods without a node that a claim was bought for, and on pods with annotations about nodes."""
     claims = list(claims)
     bought = nominations(claims, now)
     ours = {claim.node_name for claim in claims if claim.node_name}
@@ -95,9 +98,39 @@ def pod_events(claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime) 
             yield ObjectEvent(
                 "Pod", pod.key, "Nominated", f"Pod should schedule on: nodeclaim/{bought[pod.key]}"
             )
+        delay = pod.shape.annotations.get(SCALE_UP_DELAY)
+        if not pod.node and delay is not None and scale_up_delay(delay) is None:
+            why = f"{SCALE_UP_DELAY} is {delay[:_QUOTED]!r} and delays nothing: it must be a duration such as 5m"
+            yield ObjectEvent("Pod", pod.key, "InvalidScaleUpDelayAnnotation", why, warning=True)
         value = pod.shape.annotations.get(DO_NOT_DISRUPT)
         if value is not None and value != "true" and pod.node in ours:
             yield from _of_protection(pod, value, now)
+
+
+_UNLIMITED = 2**31 - 1
+"""Stands for the maximum of a NodePool without a limit of nodes: tools that read the Event expect a number."""
+
+
+def scale_up_events(
+    claims: Sequence[NodeClaim], pods: Iterable[Pod], pools: Mapping[str, NodePool], now: datetime
+) -> Iterator[ObjectEvent]:
+    """Yield Cluster Autoscaler's Event on each pod that a claim was bought for, with NodePools as node groups."""
+    bought, by_name = nominations(claims, now), {claim.name: claim for claim in claims}
+    for pod in pods:
+        claim = by_name[bought[pod.key]] if pod.key in bought else None
+        if claim is not None and claim.nodepool and not (pod.node or pod.deleting):
+            mine = [other for other in claims if other.nodepool == claim.nodepool and not other.is_ending]
+            before = sum(other.created_at < claim.created_at for other in mine)
+            after = sum(other.created_at <= claim.created_at for other in mine)
+            pool = pools.get(claim.nodepool)
+            most = pool.limits.of(NODES) if pool is not None and NODES in pool.limits else _UNLIMITED
+            message = f"pod triggered scale-up: [{{{claim.nodepool} {before}->{after} (max: {most})}}]"
+            yield ObjectEvent("Pod", pod.key, "TriggeredScaleUp", message)
+
+
+def not_scaled_up(pod: str, why: str) -> ObjectEvent:
+    """Return Cluster Autoscaler's Event on a pod (namespace/name) that no node is bought for."""
+    return ObjectEvent("Pod", pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")
 
 
 def _of_protection(pod: Pod, value: str, now: datetime) -> Iterator[ObjectEvent]:

@@ -11,18 +11,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
-from nodesmith.decisions.nomination import pod_events
+from nodesmith.decisions.nomination import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
-from nodesmith.decisions.provisioning.plan import BACK_OFF
+from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.kubernetes.pods import Reason
@@ -40,6 +42,9 @@ LONG = timedelta(hours=1)
 """As long as an API server keeps an Event."""
 _STALE_AFTER = timedelta(minutes=15)
 FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
+SCALE_UP_DELAYED = "ScaleUpDelayed"
+_EVENTS = {BACK_OFF: BACKED_OFF, DELAYED: SCALE_UP_DELAYED}
+"""What blocks a pod → the reason of its Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ def write_unplaced(
             "pods": list(group.pods),
             "reason": group.why.text,
             "fix": group.why.fix,
-            "event": BACKED_OFF if group.why.blocking == BACK_OFF else FAILED_SCHEDULING,
+            "event": _EVENTS.get(group.why.blocking, FAILED_SCHEDULING),
         }
         for group in (*plan.unplaced, *plan.refused)
     ]
@@ -109,9 +114,18 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
 
 
 def tell_unplaced(
-    blobs: Blobs, cluster: Cluster, store: Store, snapshot: Snapshot, told: EventDeduplication, now: datetime
+    blobs: Blobs,
+    cluster: Cluster,
+    store: Store,
+    snapshot: Snapshot,
+    told: EventDeduplication,
+    now: datetime,
+    *,
+    as_autoscaler: bool = False,
 ) -> int:
     """Publish Events on what still waits for a node; return their number. `told` is kept from run to run.
+
+    If `as_autoscaler`, pods also get the Event that Cluster Autoscaler would send.
 
     A NodeClaim that the ledger holds by now gets no Event and no condition: it is being launched, whatever was decided
     before, and its conditions come from the ledger alone.
@@ -128,21 +142,34 @@ def tell_unplaced(
     for event in refused:
         _show_refusal(cluster, event)
     pending = {pod.key for pod in snapshot.pods if not pod.node and not pod.deleting}
-    pods = [
-        ObjectEvent("Pod", pod, reason, message, warning=True)
-        for pod, reason, message in _messages(written)
-        if pod in pending
-    ]
+    pods: list[ObjectEvent] = []
+    for pod, reason, message in _messages(written):
+        if pod in pending:
+            pods.append(ObjectEvent("Pod", pod, reason, message, warning=reason != SCALE_UP_DELAYED))
+        if pod in pending and as_autoscaler and reason != SCALE_UP_DELAYED:
+            pods.append(not_scaled_up(pod, message))
     return publish_new(
         cluster, [*_of_nodepools(written, snapshot), *refused, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE
     )
 
 
 def tell_pods(
-    cluster: Cluster, claims: Iterable[NodeClaim], snapshot: Snapshot, told: EventDeduplication, now: datetime
+    cluster: Cluster,
+    claims: Sequence[NodeClaim],
+    snapshot: Snapshot,
+    told: EventDeduplication,
+    now: datetime,
+    pools: Mapping[str, NodePool] | None = None,
 ) -> int:
-    """Publish Events on pods that are nominated for a node or protected from disruption; return their number."""
-    return publish_new(cluster, pod_events(claims, snapshot.pods, now), told, now, LONG, PODS_AT_ONCE)
+    """Publish Events on pods that are nominated for a node or protected from disruption; return their number.
+
+    With `pools`, the valid NodePools by name, pods also get the Event that Cluster Autoscaler would send.
+    """
+    events = list(pod_events(claims, snapshot.pods, now))
+    if pools is not None:
+        scaled_up = scale_up_events(claims, snapshot.pods, pools, now)
+        events = [each for pair in zip_longest(scaled_up, events) for each in pair if each is not None]
+    return publish_new(cluster, events, told, now, LONG, PODS_AT_ONCE)
 
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.clusterstate import without_ending
@@ -70,7 +71,8 @@ class Survey:
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
-        self._resting, self._paused = inputs.ledger.resting, inputs.ledger.paused
+        self._resting = inputs.ledger.resting
+        self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)

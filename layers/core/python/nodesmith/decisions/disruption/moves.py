@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias, assert_never
 
-from nodesmith.decisions.budgets import remaining
+from nodesmith.decisions.budgets import paused, remaining
 from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import must_go
@@ -226,7 +226,7 @@ def _missing(move: Move, scene: Scene) -> str:
 
 
 def _paused(scene: Scene) -> str:
-    return str(scene.ledger.paused or "")
+    return str(paused(scene.ledger, scene.snapshot, scene.now) or "")
 
 
 def _ends(move: Move, scene: Scene) -> Iterable[NodeClaim]:

@@ -18,7 +18,7 @@ from datetime import datetime
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
-from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral
+from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral, is_startup, is_status
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Register, Wait
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance
@@ -115,7 +115,8 @@ def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     if not node.is_ready:
         return "NodeNotReady", f"Node {node.name} is not Ready"
     identities = {t.identity for t in node.taints}
-    startup = next((t for t in claim.startup_taints if t.identity in identities), None)
+    named = [t for t in claim.startup_taints if t.identity in identities and not is_status(t)]
+    startup = next(iter([*named, *filter(is_startup, node.taints)]), None)
     if startup is not None:
         return "StartupTaintsExist", f"startup taint {startup} is still on the Node"
     ephemeral = next((t for t in node.taints if is_ephemeral(t)), None)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from nodesmith.decisions.due import first_after
+from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
 from nodesmith.decisions.provisioning.clusterstate import (
@@ -22,11 +22,12 @@ from nodesmith.decisions.provisioning.clusterstate import (
 )
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_delay
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape
+from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import parse_selector
@@ -51,9 +52,12 @@ def decide(inputs: Inputs) -> Plan:
     there = reserved(snapshot, found.wanted, inputs)
     idle = replace(idle, waiting={pod.key: there.nominated[pod.key] for pod in there.waiting})
     repeating = _repeating(there, snapshot, inputs)
-    fresh, held = repeating.split(there.fresh)
+    grown, young = delayed(there.fresh, inputs.now)
+    fresh, held = repeating.split(grown)
+    due = first((repeating.due(held), *(until for _, until in young)))
+    held += [(pod, of_delay(pod, until)) for pod, until in young]
     if not fresh:
-        return replace(idle, unplaced=_unplaced(held), due=repeating.due(held))
+        return replace(idle, unplaced=_unplaced(held), due=due)
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     fresh = list(shares.chosen)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
@@ -76,7 +80,7 @@ def decide(inputs: Inputs) -> Plan:
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
-        due=repeating.due(held),
+        due=due,
     )
 
 

@@ -10,13 +10,22 @@ from math import fsum
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason
+from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 BACK_OFF = "back-off"
 """What blocks pods for which nodes were bought in vain: see `attempts`."""
+DELAYED = "scale-up delay"
+"""What blocks pods whose SCALE_UP_DELAY has not ended."""
+
+
+def of_delay(pod: Pod, until: datetime) -> Reason:
+    """Return why nothing is bought for a pod whose SCALE_UP_DELAY ends at `until`."""
+    asked = f"it is annotated {SCALE_UP_DELAY}={pod.shape.annotations[SCALE_UP_DELAY]}"
+    text = f"{asked}: no node is bought for it before {until:%Y-%m-%d %H:%M:%S} UTC"
+    return Reason(text, blocking=DELAYED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ class Plan:
     tried: tuple[str, ...] = ()
     """Pods that the next decision takes up after others: see `fairness.Shares`."""
     due: datetime | None = None
-    """When pods held by a back-off must be decided about again."""
+    """When pods held by a back-off or a delay must be decided about again."""
 
     @property
     def price_hourly_usd(self) -> float:

@@ -20,7 +20,13 @@ from nodesmith.decisions.scheduling.compatibility import (
 from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS, ZONE
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
-from nodesmith.model.apimachinery.taints import DISRUPTED, Taint, first_untolerated, is_ephemeral
+from nodesmith.model.apimachinery.taints import (
+    DISRUPTED,
+    Taint,
+    first_untolerated,
+    is_ephemeral,
+    is_temporary,
+)
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -161,21 +167,22 @@ def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
     Every DaemonSet that may come is expected.
     """
     known = Requirements.from_labels(claim.labels).union(claim.requirements)
+    taints = _lasting(claim, claim.taints)
     expected = tuple(
-        daemon for daemon in _tolerant(snapshot.daemonsets, claim.taints) if compatible_terms(known, daemon)
+        daemon for daemon in _tolerant(snapshot.daemonsets, taints) if compatible_terms(known, daemon)
     )
     offered = claim.allocatable.at_least(snapshot.attach_limits.on(claim.instance_type))
     free = offered - total([daemon.requests for daemon in expected])
     labels = {**claim.requirements.settled, **claim.labels}
-    return ExistingNode(claim.name, labels, claim.taints, free, Counter(), in_flight=True, expected=expected)
+    return ExistingNode(claim.name, labels, taints, free, Counter(), in_flight=True, expected=expected)
 
 
 def _lasting(claim: NodeClaim, taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Leave out the taints that a starting node loses by itself: startup taints and the known ephemeral ones."""
+    """Leave out the taints that a starting node loses: startup taints, and those known to be ephemeral or temporary."""
     startup = {t.identity for t in claim.startup_taints}
     if claim.held_until is not None:
         startup.add(REGISTERED_UNSCHEDULABLE.identity)
-    return tuple(t for t in taints if t.identity not in startup and not is_ephemeral(t))
+    return tuple(t for t in taints if t.identity not in startup and not (is_ephemeral(t) or is_temporary(t)))
 
 
 def _tolerant(daemonsets: Iterable[Shape], taints: Iterable[Taint]) -> list[Shape]:

@@ -1,5 +1,8 @@
 """The pods to buy nodes for, one reason for every other pod without a node, and the zones that pending pods may use.
 
+Nothing is bought for a pod before the end of its `cluster-autoscaler.kubernetes.io/pod-scale-up-delay`. kube-scheduler
+binds it meanwhile if a node has room, be it a new one.
+
 A pod that kube-scheduler has nominated for a node (status.nominatedNodeName) is left alone: it will run there once the
 pods that it preempts have ended, or once its volumes are bound. The scheduler writes the nomination in the same patch
 as the verdict Unschedulable, so no snapshot shows one without the other. When the scheduler withdraws the nomination,
@@ -10,12 +13,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
 
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.apimachinery.resources import format_amount
-from nodesmith.model.kubernetes.pods import CONTRADICT, NOT_ALL_VOLUMES, Pod, Shape
+from nodesmith.model.kubernetes.pods import (
+    CONTRADICT,
+    NOT_ALL_VOLUMES,
+    SCALE_UP_DELAY,
+    Pod,
+    Shape,
+    scale_up_delay,
+)
 
+_LAST = datetime.max.replace(tzinfo=UTC)
 FLEXIBLE, NONE = "flexible", "none"
 """The values Karpenter reports for pods that allow several zones and for pods that allow none."""
 
@@ -68,6 +80,32 @@ def shape_refusal(shape: Shape) -> str:
     if negative:
         return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"
     return ""
+
+
+def delayed(pods: Iterable[Pod], now: datetime) -> tuple[list[Pod], list[tuple[Pod, datetime]]]:
+    """Split pods into those for which a node may be bought, and those for which none is bought yet, with until when.
+
+    Pods that still have a node have waited before, so their delay is over.
+    """
+    grown: list[Pod] = []
+    young: list[tuple[Pod, datetime]] = []
+    for pod in pods:
+        until = buys_from(pod)
+        if pod.node or until is None or until <= now:
+            grown.append(pod)
+        else:
+            young.append((pod, until))
+    return grown, young
+
+
+def buys_from(pod: Pod) -> datetime | None:
+    """Return from when a node may be bought for a pod that has a SCALE_UP_DELAY, None for a pod without a delay.
+
+    A delay that cannot be read is none.
+    """
+    text = pod.shape.annotations.get(SCALE_UP_DELAY)
+    delay = scale_up_delay(text) if text is not None else None
+    return pod.created_at + min(delay, _LAST - pod.created_at) if delay else None
 
 
 def unserved(pods: Iterable[Pod], nominated: Mapping[str, str]) -> tuple[list[Pod], list[Pod]]:

@@ -1,7 +1,8 @@
 """Which pods of a node must be evicted, in which order, and which must not, by their annotations and by budgets.
 
 The rules are Karpenter's. There are four tiers, one after the other. Static pods, and pods that tolerate the taint of a
-disrupted node, stay. The drain does not wait for a pod that is stuck terminating. After the deadline nothing protects a
+disrupted node, stay. By Cluster Autoscaler's annotation `enable-ds-eviction`, pods of DaemonSets leave or stay whatever
+they tolerate. The drain does not wait for a pod that is stuck terminating. After the deadline nothing protects a
 pod.
 """
 
@@ -19,7 +20,7 @@ from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
 from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
-from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.kubernetes.pods import DAEMON_EVICTION, Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 
 STUCK_AFTER = timedelta(minutes=1)
@@ -88,8 +89,28 @@ def drain(
 
 
 def must_go(shape: Shape) -> bool:
-    """Return whether pods of a shape leave a node that is drained."""
-    return not shape.is_static and first_untolerated((DISRUPTED,), shape.tolerations) is not None
+    """Return whether pods of a shape leave a node that is drained.
+
+    Pods of DaemonSets may say so themselves. Of all others, those leave that do not tolerate the taint.
+    """
+    if shape.is_static:
+        return False
+    asked = shape.annotations.get(DAEMON_EVICTION) if shape.is_daemon else None
+    if asked == "false":
+        return False
+    return asked == "true" or not _tolerates(shape)
+
+
+def is_successor(pod: Pod, begun: datetime) -> bool:
+    """Return whether a DaemonSet has created a pod on a node after its termination had `begun`.
+
+    A DaemonSet whose pods tolerate the taint replaces each evicted pod at once, on the same node. It is evicted once.
+    """
+    return pod.shape.is_daemon and _tolerates(pod.shape) and pod.created_at > begun
+
+
+def _tolerates(shape: Shape) -> bool:
+    return first_untolerated((DISRUPTED,), shape.tolerations) is None
 
 
 def is_stuck(pod: Pod, now: datetime) -> bool:
@@ -138,7 +159,12 @@ def attached(node: str, snapshot: Snapshot) -> list[str]:
     held = [attachment for attachment in snapshot.attachments if attachment.node == node]
     if not held:
         return []
-    staying = {pod.key for pod in snapshot.pods if pod.node == node and not must_go(pod.shape)}
+    staying = {
+        pod.key
+        for pod in snapshot.pods
+        if pod.node == node
+        and (not must_go(pod.shape) or (pod.shape.is_daemon and _tolerates(pod.shape)))  # it comes back
+    }
     return sorted(attachment.volume for attachment in held if not staying.intersection(attachment.pods))
 
 

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith.decisions.termination.waiting import AWAITING_NODE, AWAITING_REPLACEMENT, VOLUMES
+from nodesmith.decisions.termination.waiting import (
+    AWAITING_NODE,
+    AWAITING_REPLACEMENT,
+    DELETION_DELAYED,
+    VOLUMES,
+)
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
@@ -15,7 +20,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
 
-_IN_TIME = frozenset({AWAITING_REPLACEMENT, AWAITING_NODE, VOLUMES})
+_IN_TIME = frozenset({AWAITING_REPLACEMENT, AWAITING_NODE, DELETION_DELAYED, VOLUMES})
 """Reasons for waiting that usually pass without intervention."""
 
 
@@ -38,7 +43,7 @@ def of_waiting(claim: NodeClaim) -> list[ObjectEvent]:
     is_stuck = claim.reason not in _IN_TIME
     if claim.reason != DRAINING:
         told.append(ObjectEvent("NodeClaim", claim.name, claim.reason, claim.message, warning=is_stuck))
-    if claim.node_name and claim.reason in {VOLUMES, AWAITING_NODE}:
+    if claim.node_name and claim.reason in {VOLUMES, DELETION_DELAYED, AWAITING_NODE}:
         told.append(ObjectEvent("Node", claim.node_name, claim.reason, claim.message))
     elif claim.node_name and claim.phase is Phase.TERMINATING and is_stuck:
         told.append(_failed_draining(claim.node_name, claim.message))

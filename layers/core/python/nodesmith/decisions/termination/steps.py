@@ -16,6 +16,7 @@ from nodesmith.decisions.termination.evictions import (
     Drain,
     attached,
     drain,
+    is_successor,
     last_moment,
     must_go,
     pressing_from,
@@ -27,7 +28,15 @@ from nodesmith.decisions.termination.replacing import (
     patient_until,
     replacement,
 )
-from nodesmith.decisions.termination.waiting import Waiting, awaiting_node, is_let_go, is_told, why_not_gone
+from nodesmith.decisions.termination.waiting import (
+    DELETION_DELAYED_AT_MOST,
+    Waiting,
+    awaiting_node,
+    delayed_until,
+    is_let_go,
+    is_told,
+    why_not_gone,
+)
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -121,8 +130,9 @@ def _views(claims: Iterable[NodeClaim], snapshot: Snapshot) -> dict[str, _View]:
     objects = snapshot.shown_nodeclaims()
     ending = [(claim, snapshot.node_of(claim)) for claim in claims if claim.is_ending]
     pods: dict[str, list[Pod]] = {node.name: [] for _, node in ending if node}
+    begun = {node.name: claim.terminating_at or claim.phase_since for claim, node in ending if node}
     for pod in snapshot.pods:
-        if pod.node in pods:
+        if pod.node in pods and not is_successor(pod, begun[pod.node]):
             pods[pod.node].append(pod)
     found = {}
     for claim, node in ending:
@@ -246,6 +256,8 @@ def _onward(claim: NodeClaim, view: _View, found: Drain, snapshot: Snapshot, now
         claim = claim.advanced(Phase.DETACHED, now, *_cut_short(len(volumes), "volumes"))
     if not claim.instance_id and not _is_settled(claim, now):
         return claim
+    if not is_late and delayed_until(claim, view.node, now) is not None:
+        return claim
     return claim.advanced(Phase.TERMINATED, now)
 
 
@@ -280,8 +292,8 @@ def next_change(
 ) -> datetime | None:
     """Return when time alone first lets a termination go on after `now`; None if only events can change anything.
 
-    Such moments are the end of a wait for a replacement, the end of a pod's `karpenter.sh/do-not-disrupt` duration, a
-    deadline, and the last moments before it that leave pods their grace.
+    Such moments are the end of a wait for a replacement or for other controllers, the end of a pod's
+    `karpenter.sh/do-not-disrupt` duration, a deadline, and the last moments before it that leave pods their grace.
     """
     shown = snapshot.shown_nodeclaims()
     ending = [
@@ -306,6 +318,8 @@ def next_change(
 def _of_claim(claim: NodeClaim) -> Iterator[datetime]:
     if claim.phase is Phase.TERMINATING:
         yield from patient_until(claim)
+    if claim.phase is Phase.DETACHED:
+        yield claim.phase_since + DELETION_DELAYED_AT_MOST
     if claim.phase is not Phase.TERMINATED and claim.deadline is not None:
         yield claim.deadline
 

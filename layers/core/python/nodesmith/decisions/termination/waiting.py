@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.evictions import (
     Allowances,
     attached,
     is_stuck,
+    is_successor,
     must_go,
     refuses_disruption,
     tier,
@@ -30,6 +31,10 @@ VOLUMES = "AwaitingVolumeDetachment"
 AWAITING_REPLACEMENT = "AwaitingReplacement"
 AWAITING_NODE = "AwaitingNodeDeletion"
 """The reason if the instance is gone, but finalizers of other controllers hold the Node."""
+DELETION_DELAYED = "DeletionDelayed"
+"""The reason if the node is drained, but annotations of other controllers delay its end."""
+DELETION_DELAYED_AT_MOST = timedelta(minutes=2)
+"""How long annotations delay the end of a drained node: Cluster Autoscaler's default."""
 _PASSING = frozenset({DRAINING, AWAITING_REPLACEMENT})
 
 
@@ -76,11 +81,32 @@ def why_not_gone(
             return _drain(claim, left, now, allowances or Allowances(snapshot.budgets))
         case Phase.DRAINED:
             return _volumes(claim, snapshot)
+        case Phase.DETACHED:
+            return _delayed(claim, node, now)
         case Phase.TERMINATED:
             message = f"EC2 is shutting down instance {claim.instance_id}"
             return Waiting("InstanceTerminating", message, f"Instance/{claim.instance_id}", claim.phase_since)
         case _:
             return None
+
+
+def delayed_until(claim: NodeClaim, node: Node | None, now: datetime) -> datetime | None:
+    """Return until when annotations of other controllers delay the end of a drained node; None if they do not."""
+    if node is None or not node.deletion_delays:
+        return None
+    until = claim.phase_since + DELETION_DELAYED_AT_MOST
+    return until if now < until else None
+
+
+def _delayed(claim: NodeClaim, node: Node | None, now: datetime) -> Waiting | None:
+    until = delayed_until(claim, node, now)
+    if node is None or until is None:
+        return None
+    keys = node.deletion_delays
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    message = f"Node {node.name} is annotated {keys[0]}{more}: its instance ends by {until:%H:%M:%S} UTC at the latest"
+    fix = "the controller that set the annotation removes it when it has finished"
+    return Waiting(DELETION_DELAYED, message, f"Node/{node.name}", claim.phase_since, fix)
 
 
 def is_let_go(node: Node) -> bool:
@@ -114,8 +140,9 @@ def _volumes(claim: NodeClaim, snapshot: Snapshot) -> Waiting | None:
 
 
 def _left(claim: NodeClaim, snapshot: Snapshot, now: datetime) -> list[Pod]:
-    name = _node_name(claim, snapshot)
-    return [p for p in snapshot.pods if p.node == name and must_go(p.shape) and not is_stuck(p, now)]
+    name, begun = _node_name(claim, snapshot), claim.terminating_at or claim.phase_since
+    there = (pod for pod in snapshot.pods if pod.node == name and not is_successor(pod, begun))
+    return [pod for pod in there if must_go(pod.shape) and not is_stuck(pod, now)]
 
 
 def _drain(claim: NodeClaim, left: Sequence[Pod], now: datetime, allowances: Allowances) -> Waiting | None:

@@ -101,6 +101,28 @@ def is_ephemeral(taint: Taint) -> bool:
     return taint.identity in _EPHEMERAL or taint.key.startswith("readiness.k8s.io/")
 
 
+_STARTUP_DOMAINS = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+_STATUS_DOMAIN = "status-taint.cluster-autoscaler.kubernetes.io/"
+
+
+def is_startup(taint: Taint) -> bool:
+    """Return whether a taint says by its key that a node loses it before it is ready (Cluster Autoscaler's keys)."""
+    return taint.key.startswith(_STARTUP_DOMAINS)
+
+
+def is_status(taint: Taint) -> bool:
+    """Return whether a taint says by its key that a node is not to be used for now although it may be ready."""
+    return taint.key.startswith(_STATUS_DOMAIN)
+
+
+def is_temporary(taint: Taint) -> bool:
+    """Return whether a taint of a new node says by its key that the node will lose it: no pod needs to tolerate it."""
+    return is_startup(taint) or is_status(taint)
+
+
 def first_untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], *, soft: bool = False
 ) -> Taint | None:

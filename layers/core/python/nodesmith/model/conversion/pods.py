@@ -12,7 +12,7 @@ from nodesmith.model.conversion.requirements import MISTAKEN, RENAMED, read_labe
 
 DO_NOT_EVICT = "karpenter.sh/do-not-evict"
 DO_NOT_CONSOLIDATE = "karpenter.sh/do-not-consolidate"
-_TEMPLATES: Mapping[str, str] = {
+TEMPLATES: Mapping[str, str] = {
     "Pod": "",
     "Deployment": "spec.template",
     "ReplicaSet": "spec.template",
@@ -23,7 +23,8 @@ _TEMPLATES: Mapping[str, str] = {
     "CronJob": "spec.jobTemplate.spec.template",
     "PodTemplate": "template",
 }
-KINDS = frozenset(_TEMPLATES) | {"Node"}
+"""Kind → the path of its pod template, empty for pods themselves."""
+KINDS = frozenset(TEMPLATES) | {"Node"}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _DISRUPTING = "karpenter.sh/disruption"
@@ -37,7 +38,7 @@ def workload(old: Old) -> Draft:
     if kind == "Node":
         _annotations(draft, "metadata.annotations")
         return draft
-    place = f"{_TEMPLATES[kind]}." if _TEMPLATES[kind] else ""
+    place = f"{TEMPLATES[kind]}." if TEMPLATES[kind] else ""
     _annotations(draft, f"{place}metadata.annotations")
     _node_selector(draft, f"{place}spec.nodeSelector")
     field = f"{place}spec.tolerations"

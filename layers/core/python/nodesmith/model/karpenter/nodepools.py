@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, is_label_value
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.taints import Taint, is_temporary
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
 from nodesmith.model.ec2.instancetypes import GpuParts, read_gpu_parts
 from nodesmith.model.hashes import content_hash, nodepool_hash
@@ -321,13 +321,15 @@ def owner_uid(manifest: Mapping[str, Any]) -> str:
 
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the template. Taints that nodes lose by Cluster Autoscaler's rules are startup taints."""
+    given, startup = read_taints(spec.get("taints", ())), read_taints(spec.get("startupTaints", ()))
     return {
         "labels": FrozenMap(metadata.get("labels")),
         "annotations": FrozenMap(metadata.get("annotations")),
         "nodeclass": NodeClassRef(**spec["nodeClassRef"]),
         "requirements": read_requirements(spec["requirements"]),
-        "taints": read_taints(spec.get("taints", ())),
-        "startup_taints": read_taints(spec.get("startupTaints", ())),
+        "taints": tuple(taint for taint in given if not is_temporary(taint)),
+        "startup_taints": (*startup, *filter(is_temporary, given)),
         "expire_after": spec["expireAfter"],
         "termination_grace_period": spec.get("terminationGracePeriod"),
     }

@@ -15,6 +15,9 @@ from nodesmith.model.kubernetes.pods import Manifest
 
 REGISTERED_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
+DELETION_DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io"
+"""The domain of annotations on a Node with which other controllers delay its end. Their values have no meaning."""
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -51,6 +54,11 @@ class Node:
     def is_restored(self) -> bool:
         """True if it has registered but has no provider id: it was recreated from a backup."""
         return not self.provider_id and self.labels.get(REGISTERED) == "true"
+
+    @property
+    def deletion_delays(self) -> list[str]:
+        """The keys of the annotations that delay its end, in order."""
+        return sorted(key for key in self.annotations if key.startswith(f"{DELETION_DELAY}/"))
 
     @property
     def is_ready(self) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, Selector
 from nodesmith.model.apimachinery.resources import NOTHING, PODS, Resources, parse_resources, total
 from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
+from nodesmith.model.apimachinery.times import nanoseconds
 
 DEFAULT_GRACE_SECONDS = 30
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -214,9 +216,32 @@ class Reason:
         return self.text if self.text.endswith(self.fix) else f"{self.text}; {self.fix}"
 
 
-# Annotations that protect from disruption beside Karpenter's current one. Cluster Autoscaler's others have no
+SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+"""On a pod: how long after its creation no node is bought for it, as a Go duration."""
+DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
+"""On a pod of a DaemonSet: whether it is evicted when its node is drained."""
+
+
+def scale_up_delay(text: str | None) -> timedelta | None:
+    """Return the length of a SCALE_UP_DELAY, zero without one; None if it is not a Go duration.
+
+    A negative duration is no delay, as in Cluster Autoscaler.
+    """
+    if text is None or text in _ZEROS:
+        return timedelta()
+    if len(text) > _LONGEST_DELAY or not _GO_DURATION.fullmatch(text):
+        return None
+    length = timedelta(microseconds=nanoseconds(text) // 1000)
+    return timedelta() if text.startswith("-") else length
+
+
+_ZEROS = frozenset({"0", "+0", "-0"})
+"""The durations that need no unit in Go."""
+_LONGEST_DELAY = 64
+_GO_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+# Annotations that protect from disruption beside Karpenter's current one. Two others of Cluster Autoscaler have no
 # meaning here: `safe-to-evict: "true"` and `safe-to-evict-local-volumes` remove protections that only Cluster
-# Autoscaler has, and `enable-ds-eviction` selects what every drain here does to DaemonSet pods anyway.
+# Autoscaler has.
 POD_PROTECTIONS: Mapping[str, str] = {
     "karpenter.sh/do-not-evict": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",

@@ -8,10 +8,11 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.evictions import parse_budget
+from nodesmith.model.kubernetes.nodes import DELETION_DELAY
 from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import without_empty
 
-_NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN)
+_NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN, DELETION_DELAY)
 _DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 _METADATA = (
     "name",

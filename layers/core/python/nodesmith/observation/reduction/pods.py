@@ -15,7 +15,13 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.kubernetes.pods import POD_PROTECTIONS, Manifest, with_do_not_disrupt
+from nodesmith.model.kubernetes.pods import (
+    DAEMON_EVICTION,
+    POD_PROTECTIONS,
+    SCALE_UP_DELAY,
+    Manifest,
+    with_do_not_disrupt,
+)
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -26,7 +32,12 @@ from nodesmith.observation.reduction.podspecs import (
 )
 from nodesmith.observation.reduction.volumes import Mount, mounts
 
-ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
+ANNOTATIONS = (
+    DO_NOT_DISRUPT,
+    "controller.kubernetes.io/pod-deletion-cost",
+    SCALE_UP_DELAY,
+    DAEMON_EVICTION,
+)
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 _TERMINAL = frozenset({"Failed", "Succeeded"})
 
