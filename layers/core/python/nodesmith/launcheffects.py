@@ -54,7 +54,7 @@ _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
 
 INTERRUPTIONS = frozenset(Fate)
 """Reasons of back-offs that only the passage of time ends."""
-TypeLookup = Callable[[str, str], InstanceType | None]
+TypeLookup = Callable[[NodeClaim, str], InstanceType | None]
 
 ATTEMPTED_AT = "attemptedAt"
 """In a claim's launch data: when EC2 was last about to be called. No other run touches the claim for a while."""
@@ -111,7 +111,7 @@ def launch(
 ) -> Settled:
     """Request the instances of committed claims from EC2, and settle the claims by the outcomes.
 
-    `types` looks up an instance type by EC2NodeClass and name. `repeated` is True if EC2 may have been called before.
+    `types` looks up an instance type by claim and name. `repeated` is True if EC2 may have been called before.
     """
     settled = Settled()
     if not claims:
@@ -143,7 +143,7 @@ def adopt(
     if any(other.instance_id == instance.id and other.name != claim.name for other in ledger.claims):
         store.save(claim.given_up("InstanceTaken", f"another NodeClaim has instance {instance.id}", now))
         return False
-    store.save(launched_claim(claim, instance, types(claim.nodeclass.name, instance.instance_type), now))
+    store.save(launched_claim(claim, instance, types(claim, instance.instance_type), now))
     return True
 
 

@@ -168,7 +168,7 @@ def _rebuilt(
     nodeclass, status = nodeclasses.get(claim.nodeclass.name), ledger.nodeclasses.get(claim.nodeclass.name)
     if nodeclass is None or status is None or ledger.cluster is None or not ledger.has_read(nodeclass):
         return ()
-    kinds = [types(nodeclass.name, o.instance_type) for o in request.overrides]
+    kinds = [types(claim, o.instance_type) for o in request.overrides]
     options = [
         (kind, offering)
         for kind, override in zip(kinds, request.overrides, strict=True)

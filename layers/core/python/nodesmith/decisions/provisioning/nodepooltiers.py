@@ -12,6 +12,7 @@ from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     free_reservations,
     group_limit,
@@ -155,6 +156,8 @@ def template_of(
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
+    if snapshot.nodeoverlays:
+        types = overlays_of(snapshot, catalog, settings).on(pool, types)
     group = status.placement_group
     if group is not None:
         types = types_of_group(types, group.strategy)

@@ -43,7 +43,7 @@ def on_sale(inputs: Inputs) -> OnSale:
             key = offering.capacity_type, offering.zone
             is_open = offering.zone in {subnet.zone for subnet in template.status.subnets}
             is_available = is_open and OfferingKey(offering.capacity_type, name, offering.zone) not in closed
-            one = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
+            one = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
     return {
         name: TypeOnSale(*_room(inputs.catalog.facts[name]), tuple(of[key] for key in sorted(of)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
@@ -41,11 +41,19 @@ class Offering:
     """id of the capacity reservation, if the capacity type is reserved"""
     risk_hourly_usd: float = 0.0
     """the expected cost of its interruptions; only decisions set it, no catalogue contains it"""
+    overlay: str = field(default="", repr=False)
+    """the NodeOverlay that sets its price, and `listed_hourly_usd` is AWS's; only decisions set both"""
+    listed_hourly_usd: float = field(default=0.0, repr=False)
 
     @property
     def cost_hourly_usd(self) -> float:
         """Price plus risk, by which decisions choose offerings."""
         return self.price_hourly_usd + self.risk_hourly_usd
+
+    @property
+    def paid_hourly_usd(self) -> float:
+        """What AWS charges for it, whatever a NodeOverlay says."""
+        return self.listed_hourly_usd if self.overlay else self.price_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)
