@@ -93,7 +93,7 @@ CASES: Sequence[tuple[str, dict[str, Any], bool]] = (
 """What is tried, the spec, and whether it is valid. Karpenter's table, with the limits of its CRD."""
 
 UNKNOWN_CAPACITY_TYPE = _requires(CAPACITY_TYPE, "In", "cheap")
-"""The API server takes it, since it does not know the capacity types; nodesmith does not, and neither does Karpenter."""
+"""The API server takes it, since it does not know the capacity types; nodesmith and Karpenter do not."""
 
 
 def spec_of(change: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce
 from nodesmith.model.apimachinery.requirements import Requirements, contradiction, requirement
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources, parse_resources
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith.model.schema.reading import read_manifest
 
@@ -37,8 +37,10 @@ class NodeOverlay:
 
     @property
     def change(self) -> str:
-        """The price or its change, for messages: `a price of 0.5` or `-15%`."""
-        return self.price if self.price.startswith(("+", "-")) else f"a price of {self.price}"
+        """What it changes, for messages: `price 0.5`, `price -15%, example.com/device 4`."""
+        price = f"price {self.price}" if self.price else ""
+        added = (f"{name} {amount}" for name, amount in format_resources(self.capacity).items())
+        return ", ".join(filter(None, (price, *added))) or "nothing"
 
 
 def parse_nodeoverlay(manifest: Mapping[str, object]) -> Parsed[NodeOverlay]:

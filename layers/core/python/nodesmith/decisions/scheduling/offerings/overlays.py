@@ -52,12 +52,14 @@ class Contradiction:
 class Overlays:
     """The NodeOverlays of a cluster that apply, in order, and why the others do not.
 
-    `problems` are those of invalid ones, by name. `_types` are each NodePool's instance types without NodeOverlays.
+    `problems` are those of NodeOverlays that are invalid or odd. `_pools` are the NodePools that are known, and
+    `_types` their instance types without NodeOverlays.
     """
 
     applied: tuple[NodeOverlay, ...] = ()
     contradicting: Mapping[str, Contradiction] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    _pools: Mapping[str, NodePool] = field(default_factory=dict)
     _types: Mapping[str, TypeSet] = field(default_factory=dict)
     _prices: dict[str, Mapping[tuple[str, str, str], float]] = field(default_factory=dict)
 
@@ -66,6 +68,22 @@ class Overlays:
         labels = FrozenMap(template_labels(pool))
         here = tuple(each for each in self.applied if _allows_labels(each, labels))
         return _overlaid(types, here, _own(here, labels)) if here else types
+
+    def reach(self, overlay: NodeOverlay) -> dict[str, int]:
+        """Return how many instance types of each NodePool a NodeOverlay applies to."""
+        pools = {name: FrozenMap(template_labels(pool)) for name, pool in self._pools.items()}
+        return {
+            name: len(_matched(self._types[name], overlay, _own((overlay,), labels)))
+            if _allows_labels(overlay, labels)
+            else 0
+            for name, labels in pools.items()
+        }
+
+    def example(self, pool: NodePool, overlay: NodeOverlay) -> tuple[str, Offering] | None:
+        """Return an instance type of a NodePool with its first offering that a NodeOverlay prices, None if it has none."""
+        types = self.on(pool, self._types[pool.name]).types if overlay.price else ()
+        found = ((one.name, each) for one in types for each in one.offerings if each.overlay == overlay.name)
+        return next(found, None)
 
     def price_of(self, pool: NodePool, kind: str, zone: str, capacity_type: str) -> float | None:
         """Return the price of an offering of a NodePool's node that a NodeOverlay sets, None if none does."""
@@ -124,7 +142,9 @@ def _evaluated(snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> 
             else:
                 contradicting[overlay.name] = found
         applied += kept
-    return Overlays(tuple(applied), contradicting, problems, types)
+    return Overlays(
+        tuple(applied), contradicting, problems, {name: pools[name] for name in sorted(types)}, types
+    )
 
 
 def _types(
