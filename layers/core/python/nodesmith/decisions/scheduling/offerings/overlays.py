@@ -80,7 +80,7 @@ class Overlays:
         }
 
     def example(self, pool: NodePool, overlay: NodeOverlay) -> tuple[str, Offering] | None:
-        """Return an instance type of a NodePool with its first offering that a NodeOverlay prices, None if it has none."""
+        """Return a type of a NodePool with the first offering that a NodeOverlay prices, None if there is none."""
         types = self.on(pool, self._types[pool.name]).types if overlay.price else ()
         found = ((one.name, each) for one in types for each in one.offerings if each.overlay == overlay.name)
         return next(found, None)
