@@ -88,6 +88,8 @@ def pools(
     tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     barren = tuple(sorted(made.name for made in found if not made.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
+    if snapshot.nodeoverlays:
+        stated += overlays_of(snapshot, catalog, settings).told
     return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
 
 

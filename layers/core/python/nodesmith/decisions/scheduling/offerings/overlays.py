@@ -63,6 +63,12 @@ class Overlays:
     _types: Mapping[str, TypeSet] = field(default_factory=dict)
     _prices: dict[str, Mapping[tuple[str, str, str], float]] = field(default_factory=dict)
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What is wrong with NodeOverlays, each in a sentence: their problems, and which ones contradict another."""
+        left_out = (f"NodeOverlay/{name}: {why}" for name, why in sorted(self.contradicting.items()))
+        return (*map(str, self.problems), *left_out)
+
     def on(self, pool: NodePool, types: TypeSet) -> TypeSet:
         """Return a NodePool's instance types as decisions see them: the same object if none of them is changed."""
         labels = FrozenMap(template_labels(pool))
