@@ -78,7 +78,7 @@ def test_a_plan_tells_which_overlays_contradict_or_cannot_be_read(run: Run, tmp_
     assert ran.plan["unplaced"] == []
     told = " ".join(ran.err.split())
     assert "NodeOverlay/one: contradicts NodeOverlay other, which has the same weight" in told
-    assert "spec.priceAdjustment is '10%'" in told
+    assert "spec.priceAdjustment: is '10%'" in told
     assert "did you mean 'price'?" in told
 
 

@@ -12,6 +12,7 @@ import pytest
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.launching.launch import TypeTable
 from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle.stages import initialize
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodepooltiers import pools
@@ -44,6 +45,7 @@ from nodesmith.model.karpenter.nodeoverlays import (
 from nodesmith.model.kubernetes.pods import Shape
 from tests import builders
 from tests.builders import NOW, ZONES, expression
+from tests.fleets import fleet, pool, running, worker
 from tests.nodeoverlays import CASES, UNKNOWN_CAPACITY_TYPE, family, overlay, spec_of
 
 FUSE = "smarter-devices/fuse"
@@ -432,3 +434,18 @@ def test_a_hostile_overlay_costs_no_decision() -> None:
     plan = decided(*odd, shape=asking())
     assert plan.nodes
     assert not plan.unplaced
+
+
+def test_a_node_is_replaced_once_an_overlay_makes_another_family_cheaper() -> None:
+    def moves(*overlays: dict[str, Any]) -> list[set[str]]:
+        on_demand = expression(CAPACITY_TYPE, "In", ON_DEMAND)
+        pools = [pool(requirements=[*family("m5", "c6a"), on_demand])]
+        workers = [worker("a", "c6a.xlarge", cpu="3900m", memory="7Gi")]
+        pods = running(builders.shape("3", "5Gi"), {"a": 1})
+        there = fleet(workers, pods, pools=pools, nodeoverlays=overlays)
+        return [{family_of(node) for node in each.replacements} for each in propose(there).proposals]
+
+    assert moves() == []
+    assert moves(overlay(requirements=family("m5"), priceAdjustment="-60%")) == [{"m5"}]
+    assert moves(overlay(requirements=family("c6a"), priceAdjustment="+200%")) == [{"m5"}]
+    assert moves(overlay(priceAdjustment="-60%")) == []
