@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY
 from nodesmith.model.karpenter.nodeoverlays import CAPACITY_APPLIED, PRICE_APPLIED
+from tests.builders import expression
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
@@ -14,6 +15,8 @@ from tests.nodeoverlays import family, overlay
 
 FUSE = "smarter-devices/fuse"
 CHEAP_M5 = overlay("cheap-m5", family("m5"), priceAdjustment="-90%", weight=2)
+DEAR_OTHERS = overlay("dear-others", [expression(INSTANCE_FAMILY, "NotIn", "m5")], priceAdjustment="+5")
+"""Pods are moved only if that is worth their restart."""
 
 
 def families(system: System, app: str) -> set[str]:
@@ -45,11 +48,11 @@ def test_overlays_steer_prices_add_resources_and_show_contradictions(start: Star
     system.until_running(2)
     assert families(system, "before") != {"m5"}
 
-    system.apply(CHEAP_M5, overlay("devices", family("m5"), capacity={FUSE: "2"}))
+    system.apply(CHEAP_M5, DEAR_OTHERS, overlay("devices", family("m5"), capacity={FUSE: "2"}))
     system.until("the overlays apply", lambda: condition(system, "cheap-m5")[0] == "True")
     assert "True" in system.kubectl("get", "overlays", "cheap-m5")
     # The cluster is looked at again without another event: its nodes cost more than m5 now.
-    system.until("the nodes are replaced", lambda: families(system, "before") == {"m5"}, 240)
+    system.until("the nodes are replaced", lambda: families(system, "before") == {"m5"}, 120)
     system.until_running(2)
     system.until_settled(120)
 

@@ -132,14 +132,28 @@ overlays_of = _Last()
 
 def _evaluated(snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> Overlays:
     parsed = parse_nodeoverlays(snapshot.nodeoverlays)
-    problems = tuple(problem for each in parsed for problem in each.problems)
     pools = parsed_nodepools(snapshot.nodepools)
     types = dict(_types(snapshot, pools.values(), catalog, settings))
-    scenes = [(FrozenMap(template_labels(pools[name])), types[name]) for name in sorted(types)]
+    known = {name: pools[name] for name in sorted(types)}
+    scenes = tuple((FrozenMap(template_labels(pool)), types[name]) for name, pool in known.items())
+    applied, contradicting = _sorted_out(
+        tuple(in_order(each.value for each in parsed if each.value is not None)), scenes
+    )
+    problems = tuple(problem for each in parsed for problem in each.problems)
+    return Overlays(applied, contradicting, problems, known, types)
+
+
+@lru_cache(maxsize=8)
+def _sorted_out(
+    overlays: tuple[NodeOverlay, ...], scenes: tuple[tuple[FrozenMap[str], TypeSet], ...]
+) -> tuple[tuple[NodeOverlay, ...], Mapping[str, Contradiction]]:
+    """Return the NodeOverlays that apply, of these in order, and why the others do not. Cached from run to run.
+
+    `scenes` are the labels and instance types of each NodePool.
+    """
     applied: list[NodeOverlay] = []
     contradicting: dict[str, Contradiction] = {}
-    valid = in_order(each.value for each in parsed if each.value is not None)
-    for _, equals in groupby(valid, key=lambda each: each.weight):
+    for _, equals in groupby(overlays, key=lambda each: each.weight):
         kept: list[NodeOverlay] = []
         for overlay in equals:
             found = next(_contradictions(overlay, kept, scenes), None)
@@ -148,9 +162,7 @@ def _evaluated(snapshot: Snapshot, catalog: Catalog, settings: NodeSettings) -> 
             else:
                 contradicting[overlay.name] = found
         applied += kept
-    return Overlays(
-        tuple(applied), contradicting, problems, {name: pools[name] for name in sorted(types)}, types
-    )
+    return tuple(applied), contradicting
 
 
 def _types(
