@@ -85,9 +85,18 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
     pods = some(claim.get("nominated") or ())
     yield f"  launch    {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
+    yield from _overlaid(node)
     asked = sorted(override[4] for override in overrides)
     prices = f"{mark}${asked[0]:.4f} to {mark}${asked[-1]:.4f}" if asked else "none"
     yield f"            one of {some(types)} in {', '.join(zones)}: {len(overrides)} offerings, {prices}"
+
+
+def _overlaid(node: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the NodeOverlays that set prices of a node's offerings, and what AWS charges for the cheapest."""
+    names = sorted({str(override[5]) for override in node["launch"]["overrides"] if len(override) > 5})
+    if names:
+        listed = node.get("listPriceHourlyUsd", node["priceHourlyUsd"])
+        yield f"            priced by NodeOverlay {some(names)}; AWS charges ${listed:.4f}/hour"
 
 
 def _by_value(waiting: Mapping[str, str]) -> dict[str, list[str]]:

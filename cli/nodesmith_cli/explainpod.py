@@ -30,7 +30,7 @@ _NODE_FIELDS = {
 }
 """The output's fields about a node, with the NodeClaim fields of a record that they come from."""
 _REASON_FIELDS = ("reason", "nodePool", "blocking", "fix")
-_OFFERED_FIELDS = ("priceEstimated", "instanceTypes", "zones")
+_OFFERED_FIELDS = ("priceEstimated", "listPriceHourly", "overlays", "instanceTypes", "zones")
 
 
 def pod_key(name: str) -> str:
@@ -121,6 +121,8 @@ def _offered(node: Mapping[str, Any]) -> Told:
         "capacityType": node["launch"]["capacityType"],
         "priceHourly": node["priceHourlyUsd"],
         "priceEstimated": node["estimated"],
+        "listPriceHourly": node.get("listPriceHourlyUsd"),
+        "overlays": sorted({str(override[5]) for override in overrides if len(override) > 5}) or None,
         "instanceTypes": list(dict.fromkeys(override[1] for override in overrides)),
         "zones": sorted({override[2] for override in overrides}),
     }

@@ -55,6 +55,7 @@ def _node(told: Mapping[str, Any]) -> str:
         f"{told['nodeClaim']} of NodePool {told['nodePool']}" if told["nodePool"] else told["nodeClaim"],
         told["capacityType"],
         f"{'~' * bool(told['priceEstimated'])}${told['priceHourly']:.4f}/hour" if told["priceHourly"] else "",
+        f"priced by NodeOverlay {some(told['overlays'])}" if told["overlays"] else "",
         kind,
         f"Node {told['node']}" if told["node"] and told["node"] != told["nodeClaim"] else "",
         told["phase"],

@@ -10,6 +10,7 @@ from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
     NAMESPACES,
+    NODE_OVERLAYS,
     NODE_TEMPLATES,
     NODECLAIMS,
     NODECLASSES,
@@ -26,6 +27,9 @@ from nodesmith_forwarder.disruptions import may_free_a_node
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
+
+_CONCERNED_WITH_OVERLAYS = (Concern.READINESS, Concern.PROVISIONING, Concern.DISRUPTION)
+"""Pods that had no node may get one, and nodes may be cheaper to replace than before."""
 
 
 def triggered(
@@ -51,6 +55,8 @@ def triggered(
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
         yield from ((concern, key) for concern in _concerned_with_nodes(change))
+    elif change.kind == NODE_OVERLAYS and is_wanted_otherwise(change):
+        yield from ((concern, key) for concern in _CONCERNED_WITH_OVERLAYS)
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):

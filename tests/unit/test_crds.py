@@ -43,17 +43,20 @@ def test_kinds_have_the_names_that_tools_use() -> None:
         "NodePool": "nodepools.karpenter.sh",
         "NodeClaim": "nodeclaims.karpenter.sh",
         "EC2NodeClass": "ec2nodeclasses.karpenter.k8s.aws",
+        "NodeOverlay": "nodeoverlays.karpenter.sh",
         "Provisioner": "provisioners.karpenter.sh",
         "AWSNodeTemplate": "awsnodetemplates.karpenter.k8s.aws",
     }
     assert all(each["categories"] == ["karpenter"] for each in names.values())
     assert names["EC2NodeClass"]["shortNames"] == ["ec2nc", "ec2ncs"]
+    assert names["NodeOverlay"]["shortNames"] == ["overlays"]
     assert all(crd["spec"]["scope"] == "Cluster" for crd in CRDS.values())
 
 
 @pytest.mark.parametrize("kind", CRDS)
 def test_each_kind_is_stored_in_its_newest_version_and_has_a_status(kind: str) -> None:
-    newest = {"Provisioner": "v1alpha5", "AWSNodeTemplate": "v1alpha1"}.get(kind, "v1")
+    first = {"Provisioner": "v1alpha5", "AWSNodeTemplate": "v1alpha1", "NodeOverlay": "v1alpha1"}
+    newest = first.get(kind, "v1")
     assert (version(kind)["name"], version(kind)["served"]) == (newest, True)
     assert version(kind)["subresources"]["status"] == {}
 
@@ -96,6 +99,7 @@ def test_a_pool_can_be_scaled() -> None:
             ["ImageID", "ID", "NodePool", "NodeClass", "Drifted"],
         ),
         ("EC2NodeClass", ["Ready", "Age"], ["Role"]),
+        ("NodeOverlay", ["Ready", "Age"], ["Weight"]),
     ],
 )
 def test_kubectl_shows_the_columns_of_karpenter(kind: str, shown: list[str], wide: list[str]) -> None:

@@ -14,6 +14,7 @@ from nodesmith.observation.mirror import (
     BUDGETS,
     DAEMONSETS,
     NAMESPACES,
+    NODE_OVERLAYS,
     NODECLAIMS,
     NODECLASSES,
     NODEPOOLS,
@@ -340,3 +341,13 @@ def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() ->
         custom(template={"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}}}),
         custom(template={"spec": {"nodeClassRef": {"group": "eks.amazonaws.com"}}}),
     )
+
+
+def test_an_overlays_spec_wakes_who_compares_prices_and_its_status_nobody() -> None:
+    before, after = custom(requirements=[], price="1"), custom(requirements=[], price="2")
+    concerned = {Concern.READINESS, Concern.PROVISIONING, Concern.DISRUPTION}
+    assert woken(NODE_OVERLAYS, before) == concerned
+    assert woken(NODE_OVERLAYS, before, after) == concerned
+    assert woken(NODE_OVERLAYS, before, None) == concerned
+    told = {**before, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert woken(NODE_OVERLAYS, before, told) == set()

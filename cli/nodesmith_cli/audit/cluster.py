@@ -25,6 +25,7 @@ class Cluster:
     nodeclasses: Mapping[str, Manifest]
     namespaces: Mapping[str, Mapping[str, str]]
     volumes: Volumes
+    overlays: Sequence[Manifest] = ()
 
     def place(self, name: str) -> Place | None:
         """Return the place of a Node's or NodeClaim's name, or None."""
@@ -65,6 +66,7 @@ def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manife
             for name, each in _by_name(kinds.get("Namespace", ())).items()
         },
         Volumes(kinds),
+        kinds.get("NodeOverlay", ()),
     )
     for pod in pods.values():
         home = cluster.place(pod.node or pod.nominated)

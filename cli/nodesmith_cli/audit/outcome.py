@@ -11,6 +11,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
 from nodesmith_cli.audit.nodeclasses import RESERVATION_ID
+from nodesmith_cli.audit.overlays import with_overlays
 from nodesmith_cli.audit.places import Place
 from nodesmith_cli.audit.plans import Plan, PlannedNode
 from nodesmith_cli.audit.pods import Pod
@@ -53,6 +54,7 @@ def outcome(cluster: Cluster, catalog: Catalog, plan: Plan, settings: NodeSettin
         except UNREADABLE as error:
             if any(node.pool == name for node in plan.nodes):
                 result.report(Kind.UNREADABLE, name, f"the NodePool is unreadable: {error!r}")
+    result.pools = with_overlays(result.pools, cluster.overlays)
     spoken = {key for _, pods in plan.existing for key in pods} | {
         k for node in plan.nodes for k in node.pods
     }

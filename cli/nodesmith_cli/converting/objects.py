@@ -9,6 +9,7 @@ from typing import Any
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.conversion.drafts import Change, Conversion, Converted, Fate
+from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_formats.manifests.manifests import Document, Fault
@@ -18,6 +19,7 @@ _SERVERS = ("uid", "resourceVersion", "generation", "creationTimestamp", "manage
 READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
+    ("karpenter.sh/v1alpha1", "NodeOverlay"): parse_nodeoverlay,
 }
 
 
@@ -74,7 +76,7 @@ def unreadable(documents: Sequence[Document], conversion: Conversion) -> list[Fa
 
 
 def reader_of(converted: Converted) -> Callable[[Mapping[str, Any]], Parsed[Any]] | None:
-    """Return the parser of an object, or None if it is neither a NodePool nor an EC2NodeClass."""
+    """Return the parser of an object, or None if it is no NodePool, EC2NodeClass or NodeOverlay."""
     return READERS.get((str(converted.manifest.get("apiVersion")), str(converted.manifest.get("kind"))))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
+from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
@@ -31,6 +32,7 @@ _SOME_TIME = parse_time("2000-01-01T00:00:00Z")
 _OWN: Mapping[str, Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     "NodePool": parse_nodepool,
     "EC2NodeClass": parse_nodeclass,
+    "NodeOverlay": parse_nodeoverlay,
     "NodeClaim": lambda manifest: parse_nodeclaim(manifest, _SOME_TIME),
 }
 _NEVER_MIND = (".image", ".restartPolicy", "metadata.annotations")

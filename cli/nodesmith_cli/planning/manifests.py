@@ -32,6 +32,7 @@ GROUPS: Mapping[str, str] = {
     "PodDisruptionBudget": "policy",
     "NodePool": "karpenter.sh",
     "NodeClaim": "karpenter.sh",
+    "NodeOverlay": "karpenter.sh",
     "EC2NodeClass": "karpenter.k8s.aws",
 }
 """The kinds that a plan reads, with their API groups."""
@@ -109,7 +110,8 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
         unread[kind] += 1
         meant = _TODAY.get(kind, kind if kind in GROUPS else "")
         if meant:
-            wanted = "/".join(filter(None, (GROUPS[meant], "v1")))
+            version = "v1alpha1" if meant == "NodeOverlay" else "v1"
+            wanted = "/".join(filter(None, (GROUPS[meant], version)))
             faults.append(document.fault(f"is ignored: use a {meant} of {wanted}", "apiVersion"))
         elif hint := did_you_mean(kind, frozenset(GROUPS)):
             faults.append(document.fault(f"is {kind!r}, which is ignored{hint}", "kind"))
@@ -118,7 +120,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
 
 _UNNAMESPACED = frozenset(
     "Node Namespace PersistentVolume StorageClass CSINode VolumeAttachment PriorityClass RuntimeClass NodePool"
-    " NodeClaim EC2NodeClass".split()
+    " NodeClaim NodeOverlay EC2NodeClass".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
 """The creation time of objects without one. It is fixed, so that the same files always give the same plan."""

@@ -7,9 +7,10 @@ from math import fsum
 from typing import Any
 
 from nodesmith.decisions.budgets import remaining
-from nodesmith.decisions.disruption.costs import price_of
+from nodesmith.decisions.disruption.costs import overlaid_price
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
@@ -26,7 +27,7 @@ def moves_json(found: Proposals, inputs: Inputs, seconds: float = 0.0) -> dict[s
     `moves` are in the order in which they would start. `kept` are nodes that stay, with the rule and its object.
     """
     there = {claim.name: (claim, inputs.snapshot.node_of(claim)) for claim in inputs.ledger.claims}
-    price = fsum(price_of(claim, node, inputs.catalog) for claim, node in there.values() if node)
+    price = fsum(_price(claim, node, inputs) for claim, node in there.values() if node)
     saving = fsum(proposal.saving_hourly_usd for proposal in found.proposals)
     return {
         "moves": [_move(proposal, there, inputs) for proposal in found.proposals],
@@ -68,8 +69,15 @@ def _source(name: str, there: _There, inputs: Inputs) -> dict[str, Any]:
         "instanceType": claim.instance_type,
         "zone": claim.zone,
         "capacityType": claim.capacity_type,
-        "priceHourly": round(price_of(claim, node, inputs.catalog), _DIGITS) if node else 0.0,
+        "priceHourly": round(_price(claim, node, inputs), _DIGITS) if node else 0.0,
     }
+
+
+def _price(claim: NodeClaim, node: Node, inputs: Inputs) -> float:
+    """Return a node's price as the moves compare it, which NodeOverlays may have set."""
+    overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    pool = parsed_nodepools(inputs.snapshot.nodepools).get(claim.nodepool)
+    return overlaid_price(claim, node, inputs.catalog, overlays, pool)
 
 
 def _kept(name: str, blocker: Blocker, there: _There) -> dict[str, str]:

@@ -19,7 +19,7 @@ def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
     A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
     options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
     will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
-    prices are USD an hour.
+    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, `listPriceHourly` is AWS's.
     """
     return {
         "nodes": [_node(node) for node in plan.nodes],
@@ -44,10 +44,21 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "zone": cheapest.zone,
         "capacityType": claim.capacity_type,
         "priceHourly": round(node.price_hourly_usd, _DIGITS),
+        **_overlaid(node),
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
     }
+
+
+def _overlaid(node: PlannedNode) -> dict[str, Any]:
+    """Return AWS's price of a node if a NodeOverlay has set the one that the plan uses, and its name."""
+    overlay = node.request.cheapest.overlay
+    return (
+        {"listPriceHourly": round(node.claim.price_hourly_usd, _DIGITS), "overlay": overlay}
+        if overlay
+        else {}
+    )
 
 
 def _existing(plan: Plan) -> Iterator[dict[str, Any]]:

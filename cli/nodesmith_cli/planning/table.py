@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +33,8 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
     if plan.nodes:
         to.print()
         to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0))
+        for line in _overlaid(plan.nodes):
+            to.print(line, style="dim")
     if written["existing"]:
         to.print()
         to.print(_existing(written["existing"]))
@@ -42,6 +44,24 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
     if any(node.estimated for node in plan.nodes):
         to.print()
         to.print(ESTIMATE, style="dim")
+
+
+def _overlaid(nodes: Sequence[PlannedNode]) -> Iterator[str]:
+    """Yield, for each NodeOverlay that has set prices of planned nodes, both prices of these nodes."""
+    found: dict[str, list[PlannedNode]] = {}
+    for node in nodes:
+        if node.request.cheapest.overlay:
+            found.setdefault(node.request.cheapest.overlay, []).append(node)
+    for name, priced in sorted(found.items()):
+        here, listed = (
+            sum(prices)
+            for prices in (
+                [node.price_hourly_usd for node in priced],
+                [node.claim.price_hourly_usd for node in priced],
+            )
+        )
+        what = counted(len(priced), "node")
+        yield f"NodeOverlay {name} prices {what} at ${here:.4f}/hour, for which AWS charges ${listed:.4f}/hour"
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:

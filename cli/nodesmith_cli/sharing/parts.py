@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, nodeclass_name, server_of
-from nodesmith.observation.mirror import NODE_TEMPLATES, NODECLAIMS, NODECLASSES, NODEPOOLS, PROVISIONERS
+from nodesmith.observation.mirror import (
+    NODE_OVERLAYS,
+    NODE_TEMPLATES,
+    NODECLAIMS,
+    NODECLASSES,
+    NODEPOOLS,
+    PROVISIONERS,
+)
 from nodesmith_cli.sharing.survey import CRDS, OWN_CRDS, SHARED_CRDS, Manifest, Survey, name_of
 from nodesmith_formats.wording import counted
 
@@ -48,13 +55,18 @@ def claims(survey: Survey) -> list[Target]:
 
 
 def classes(survey: Survey) -> list[Target]:
-    """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter references."""
+    """Return the EC2NodeClasses and AWSNodeTemplates that no NodeClaim of Karpenter references, and NodeOverlays.
+
+    A NodeOverlay applies to the NodePools of every controller, so it stays if there is another.
+    """
     used = set(map(nodeclass_name, survey.karpenters_nodeclaims))
     free = [each for each in survey.nodeclasses if name_of(each) not in used]
+    shared = survey.has_foreign_crds or survey.karpenter or survey.karpenters_nodeclaims
     templates = [each for each in survey.nodetemplates if name_of(each) not in used]
     return [
         *(_target(NODECLASSES.path, "EC2NodeClass", each) for each in free),
         *(_target(NODE_TEMPLATES.path, "AWSNodeTemplate", each) for each in templates),
+        *(_target(NODE_OVERLAYS.path, "NodeOverlay", each) for each in survey.nodeoverlays if not shared),
     ]
 
 
@@ -70,6 +82,7 @@ def definitions(survey: Survey) -> tuple[list[Target], list[Kept]]:
         OWN_CRDS[0]: survey.nodeclasses,
         OWN_CRDS[1]: survey.nodetemplates,
         OWN_CRDS[2]: survey.provisioners,
+        OWN_CRDS[3]: survey.nodeoverlays,
     }
     targets, kept = [], []
     for name, objects in left.items():

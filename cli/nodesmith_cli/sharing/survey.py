@@ -12,6 +12,7 @@ from nodesmith.adapters.kubernetes.cluster import karpenter_runs
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL
 from nodesmith.model.karpenter.ownership import is_foreign, is_karpenters, provider_id
 from nodesmith.observation.mirror import (
+    NODE_OVERLAYS,
     NODE_TEMPLATES,
     NODECLAIMS,
     NODECLASSES,
@@ -28,6 +29,7 @@ OWN_CRDS = (
     "ec2nodeclasses.karpenter.k8s.aws",
     "awsnodetemplates.karpenter.k8s.aws",
     "provisioners.karpenter.sh",
+    "nodeoverlays.karpenter.sh",
 )
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _KARPENTERS = "labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
@@ -53,6 +55,7 @@ class Survey:
     provisioners: tuple[Manifest, ...] = ()
     nodeclasses: tuple[Manifest, ...] = ()
     nodetemplates: tuple[Manifest, ...] = ()
+    nodeoverlays: tuple[Manifest, ...] = ()
 
     @property
     def has_foreign_crds(self) -> bool:
@@ -83,6 +86,7 @@ def take_survey(server: ApiServer, now: datetime) -> Survey:
         provisioners=listed(server, PROVISIONERS.path),
         nodeclasses=listed(server, NODECLASSES.path),
         nodetemplates=listed(server, NODE_TEMPLATES.path),
+        nodeoverlays=listed(server, NODE_OVERLAYS.path),
     )
 
 

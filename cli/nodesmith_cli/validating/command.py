@@ -81,7 +81,7 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
         yield warning(next(iter(sound.values())).fault(why))
         return
     from nodesmith_cli.validating.hosting import hosting_findings, inputs_of
-    from nodesmith_cli.validating.pools import pool_findings
+    from nodesmith_cli.validating.pools import overlay_findings, pool_findings
 
     try:
         inputs, manifests = inputs_of(documents, region)
@@ -89,6 +89,7 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
         yield Finding(next(iter(sound.values())).fault(str(error)))
         return
     yield from pool_findings(inputs, sound)
+    yield from overlay_findings(inputs, documents)
     if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
         yield from hosting_findings(inputs, manifests, documents)
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nodesmith.model.conversion.converting import KINDS
+from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_formats.manifests.manifests import Fault
 
-OURS = frozenset(kind for _, kind in KINDS)
+OURS = frozenset((*(kind for _, kind in KINDS), NODE_OVERLAY.name))
 """Karpenter's kinds, of every API version."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
 from nodesmith.model.conversion.drafts import Conversion, Fate
+from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.validating.autoscaler import autoscaler_findings
 from nodesmith_cli.validating.findings import OURS, Finding, warning
@@ -57,6 +58,8 @@ def version_findings(document: Document) -> list[Finding]:
     api_version, kind = str(document.manifest["apiVersion"]), str(document.manifest["kind"])
     known = sorted({v for v in OLD_VERSIONS if (v.partition("/")[0], kind) in KINDS})
     served = [version for version in known if _is_of_its_time(version, kind)]
+    if kind == NODE_OVERLAY.name:
+        known = served = [NODE_OVERLAY.api_version]
     if not known or api_version in served:
         return []
     return [

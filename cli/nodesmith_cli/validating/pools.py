@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import Considered, considered
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
+from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document, Fault
 
@@ -40,6 +42,23 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
         first = next((each for each in templates[:number] if _same_pods(each, template)), None)
         if first is not None:
             yield warning(_alike(first, template, pools_there))
+
+
+def overlay_findings(inputs: Inputs, documents: Sequence[Document]) -> Iterator[Finding]:
+    """Yield findings about NodeOverlays that contradict another one, or that change nothing of these NodePools."""
+    there = {
+        str(each.manifest["metadata"].get("name")): each
+        for each in documents
+        if each.manifest["kind"] == NODE_OVERLAY.name
+    }
+    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    for name, why in sorted(found.contradicting.items()):
+        if name in there:
+            yield Finding(there[name].fault(str(why), "spec.weight"))
+    idle = "match no instance type of any NodePool here"
+    for overlay in found.applied:
+        if overlay.name in there and not any(found.reach(overlay).values()):
+            yield warning(there[overlay.name].fault(idle, "spec.requirements"))
 
 
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:

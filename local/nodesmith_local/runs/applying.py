@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, meant
+from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith_formats.kubernetes.errors import ApiError
@@ -22,6 +23,7 @@ _TODAY = {"Machine": "NodeClaim"}
 _READERS: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Parsed[Any]]] = {
     ("karpenter.sh/v1", "NodePool"): parse_nodepool,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): parse_nodeclass,
+    ("karpenter.sh/v1alpha1", "NodeOverlay"): parse_nodeoverlay,
 }
 
 

@@ -33,7 +33,7 @@ from nodesmith_local.runs.timeline import DECIDED, FOLLOWED, Timeline
 Stage = Callable[[str], AbstractContextManager[None]]
 _LOOPBACK = "127.0.0.1"
 _CALM_OF_LIFE_SECONDS = 0.5  # real seconds: at any speed, the functions need time to act
-_DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates")
+_DECIDED_UPON = ("nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates", "nodeoverlays")
 
 
 @dataclass(frozen=True, slots=True)

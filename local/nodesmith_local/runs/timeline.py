@@ -21,7 +21,7 @@ CLAIMED, LAUNCHED, REGISTERED, INITIALIZED, READY = (
     "ready",
 )
 JOINED, NOT_READY, DECIDED = "joined", "not ready", "decided"
-FOLLOWED = ("pods", "nodes", "nodeclaims", "nodepools", "ec2nodeclasses")
+FOLLOWED = ("pods", "nodes", "nodeclaims", "nodepools", "ec2nodeclasses", "nodeoverlays")
 """The resources that have milestones."""
 
 _CLAIM_CONDITIONS = {
@@ -101,7 +101,7 @@ def milestones(before: View | None, after: View | None) -> Iterator[tuple[str, s
             yield from _node(before, after)
         case "NodeClaim":
             yield from _claim(before, after)
-        case "NodePool" | "EC2NodeClass":
+        case "NodePool" | "EC2NodeClass" | "NodeOverlay":
             yield from _readiness(before, after)
 
 

@@ -111,8 +111,8 @@ def launch(
 ) -> Settled:
     """Request the instances of committed claims from EC2, and settle the claims by the outcomes.
 
-    `types` looks up an instance type, as a claim buys it, by name. `repeated` is True if EC2 may have been called
-    before.
+    `types` looks up an instance type, as a claim buys it, by claim and name. `repeated` is True if EC2 may have been
+    called before.
     """
     settled = Settled()
     if not claims:

@@ -1,7 +1,7 @@
 """CreateFleet of type instant as EC2 does it, on moto's instances.
 
-Both allocation strategies that nodesmith uses choose the lowest price among the pools with capacity, since the
-simulation's pools are either empty or deep.
+The simulation's pools are either empty or deep. So of the pools with capacity, the allocation strategies that nodesmith
+uses choose the one with the lowest price, or with the highest priority if the request has priorities.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def create_fleet(backend: Any, request: Mapping[str, Any], market: Market) -> di
         for config in request["LaunchTemplateConfigs"]
         for candidate in _candidates(backend, config, capacity_type, market)
     ]
-    candidates.sort(key=lambda c: (c.price is None, c.price or 0.0, c.pool))
+    candidates.sort(key=lambda c: (c.price is None, _priority(request, c), c.price or 0.0, c.pool))
     instances = []
     for _ in range(int(target["TotalTargetCapacity"])):
         launched = _first_launch(backend, request, candidates, market, errors)
@@ -66,6 +66,13 @@ def create_fleet(backend: Any, request: Mapping[str, Any], market: Market) -> di
             break
         instances.append(launched)
     return {"FleetId": random_fleet_id(), "Errors": errors, "Instances": instances}
+
+
+def _priority(request: Mapping[str, Any], candidate: Candidate) -> float:
+    """Return an override's priority, of which the lowest wins; 0 if the allocation strategy does not use them."""
+    options = (request.get("OnDemandOptions") or {}, request.get("SpotOptions") or {})
+    used = any(str(each.get("AllocationStrategy", "")).endswith("prioritized") for each in options)
+    return float(candidate.override.get("Priority") or 0.0) if used else 0.0
 
 
 def _candidates(

@@ -1,4 +1,4 @@
-"""What a machine's kubelet, cloud controller and CNI write into the cluster, from joining to leaving.
+"""What a machine's kubelet, cloud controller, CNI and device plugins write into the cluster, from joining to leaving.
 
 Kubernetes' node lifecycle controller sets the taints that follow from a node's conditions. The Node may be deleted at
 any moment; then nothing is written.
@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.apimachinery.resources import format_resources
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeoverlays import NodeOverlay, in_order, parse_nodeoverlay
 from nodesmith_formats.kubernetes.errors import ApiError
 from nodesmith_formats.kubernetes.objects import View, condition_of, micro_timestamp
 from nodesmith_local.aws.instances.nodes import (
@@ -94,6 +97,27 @@ class Joining:
             owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
             metadata = {"name": name, "namespace": _LEASES, "ownerReferences": [owner]}
             self._objects.create("leases", {"metadata": metadata, "spec": spec})
+
+    def plug_in_devices(self) -> None:
+        """Do the part of device plugins: nodes offer the extended resources that NodeOverlays promise of them."""
+        promising = [each for each in self._overlays() if each.capacity]
+        for node in self._objects.list("nodes") if promising else ():
+            labels, shown = node["metadata"].get("labels") or {}, node["status"].get("capacity") or {}
+            offered: dict[str, str] = {}
+            for overlay in reversed(promising):
+                if NODEPOOL in labels and overlay.requirements.allow_labels(labels):
+                    offered |= format_resources(overlay.capacity)
+            if not offered.items() <= shown.items():
+                status = {"capacity": offered, "allocatable": offered}
+                self._patch(node["metadata"]["name"], {"status": status}, "status")
+
+    def _overlays(self) -> list[NodeOverlay]:
+        """Return the valid NodeOverlays in order; none if their CRD is not installed."""
+        try:
+            found = map(parse_nodeoverlay, self._objects.list("nodeoverlays"))
+        except LookupError:
+            return []
+        return in_order(each.value for each in found if each.value is not None)
 
     def leave(self, machine: Machine, name: str) -> bool:
         """Take the kubelet away with its instance; return whether the Node is gone or belongs to another instance.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from nodesmith_local.backends.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)
 _CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller checks nodes
+_DEVICES = timedelta(seconds=5)  # how often device plugins look at nodes
 _LOOK_SECONDS = 0.1  # real seconds between steps of the simulation
 _GONE = {"shutting-down", "terminated"}
 _log = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class Kubelets:
         self._delays = delays
         self._kwok = kwok
         self._lives: dict[str, _Life] = {}
+        self._devices_at: datetime | None = None
 
     def run(self, clock: LocalClock, stop: threading.Event) -> None:
         """Follow the clock until `stop` is set."""
@@ -109,6 +112,14 @@ class Kubelets:
                 if not life.held_up and not outrun:
                     _log.warning("instance %s is held up: %s", machine.id, error)
                 life.held_up = not outrun
+
+        self._plug_in_devices(now)
+
+    def _plug_in_devices(self, now: datetime) -> None:
+        if self._devices_at is None or now - self._devices_at >= _DEVICES:
+            self._devices_at = now
+            with suppress(ApiError, Transient):  # the next look tries again
+                self._joining.plug_in_devices()
 
     def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
         if machine.state in _GONE:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class Snapshot:
     """One reading of a cluster.
 
-    `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses and NodeClaims stay manifests, so
-    that each reader decides what an invalid one means. `attachments` are those of ending nodes, as far as the snapshot
-    shows: the node is tainted `karpenter.sh/disrupted`, or it or its NodeClaim is being deleted. `problems` are objects
-    that could not be read at all.
+    `daemonsets` are the pod templates of its DaemonSets. NodePools, EC2NodeClasses, NodeClaims and NodeOverlays stay
+    manifests, so that each reader decides what an invalid one means. `attachments` are those of ending nodes, as far as
+    the snapshot shows: the node is tainted `karpenter.sh/disrupted`, or it or its NodeClaim is being deleted.
+    `problems` are objects that could not be read at all.
 
     `nodepools` and `nodeclaims` are those that nodesmith serves. `foreign_nodepools` are those of other software, such
     as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them.
@@ -47,6 +47,7 @@ class Snapshot:
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
+    nodeoverlays: tuple[Mapping[str, Any], ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

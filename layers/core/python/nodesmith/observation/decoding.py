@@ -87,6 +87,7 @@ def read(text: bytes) -> Snapshot:
                 VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
                 for held in document.get("volumeattachments") or ()
             ),
+            nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )

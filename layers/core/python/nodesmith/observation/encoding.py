@@ -62,6 +62,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
+    if observed.nodeoverlays:
+        document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 
 

@@ -50,6 +50,9 @@ NODECLASSES = WatchedKind(
 NODECLAIMS = WatchedKind(
     "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_nodeclaim, custom=True
 )
+NODE_OVERLAYS = WatchedKind(
+    "nodeoverlays", "NodeOverlay", "/apis/karpenter.sh/v1alpha1/nodeoverlays", reduce_custom, custom=True
+)
 PROVISIONERS = WatchedKind(
     "provisioners", "Provisioner", "/apis/karpenter.sh/v1alpha5/provisioners", reduce_custom, custom=True
 )
@@ -93,6 +96,7 @@ WATCHED = (
     ATTACHMENTS,
     LIMIT_RANGES,
     RUNTIME_CLASSES,
+    NODE_OVERLAYS,
 )
 
 

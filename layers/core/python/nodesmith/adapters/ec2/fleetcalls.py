@@ -159,13 +159,14 @@ _MARKETS = {
 
 def fleet_request(request: LaunchRequest, cluster: str) -> dict[str, Any]:
     """Return CreateFleet's arguments. The same claim or fleet always has the same client token."""
-    configs: dict[str, list[dict[str, str]]] = {}
-    for override in request.overrides:
+    configs: dict[str, list[dict[str, Any]]] = {}
+    for override, priority in zip(request.overrides, _priorities(request), strict=True):
         configs.setdefault(override.template, []).append(
             {
                 "InstanceType": override.instance_type,
                 "SubnetId": override.subnet_id,
                 "AvailabilityZone": override.zone,
+                **priority,
             }
         )
     return {
@@ -201,10 +202,22 @@ def _tags(request: LaunchRequest) -> dict[str, str]:
     return {**common, FLEET_TAG: request.share.fleet}
 
 
+def _priorities(request: LaunchRequest) -> list[dict[str, float]]:
+    """Return each override's priority if NodeOverlays set prices: 0 for the cheapest by these; equal ones share one."""
+    if not request.is_overlaid:
+        return [{} for _ in request.overrides]
+    prices = sorted({override.price_hourly_usd for override in request.overrides})
+    return [{"Priority": float(prices.index(override.price_hourly_usd))} for override in request.overrides]
+
+
 def _strategy(request: LaunchRequest) -> dict[str, Any]:
-    """Return the options that select among overrides. As in Karpenter, a capacity block has no strategy."""
+    """Return the options that select among overrides. As in Karpenter, a capacity block has no strategy.
+
+    EC2 does not know the prices of NodeOverlays, so it follows the priorities of overrides.
+    """
     if request.capacity_type == SPOT:
-        return {"SpotOptions": {"AllocationStrategy": "price-capacity-optimized"}}
+        spot = "capacity-optimized-prioritized" if request.is_overlaid else "price-capacity-optimized"
+        return {"SpotOptions": {"AllocationStrategy": spot}}
     match request.reservations:
         case "interruptible":
             kinds = ["interruptible-capacity-reservation"]
@@ -212,7 +225,8 @@ def _strategy(request: LaunchRequest) -> dict[str, Any]:
         case "capacity-block":
             return {}
         case _:
-            return {"OnDemandOptions": {"AllocationStrategy": "lowest-price"}}
+            strategy = "prioritized" if request.is_overlaid else "lowest-price"
+            return {"OnDemandOptions": {"AllocationStrategy": strategy}}
 
 
 def client_token(cluster: str, call: str) -> str:

@@ -18,6 +18,8 @@ from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Allowance, Settled, TypeLookup, call_of, intents, launch, note_refused
 from nodesmith.model.ec2.catalog import Catalog
@@ -148,25 +150,29 @@ def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, 
 
 
 class TypeTable:
-    """Looks up instance types, as claims buy them, by name."""
+    """Looks up instance types by NodeClaim and name, as the claim buys them and NodeOverlays change them."""
 
     def __init__(self, snapshot: Snapshot, catalog: Catalog, settings: NodeSettings, ledger: Ledger) -> None:
         self._statuses, self._learned = ledger.nodeclasses, ledger.learned
         self.nodeclasses = parsed_nodeclasses(snapshot)
         self.nodepools = parsed_nodepools(snapshot.nodepools)
         self._catalog, self._settings = catalog, settings
-        self._tables: dict[tuple[str, str], dict[str, InstanceType]] = {}
+        self._overlays = overlays_of(snapshot, catalog, settings)
+        self._tables: dict[tuple[str, str, str], dict[str, InstanceType]] = {}
 
     def __call__(self, claim: NodeClaim, name: str) -> InstanceType | None:
         nodeclass, bought = claim.nodeclass.name, tenancy(claim.requirements)
         if nodeclass not in self.nodeclasses:
             return None
-        if (nodeclass, bought) not in self._tables:
+        pool = self.nodepools.get(claim.nodepool) if self._overlays.applied else None
+        of = nodeclass, bought, pool.name if pool else ""
+        if of not in self._tables:
             configuration = NodeConfiguration.of(self.nodeclasses[nodeclass], (bought,))
             status = self._statuses.get(nodeclass)
             types = known_types(self._catalog, configuration, self._settings, status, self._learned)
-            self._tables[nodeclass, bought] = {t.name: t for t in types}
-        return self._tables[nodeclass, bought].get(name)
+            found = self._overlays.on(pool, type_set(types)).types if pool else types
+            self._tables[of] = {t.name: t for t in found}
+        return self._tables[of].get(name)
 
 
 def buy_without_pods(

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, price_of, startups, unpriced
+from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, overlaid_price, startups, unpriced
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.termination.evictions import Allowances, must_go, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
@@ -74,6 +75,7 @@ class Survey:
         self._resting = inputs.ledger.resting
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
+        self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting = _awaiting(inputs)
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
@@ -92,9 +94,7 @@ class Survey:
         for claim in self._claims if pools else ():
             node = self._snapshot.node_of(claim) if claim.name in self.blocked else None
             if node is not None and claim.nodepool in pools and not claim.is_ending:
-                price = (
-                    price_of(claim, node, self.catalog) + self.pools[claim.nodepool].node_surcharge_hourly_usd
-                )
+                price = self._price(claim, node, self.pools[claim.nodepool])
                 yield claim.nodepool, price, harm_of(moving(self._pods.get(node.name, ())))
 
     def _look(self, claim: NodeClaim, node: Node | None) -> Candidate | Blocker:
@@ -136,11 +136,14 @@ class Survey:
         if held is not None and claim.termination_grace_period is None:
             return held
         pods = moving(all_pods)
-        surcharge = pool.node_surcharge_hourly_usd
-        price = price_of(claim, node, self.catalog) + surcharge
+        price = self._price(claim, node, pool)
         lost = lost_usd(pods, node, price, self.now, self._startups)
         unknown = unpriced(claim, node, self.catalog)
         return Candidate(claim, node, pool, pods, price, harm_of(pods), lost, held, unknown)
+
+    def _price(self, claim: NodeClaim, node: Node, pool: NodePool) -> float:
+        price = overlaid_price(claim, node, self.catalog, self._overlays, pool)
+        return price + pool.node_surcharge_hourly_usd
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:

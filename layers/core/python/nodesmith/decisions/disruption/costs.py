@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
@@ -97,8 +99,19 @@ def _share(requests: Resources, offered: Resources) -> float:
     return max(requests.of(name) / max(1, offered.of(name)) for name in ("cpu", "memory"))
 
 
+def overlaid_price(
+    claim: NodeClaim, node: Node, catalog: Catalog, overlays: Overlays, pool: NodePool | None
+) -> float:
+    """Return the present price of a node as decisions see it: the one that a NodeOverlay sets, or `price_of`."""
+    listed = price_of(claim, node, catalog)
+    if pool is None or not overlays.applied or not listed:
+        return listed
+    price = overlays.price_of(pool, *_sold_as(claim, node))
+    return listed if price is None else price
+
+
 def price_of(claim: NodeClaim, node: Node, catalog: Catalog) -> float:
-    """Return the present price of a node in USD an hour, whether or not another one is available; 0 if it is unknown.
+    """Return AWS's present price of a node in USD an hour, even if no other is available; 0 if it is unknown.
 
     Reserved capacity is paid for in any case, so it costs nothing.
     """

@@ -100,7 +100,10 @@ def launch_plan(
                 known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
             template = templates[build] = known.made[same]
         price, estimated = offering.price_hourly_usd, offering.estimated
-        overrides.append(Override(template.name, kind.name, offering.zone, subnet.id, price, estimated))
+        overlaid = offering.overlay, offering.listed_hourly_usd
+        overrides.append(
+            Override(template.name, kind.name, offering.zone, subnet.id, price, estimated, *overlaid)
+        )
     if not overrides:
         raise Rejected(_nothing_left(claim, options, status))
     tags = instance_tags(claim, nodeclass, cluster.name)

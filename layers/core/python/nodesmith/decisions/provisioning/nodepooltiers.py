@@ -12,6 +12,7 @@ from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     free_reservations,
     group_limit,
@@ -92,6 +93,8 @@ def pools(
     tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     barren = tuple(sorted(made.name for made in found if not made.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
+    if snapshot.nodeoverlays:
+        stated += overlays_of(snapshot, catalog, settings).told
     return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
 
 
@@ -161,6 +164,8 @@ def template_of(
     configuration = NodeConfiguration.of(nodeclass, _tenancies(pool, snapshot))
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
+    if snapshot.nodeoverlays:
+        types = overlays_of(snapshot, catalog, settings).on(pool, types)
     group = status.placement_group
     if group is not None:
         types = types_of_group(types, group.strategy)

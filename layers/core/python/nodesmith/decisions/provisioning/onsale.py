@@ -17,6 +17,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
     type_refusal,
 )
+from nodesmith.decisions.scheduling.offerings.overlays import Overlays, overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import CPU, MEMORY
@@ -43,7 +44,7 @@ def on_sale(inputs: Inputs) -> OnSale:
             key = offering.capacity_type, offering.zone
             is_open = offering.zone in {subnet.zone for subnet in template.status.subnets}
             is_available = is_open and OfferingKey(offering.capacity_type, name, offering.zone) not in closed
-            one = OfferingOnSale(*key, offering.price_hourly_usd, is_available)
+            one = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
     return {
         name: TypeOnSale(*_room(inputs.catalog.facts[name]), tuple(of[key] for key in sorted(of)))
@@ -102,6 +103,8 @@ class Considered:
     removals: tuple[Removal, ...]
     obstacle: str = ""
     nodeclass_fault: str = ""
+    overlays: tuple[str, ...] = ()
+    """the NodeOverlays that apply to its types, and those that do not although they exist, each in a sentence"""
 
 
 def considered(inputs: Inputs) -> list[Considered]:
@@ -114,10 +117,37 @@ def considered(inputs: Inputs) -> list[Considered]:
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
         for pool in pools_by_name
     ]
+    overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     return [
-        replace(each, nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger))
+        replace(
+            each,
+            nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger),
+            overlays=tuple(_overlaid(pool, overlays)),
+        )
         for each, pool in zip(found, pools_by_name, strict=True)
     ]
+
+
+def _overlaid(pool: NodePool, overlays: Overlays) -> Iterator[str]:
+    """Yield what NodeOverlays change for a NodePool, the heaviest first, and why the others change nothing."""
+    for overlay in overlays.applied:
+        types = overlays.reach(overlay).get(pool.name, 0)
+        if types:
+            found = overlays.example(pool, overlay)
+            such_as = f", such as {_both_prices(*found)}" if found else ""
+            yield f"{overlay.name} (weight {overlay.weight}): {overlay.change} for {types:,} types{such_as}"
+    for name, why in sorted(overlays.contradicting.items()):
+        yield f"{name}: left out, because it {why}"
+    for problem in overlays.problems:
+        if problem.fatal:
+            yield f"{problem.object.partition('/')[2]}: left out: {problem.field} is {problem.found}: {problem.remedy}"
+
+
+def _both_prices(kind: str, offering: Offering) -> str:
+    where = f"{kind} ({offering.capacity_type}, {offering.zone})"
+    return (
+        f"{where} at ${offering.price_hourly_usd:.4f}, which AWS sells at ${offering.listed_hourly_usd:.4f}"
+    )
 
 
 def _fault(pool: NodePool, all_pools: Sequence[NodePool], ledger: Ledger) -> str:

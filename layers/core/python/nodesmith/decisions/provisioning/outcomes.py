@@ -60,7 +60,7 @@ def launched_claim(
         image_id=instance.image_id,
         subnet_id=instance.subnet_id,
         private_dns_name=instance.private_dns_name,
-        price_hourly_usd=sold.price_hourly_usd if sold else _asked_price(claim, instance),
+        price_hourly_usd=sold.paid_hourly_usd if sold else _asked_price(claim, instance),
         capacity=capacity,
         allocatable=allocatable,
         labels={**known, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
@@ -97,12 +97,12 @@ def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
 
 
 def _asked_price(claim: NodeClaim, instance: Instance) -> float:
-    """Return the requested price of the instance's offering: the claim's own price is that of the cheapest."""
+    """Return AWS's price of the instance's offering as requested: the claim's own price is that of the cheapest."""
     if instance.capacity_type == labels.RESERVED or not claim.launch.get("overrides"):
         return claim.price_hourly_usd
     bought = instance.instance_type, instance.zone
     asked = LaunchRequest.from_item(claim.name, claim.launch).overrides
-    prices = (o.price_hourly_usd for o in asked if (o.instance_type, o.zone) == bought)
+    prices = (o.paid_hourly_usd for o in asked if (o.instance_type, o.zone) == bought)
     return next(prices, claim.price_hourly_usd)
 
 

@@ -49,7 +49,8 @@ class Inputs:
 class PlannedNode:
     """One node to buy: the intent, the request to EC2, and the launch templates that the request refers to.
 
-    The claim's price is always that of the request's cheapest offering: it is set here and overrides any earlier price.
+    The claim's price is what AWS charges for the request's cheapest offering: it is set here and overrides any earlier
+    price.
     """
 
     claim: NodeClaim
@@ -58,14 +59,17 @@ class PlannedNode:
 
     def __post_init__(self) -> None:
         """Set the claim's price."""
-        price = self.request.price_hourly_usd
+        price = self.request.paid_hourly_usd
         if self.claim.price_hourly_usd != price:
             object.__setattr__(self, "claim", replace(self.claim, price_hourly_usd=price))
 
     @property
     def price_hourly_usd(self) -> float:
-        """The price of its cheapest offering, USD an hour; 0 for a reservation, which is paid for anyway."""
-        return self.claim.price_hourly_usd
+        """The price of its cheapest offering, USD an hour; 0 for a reservation, which is paid for anyway.
+
+        NodeOverlays may have set it: AWS's price is the claim's.
+        """
+        return self.request.price_hourly_usd
 
     @property
     def estimated(self) -> bool:

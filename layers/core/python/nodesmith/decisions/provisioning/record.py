@@ -124,5 +124,6 @@ def node_item(node: PlannedNode) -> dict[str, Any]:
         "launch": node.request.to_item(),
         "templates": [template.name for template in node.templates],
         "priceHourlyUsd": node.price_hourly_usd,
+        **({"listPriceHourlyUsd": node.claim.price_hourly_usd} if node.request.is_overlaid else {}),
         "estimated": node.estimated,
     }

@@ -1,4 +1,4 @@
-"""Readiness: which NodePools and EC2NodeClasses can be used, shown in the objects' statuses.
+"""Readiness: which NodePools, EC2NodeClasses and NodeOverlays can be used, shown in the objects' statuses.
 
 Condition types and reasons are Karpenter's: a NodePool is Ready if its own content is valid and its NodeClass is Ready,
 an EC2NodeClass if everything that it selects was found. That is looked up in AWS again after a while, or when the
@@ -28,6 +28,7 @@ from nodesmith.model.apimachinery.resources import (
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
+from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
@@ -68,7 +69,7 @@ def nodeclass_update(
     False, it stays so until one of the conditions that it depends on changes, as in Karpenter, or the EC2NodeClass
     does.
     """
-    name, generation = _name(manifest), _generation(manifest)
+    name, generation = name_of(manifest), _generation(manifest)
     if parsed.value is None:
         conditions = [_invalid("ValidationSucceeded", "NodeClassValidationFailed", parsed.problems)]
         wanted: dict[str, Any] = {}
@@ -99,7 +100,7 @@ def nodepool_update(
     health, `claims` are the ledger's, and `shifted` is what `shift_condition` returned. Problems that do not make it
     invalid appear in the message of `ValidationSucceeded`.
     """
-    name, generation = _name(manifest), _generation(manifest)
+    name, generation = name_of(manifest), _generation(manifest)
     pool = parsed.value
     if pool is None:
         conditions = [_invalid("ValidationSucceeded", "NodePoolValidationFailed", parsed.problems)]
@@ -116,6 +117,26 @@ def nodepool_update(
         "conditions": [_shown(c, generation, now) for c in conditions],
     }
     return _update("NodePool", name, manifest, wanted, parsed.problems)
+
+
+def nodeoverlay_update(
+    manifest: Mapping[str, Any], parsed: Parsed[NodeOverlay], contradiction: str, now: datetime
+) -> StatusUpdate | None:
+    """Return the status that a NodeOverlay should show, None if it shows it already.
+
+    `contradiction` says which other one it contradicts, so that it is left out; empty if it applies.
+    """
+    if parsed.value is None:
+        conditions = [_invalid("ValidationSucceeded", "RuntimeValidation", parsed.problems)]
+    elif contradiction:
+        conditions = [StatusCondition("ValidationSucceeded", "False", "Conflict", shortened(contradiction))]
+    else:
+        warnings = shortened("; ".join(map(str, parsed.problems)))
+        conditions = [StatusCondition("ValidationSucceeded", "True", "ValidationSucceeded", warnings)]
+    conditions.append(_root(conditions))
+    name, wanted = name_of(manifest), [_shown(c, _generation(manifest), now) for c in conditions]
+    update = _update("NodeOverlay", name, manifest, {"conditions": wanted}, parsed.problems)
+    return replace(update, warnings=(*update.warnings, contradiction)) if update and contradiction else update
 
 
 def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:
@@ -142,7 +163,7 @@ def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) ->
 def _observed(pool: NodePool | None, snapshot: Snapshot) -> dict[str, int]:
     """Return the observed generation of a NodePool's EC2NodeClass as a status field, empty if there is none."""
     of = pool.nodeclass.name if pool and pool.nodeclass.label == NODECLASS else ""
-    found = next((_generation(each) for each in snapshot.nodeclasses if _name(each) == of), 0)
+    found = next((_generation(each) for each in snapshot.nodeclasses if name_of(each) == of), 0)
     return {"nodeClassObservedGeneration": found} if found else {}
 
 
@@ -287,7 +308,8 @@ def _conditions(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _name(manifest: Mapping[str, Any]) -> str:
+def name_of(manifest: Mapping[str, Any]) -> str:
+    """Return the name of an object."""
     return str((manifest.get("metadata") or {}).get("name"))
 
 

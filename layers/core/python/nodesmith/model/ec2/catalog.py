@@ -46,6 +46,9 @@ class Offering:
     """the expected cost of its interruptions; only decisions set it, no catalogue contains it"""
     dedicated: bool = field(default=False, repr=False)
     """True if the instance runs on hardware that is not shared with other accounts; no catalogue contains it"""
+    overlay: str = field(default="", repr=False)
+    """the NodeOverlay that sets its price, and `listed_hourly_usd` is AWS's; only decisions set both"""
+    listed_hourly_usd: float = field(default=0.0, repr=False)
 
     @property
     def cost_hourly_usd(self) -> float:
@@ -55,6 +58,11 @@ class Offering:
     def has_tenancy(self, *, dedicated: bool) -> bool:
         """Return whether it is bought with this tenancy; a capacity reservation has its own."""
         return bool(self.reservation) or self.dedicated == dedicated
+
+    @property
+    def paid_hourly_usd(self) -> float:
+        """What AWS charges for it, whatever a NodeOverlay says."""
+        return self.listed_hourly_usd if self.overlay else self.price_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)

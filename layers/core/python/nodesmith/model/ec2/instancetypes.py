@@ -66,6 +66,8 @@ class InstanceType:
     allocatable: Resources
     offerings: tuple[Offering, ...]
     """what can be bought, cheapest first; empty if no price is known or the NodeClass cannot run on the type"""
+    overlays: tuple[str, ...] = ()
+    """the NodeOverlays that add to its capacity"""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -92,7 +94,7 @@ def _resolve(
     configuration: NodeConfiguration,
     settings: NodeSettings,
 ) -> InstanceType:
-    offered = tuple(sorted(_offered_as(configuration, catalog, facts.name), key=_by_price))
+    offered = tuple(sorted(_offered_as(configuration, catalog, facts.name), key=by_price))
     match facts:
         case InstanceFacts():
             if not runs_on(facts, configuration, settings):
@@ -150,7 +152,8 @@ def _has_interfaces(facts: InstanceFacts, configuration: NodeConfiguration) -> b
     )
 
 
-def _by_price(offering: Offering) -> tuple[float, str, str]:
+def by_price(offering: Offering) -> tuple[float, str, str]:
+    """Return the key that sorts a type's offerings, cheapest first."""
     return offering.price_hourly_usd, offering.zone, offering.capacity_type
 
 

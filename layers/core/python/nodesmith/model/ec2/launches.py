@@ -7,7 +7,7 @@ smaller than EC2's. The rest is left to clusters that need a few.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -52,6 +52,14 @@ class Override:
     price_hourly_usd: float
     estimated: bool = field(default=False, compare=False)
     """True if the price is an estimate and not from AWS; not stored"""
+    overlay: str = ""
+    """the NodeOverlay that sets its price, and `listed_hourly_usd` is AWS's"""
+    listed_hourly_usd: float = 0.0
+
+    @property
+    def paid_hourly_usd(self) -> float:
+        """What AWS charges for it, whatever a NodeOverlay says."""
+        return self.listed_hourly_usd if self.overlay else self.price_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,16 @@ class LaunchRequest:
         return 0.0 if self.reservations else self.cheapest.price_hourly_usd
 
     @property
+    def paid_hourly_usd(self) -> float:
+        """What AWS charges for its cheapest override; 0 for a reservation."""
+        return 0.0 if self.reservations else self.cheapest.paid_hourly_usd
+
+    @property
+    def is_overlaid(self) -> bool:
+        """Whether NodeOverlays have set prices, so that EC2 must choose by these and not by its own."""
+        return any(override.overlay for override in self.overrides)
+
+    @property
     def call(self) -> str:
         """A name for the CreateFleet call that serves it: that of its shared fleet, or its claim's name."""
         return f"fleet/{self.share.fleet}" if self.share else self.claim
@@ -107,9 +125,7 @@ class LaunchRequest:
         return {
             "capacityType": self.capacity_type,
             **({"reservations": self.reservations} if self.reservations else {}),
-            "overrides": [
-                [o.template, o.instance_type, o.zone, o.subnet_id, o.price_hourly_usd] for o in self.overrides
-            ],
+            "overrides": [_row(override) for override in self.overrides],
             "tags": dict(self.tags),
             **({"group": self.group} if self.group else {}),
             **({"fleet": [self.share.fleet, self.share.index, self.share.size]} if self.share else {}),
@@ -122,7 +138,7 @@ class LaunchRequest:
         return cls(
             claim,
             item["capacityType"],
-            tuple(Override(t, i, z, s, float(p)) for t, i, z, s, p, *_ in item["overrides"]),
+            tuple(map(_override, item["overrides"])),
             dict(item["tags"]),
             item.get("reservations", ""),
             share_of(item),
@@ -137,6 +153,20 @@ class LaunchRequest:
     def pool(self, override: Override) -> OfferingKey:
         """Return the pool of capacity of one override."""
         return OfferingKey(self.capacity_type, override.instance_type, override.zone, self.group)
+
+
+def _row(override: Override) -> list[Any]:
+    overlaid = [override.overlay, override.listed_hourly_usd] if override.overlay else []
+    row = override.template, override.instance_type, override.zone, override.subnet_id
+    return [*row, override.price_hourly_usd, *overlaid]
+
+
+def _override(row: Sequence[Any]) -> Override:
+    template, kind, zone, subnet, price, *more = row
+    overlay, listed = more[:2] if len(more) >= 2 else ("", 0.0)
+    return Override(
+        template, kind, zone, subnet, float(price), overlay=str(overlay), listed_hourly_usd=float(listed)
+    )
 
 
 def share_of(launch: Mapping[str, Any]) -> FleetShare | None:

@@ -1,13 +1,15 @@
-"""Schema of a NodePool."""
+"""Schemas of a NodePool, and of a NodeOverlay, which changes what NodePools know of instance types."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from nodesmith.model.apimachinery.times import CronError, parse_cron
 from nodesmith.model.schema.fields import INT64, Array, Integer, Kind, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.nodeclaims import (
     ANNOTATIONS,
+    CLAIM_REQUIREMENTS,
     DURATION_OR_NEVER,
     EXPIRE_AFTER,
     LABELS,
@@ -163,4 +165,84 @@ NODE_POOL = Kind(
         ),
     ),
     "A set of nodes that are launched from one template.",
+)
+
+
+_OF_TYPES = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+"""Resources that EC2 and the kubelet decide."""
+
+
+def _overlay_requirements() -> Array:
+    """Return the schema of a NodeOverlay's requirements: any label, also the NodePool's, and no minValues."""
+    item = CLAIM_REQUIREMENTS.of
+    assert isinstance(item, Object)  # noqa: S101 - as nodeclaims describes it
+    excludes = Rule(
+        "self.operator != 'NotIn' || (has(self.values) && self.values.size() > 0)",
+        "NotIn needs at least one value",
+        lambda item: item["operator"] != "NotIn" or bool(item.get("values")),
+        field="values",
+    )
+    rules = tuple(rule for rule in item.rules if "minValues" not in rule.cel)
+    named = {name: field for name, field in item.fields.items() if name != "minValues"}
+    doc = "Requirements for the labels of a node of the instance type. All of them must hold; none means every node."
+    return CLAIM_REQUIREMENTS._replace(of=item._replace(fields=named, rules=(*rules, excludes)), doc=doc)
+
+
+NODE_OVERLAY = Kind(
+    "karpenter.sh",
+    "NodeOverlay",
+    "nodeoverlays",
+    Object(
+        {
+            "requirements": _overlay_requirements(),
+            "price": Text(
+                "Price per hour that decisions use for matching instance types, instead of AWS's.",
+                r"^[0-9]+(\.[0-9]+)?$",
+                "0.34",
+                max_length=32,
+            ),
+            "priceAdjustment": Text(
+                "Change of the price per hour that decisions use: an amount or a percentage, with its sign.",
+                r"^([+-][0-9]*\.?[0-9]+|\+[0-9]*\.?[0-9]+%|-[0-9]{1,2}(\.[0-9]+)?%|-100%)$",
+                "-15% or +0.02",
+                max_length=32,
+            ),
+            "capacity": Map(
+                Quantity(),
+                "Extended resources that matching nodes offer, because a device plugin will register them.",
+                keys=Text(
+                    min_length=1,
+                    max_length=316,
+                    rules=(
+                        Rule(
+                            f"!(self in {list(_OF_TYPES)})",
+                            "instance types decide this resource: name an extended resource, such as "
+                            "example.com/device",
+                            lambda name: name not in _OF_TYPES,
+                        ),
+                    ),
+                ),
+                max_entries=100,
+            ),
+            "weight": Integer("NodeOverlays of higher weight win. Defaults to 0.", 1, 10_000),
+        },
+        "What decisions assume about matching instance types.",
+        required=("requirements",),
+        rules=(
+            Rule(
+                "!has(self.price) || !has(self.priceAdjustment)",
+                "price and priceAdjustment exclude each other: keep one",
+                lambda spec: "price" not in spec or "priceAdjustment" not in spec,
+                field="priceAdjustment",
+            ),
+            Rule(
+                "",
+                "set price, priceAdjustment or capacity: without one of them it changes nothing",
+                lambda spec: not {"price", "priceAdjustment", "capacity"}.isdisjoint(spec),
+                fatal=False,
+            ),
+        ),
+    ),
+    "Changes the price or the extended resources that decisions assume for instance types.",
+    version="v1alpha1",
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nodesmith.model.schema.fields import Array, Boolean, Integer, Kind, Map, Object, Quantity, Text
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM, requirements
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
-from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith.model.schema.nodepools import NODE_OVERLAY, NODE_POOL
 from nodesmith.model.schema.oldkinds import AWS_NODE_TEMPLATE, PROVISIONER
 
 
@@ -177,6 +177,12 @@ _OLD_CONDITIONS = Array(
     "Conditions that describe the current state of the object.",
 )
 """Open, so that anything that Karpenter left in them may stay."""
+NODE_OVERLAY_DEFINITION = Definition(
+    NODE_OVERLAY,
+    Object({"conditions": _CONDITIONS}, "Whether the NodeOverlay applies."),
+    (_READY, _AGE, Column("Weight", ".spec.weight", "integer", wide=True)),
+    short_names=("overlays",),
+)
 PROVISIONER_DEFINITION = Definition(
     PROVISIONER,
     Object(
@@ -201,6 +207,7 @@ DEFINITIONS = (
     NODE_POOL_DEFINITION,
     NODE_CLAIM_DEFINITION,
     EC2_NODE_CLASS_DEFINITION,
+    NODE_OVERLAY_DEFINITION,
     PROVISIONER_DEFINITION,
     AWS_NODE_TEMPLATE_DEFINITION,
 )

@@ -93,7 +93,7 @@ def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:
-    """Keep the whole spec of a NodePool, EC2NodeClass or NodeClaim, and parts of its metadata and status.
+    """Keep the whole spec of a NodePool, EC2NodeClass, NodeClaim or NodeOverlay, and parts of its metadata and status.
 
     A NodeClaim's nodeName is kept while it is being deleted, since the deletion may not come from the ledger.
 
