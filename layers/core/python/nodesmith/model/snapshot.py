@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
-from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
+from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
 from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Snapshot:
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
+    podtemplates: Mapping[str, PodTemplate] = field(default_factory=dict)
+    """The pod templates that planned pods may be rendered from, by `PodTemplate.key`."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

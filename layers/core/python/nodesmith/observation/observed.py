@@ -110,5 +110,6 @@ class Observed:
     volumeattachments: Sequence[ReducedAttachment] = ()
     limitranges: Sequence[Manifest] = ()
     runtimeclasses: Sequence[Manifest] = ()
+    podtemplates: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)
