@@ -48,6 +48,8 @@ class Snapshot:
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
     podtemplates: Mapping[str, PodTemplate] = field(default_factory=dict)
     """The pod templates that planned pods may be rendered from, by `PodTemplate.key`."""
+    capacitybuffers: tuple[Mapping[str, Any], ...] = ()
+    """Manifests, like NodePools."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -78,6 +78,7 @@ def read(text: bytes) -> Snapshot:
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
             nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
             daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
+            capacitybuffers=tuple(document.get("capacitybuffers") or ()),
             podtemplates=dict(_templates(document.get("podtemplates") or (), known)),
             nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
             nodeclasses=tuple(document["nodeclasses"]),
@@ -170,6 +171,7 @@ def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Itera
             name=str(about["name"]),
             shape=parse_shape(manifest["pod"], known),
             generation=int(about["generation"]),
+            replicas=int(manifest.get("replicas") or 0),
         )
         yield template.key, template
 

@@ -23,6 +23,7 @@ from nodesmith.observation.observed import (
     Observed,
     ending_nodes,
     held_volumes,
+    referred_objects,
 )
 from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.pods import ReducedPod
@@ -55,6 +56,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
         "daemonsets": sorted(daemons, key=_text),
         "podtemplates": sorted(templates, key=_text),
+        "capacitybuffers": sorted(observed.capacitybuffers, key=_text),
         "nodepools": sorted(karpenters.nodepools, key=_name),
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
@@ -72,7 +74,7 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
     if not keys:
         return {}
     pods = (pod.namespace for pod in observed.pods)
-    others = (*observed.daemonsets, *observed.podtemplates)
+    others = (*observed.daemonsets, *observed.podtemplates, *observed.capacitybuffers)
     owners = (str(each["metadata"]["namespace"]) for each in others)
     labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *owners)}
     labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
@@ -261,10 +263,23 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
 
 
 def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Yield the cluster's PodTemplates; `pod` of each is the pod that the API server would admit."""
-    admitted = _admission(observed)
+    """Yield the cluster's PodTemplates, and the workloads that CapacityBuffers refer to.
+
+    `pod` of each is the pod that the API server would admit.
+    """
+    admitted, wanted = _admission(observed), referred_objects(observed.capacitybuffers)
     for template in observed.podtemplates:
         yield {**template, "kind": "PodTemplate", "pod": admitted(template["pod"])}
+    workloads = {
+        "Deployment": observed.deployments,
+        "ReplicaSet": observed.replicasets,
+        "StatefulSet": observed.statefulsets,
+        "Job": observed.jobs,
+    }
+    for kind, objects in workloads.items() if wanted else ():
+        for each in objects:
+            if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
+                yield {**each, "kind": kind, "pod": admitted(each["pod"])}
 
 
 def _admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:

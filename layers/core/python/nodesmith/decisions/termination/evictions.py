@@ -89,7 +89,10 @@ def drain(
 
 def must_go(shape: Shape) -> bool:
     """Return whether pods of a shape leave a node that is drained."""
-    return not shape.is_static and first_untolerated((DISRUPTED,), shape.tolerations) is not None
+    return (
+        not (shape.is_static or shape.is_room)
+        and first_untolerated((DISRUPTED,), shape.tolerations) is not None
+    )
 
 
 def is_stuck(pod: Pod, now: datetime) -> bool:

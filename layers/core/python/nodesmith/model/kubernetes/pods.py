@@ -13,6 +13,8 @@ from nodesmith.model.apimachinery.resources import NOTHING, PODS, Resources, par
 from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 
 DEFAULT_GRACE_SECONDS = 30
+LEAST_PRIORITY = -(2**31) - 1
+"""Below the priority of every pod that an API server accepts, and so of planned pods that keep room for others."""
 CRITICAL_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
@@ -99,6 +101,11 @@ class Shape:
         """True for mirror pods of static pods, whose owner is their node."""
         return self.owner.startswith("Node/")
 
+    @property
+    def is_room(self) -> bool:
+        """True for planned pods that keep room for others. They never run, so they are never evicted."""
+        return self.priority <= LEAST_PRIORITY
+
     def untolerated(self, taints: Iterable[Taint]) -> Taint | None:
         """Return the first taint of a new node that these pods do not tolerate, None if they tolerate all."""
         return first_untolerated(taints, self.tolerations, soft=self.shuns_soft_taints)
@@ -134,8 +141,6 @@ class Pod:
     startup_minutes: int = 0
 
 
-LEAST_PRIORITY = -(2**31)
-"""Below the priority of every pod that an API server accepts."""
 _PLANNED = "~"
 """Part of the keys of planned pods. No object of Kubernetes has it in its name."""
 
@@ -151,6 +156,8 @@ class PodTemplate:
     name: str
     shape: Shape
     generation: int = 0
+    replicas: int = 0
+    """How many pods the object wants; 0 for a PodTemplate, which wants none."""
 
     @property
     def key(self) -> str:

@@ -133,6 +133,17 @@ def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:
     return {**_about(manifest), "pod": _templated(manifest["template"], manifest["metadata"]["namespace"])}
 
 
+def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
+    """Keep of a workload what `reduce_pod_template` keeps, and how many pods it wants: for a Job, how many at once.
+
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
+    """
+    spec = manifest["spec"]
+    wanted = spec.get("replicas", spec.get("parallelism"))
+    pod = _templated(spec["template"], str(manifest["metadata"]["namespace"]))
+    return {**_about(manifest), "replicas": 1 if wanted is None else int(wanted), "pod": pod}
+
+
 def _about(manifest: Manifest) -> dict[str, Any]:
     metadata = manifest["metadata"]
     about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
