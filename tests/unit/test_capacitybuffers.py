@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.kubernetes.statuspatches import merged_status
+from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, by_turns, decide
 from nodesmith.decisions.provisioning import buffers as rooms
-from nodesmith.decisions.provisioning.bufferroom import held
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
-from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, parse_buffer
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -349,28 +348,13 @@ def test_room_that_pods_use_up_is_bought_again_each_time() -> None:
         known = replace(known, snapshot=replace(known.snapshot, pods=(*known.snapshot.pods, *user)))
 
 
-def test_the_cost_of_room_is_that_of_the_nodes_without_pods() -> None:
-    claims = [
-        claim(
-            name,
-            phase=Phase.INITIALIZED,
-            provider_id=f"aws:///us-east-1a/i-{name}",
-            price_hourly_usd=price,
-            attempts=FrozenMap({}),
-        )
-        for name, price in (("a", 0.1), ("b", 0.25), ("c", 0.5))
-    ]
-    nodes = [node(each.name, labels=READY, provider_id=each.provider_id) for each in claims]
-    running = pods(shape("2", "1Gi"), node="a")
-    known = given(
-        manifest(**TEMPLATE, replicas=4),
-        pods=running,
-        nodes=tuple(nodes),
-        known=ledger(claims=tuple(claims)),
-    )
-    found = held(known)
-    assert [(each.name, buffers) for each, buffers in found.claims] == [("b", ("default/room",))]
-    assert found.price_hourly_usd == 0.25
+def test_the_cost_of_room_is_the_price_of_the_nodes_without_pods() -> None:
+    known = of_one_type(pods=running(shape("2", "1Gi"), {"a": 1}))
+    more = replace(known.snapshot, capacitybuffers=(manifest(**TEMPLATE, replicas=4),))
+    (one,) = held_for_buffers(replace(known, snapshot=more))
+    assert (one.claim.name, one.buffers) == ("claim-b", ("default/room",))
+    assert one.price_hourly_usd == pytest.approx(0.192)
+    assert held_for_buffers(known) == ()
 
 
 def shown_of(known: Inputs) -> dict[str, tuple[str, str]]:

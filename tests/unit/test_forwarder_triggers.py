@@ -397,7 +397,7 @@ def test_templates_and_workloads_wake_something_only_if_a_buffer_refers_to_them(
 
 
 def test_a_pod_that_comes_to_a_node_wakes_provisioning_while_there_are_buffers() -> None:
-    waiting, bound = (deployment_pod(1, Random(1), name) for name in ("", "n1"))
+    waiting, bound = (deployment_pod(1, Random(1), name) for name in ("", "n1"))  # noqa: S311
     assert woken(PODS, waiting, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
     assert woken(PODS, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
     assert woken(PODS, waiting, bound) == set()

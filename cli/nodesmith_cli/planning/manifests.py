@@ -22,6 +22,7 @@ GROUPS: Mapping[str, str] = {
     "Namespace": "",
     "LimitRange": "",
     "PodTemplate": "",
+    "CapacityBuffer": "autoscaling.x-k8s.io",
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "DaemonSet": "apps",

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
-from nodesmith.decisions.provisioning.clusterstate import foreseen, living_claims, needs, reserved
+from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
@@ -26,7 +25,7 @@ from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod, Shape, is_planned
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -138,13 +137,18 @@ def _placed(pods: Sequence[Pod], free: list[ExistingNode], planner: Planner) -> 
     Nodes that run pods are filled first, so that the others can be removed.
     """
     free.sort(
-        key=lambda existing: (existing.in_flight, not any(map(_is_real, existing.hosted)), existing.name)
+        key=lambda existing: (
+            existing.in_flight,
+            not any(map(runs_something, existing.hosted)),
+            existing.name,
+        )
     )
     placed = planner.assign(pods, free, PreferenceMode.RULE).placed
     return {key: name for name, keys in placed.items() for key in keys}
 
 
-def _is_real(shape: Shape) -> bool:
+def runs_something(shape: Shape) -> bool:
+    """Return whether pods of a shape keep their node: all that run, except DaemonSet and static pods."""
     return not (shape.is_daemon or shape.is_static or shape.is_room)
 
 
@@ -214,7 +218,7 @@ def _bought(
 
 def _serves(existing: ExistingNode, shape: Shape) -> bool:
     has_room = existing.admits(shape) and existing.fits(shape, 1) > 0
-    return has_room or any(count and _is_real(hosted) for hosted, count in existing.hosted.items())
+    return has_room or any(count and runs_something(hosted) for hosted, count in existing.hosted.items())
 
 
 def _unproven(
@@ -264,35 +268,3 @@ def with_room_taken(inputs: Inputs) -> Inputs:
         replace(pod, node=name, unschedulable=False) for pod, name in room_of(inputs).items() if name in nodes
     ]
     return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *taken)))
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The claims that only CapacityBuffers keep, each with the buffers (namespace/name) that have room there.
-
-    DaemonSet and static pods do not count.
-    """
-
-    claims: tuple[tuple[NodeClaim, tuple[str, ...]], ...]
-
-    @property
-    def price_hourly_usd(self) -> float:
-        """What their nodes cost, in USD an hour."""
-        return fsum(claim.price_hourly_usd for claim, _ in self.claims)
-
-
-def held(inputs: Inputs) -> Held:
-    """Return the nodes that run no pods and are kept, or were bought, because buffers have room there."""
-    buffers: dict[str, set[str]] = {}
-    for pod, name in room_of(inputs).items() if inputs.snapshot.capacitybuffers else ():
-        buffers.setdefault(name, set()).add(f"{pod.shape.namespace}/{pod.shape.owner.partition('/')[2]}")
-    used = {pod.node for pod in inputs.snapshot.pods if pod.node and _is_real(pod.shape)}
-    used |= {name for pod in inputs.snapshot.pods for name in [pod.nominated_node] if name}
-    found = []
-    for claim in living_claims(inputs):
-        node = inputs.snapshot.node_of(claim)
-        name = node.name if node is not None else claim.name
-        wanted = any(not is_planned(key) for key in claim.nominated) and node is None
-        if name in buffers and name not in used and not wanted:
-            found.append((claim, tuple(sorted(buffers[name]))))
-    return Held(tuple(found))

@@ -43,7 +43,8 @@ SCALABLE_KINDS: Mapping[str, str] = {
 """The kinds that a scalableRef may name, with their API groups."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile("([0-9]+(h|m)|[0-9]+h[0-9]+m)(0s)?", re.ASCII)
-_OLDER_VERSION = "autoscaling.x-k8s.io/v1alpha1"
+VERSIONS = ("autoscaling.x-k8s.io/v1beta1", "autoscaling.x-k8s.io/v1alpha1")
+"""The apiVersions that are read. They have the same fields."""
 _TEMPLATE, _SCALABLE = "podTemplateRef", "scalableRef"
 
 
@@ -176,7 +177,7 @@ def _most(limits: Resources | None, requests: Resources) -> int | None:
 
 def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
     """Read a CapacityBuffer of any version and report all of its problems. Never raises."""
-    if isinstance(manifest, Mapping) and manifest.get("apiVersion") == _OLDER_VERSION:
+    if isinstance(manifest, Mapping) and manifest.get("apiVersion") in VERSIONS:
         manifest = {**manifest, "apiVersion": CAPACITY_BUFFER.api_version}
     read = read_manifest(CAPACITY_BUFFER, manifest)
     if read.report.fatal:
