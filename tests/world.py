@@ -45,8 +45,8 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_buffer, reduce_custom, reduce_node
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from nodesmith_local.functions import deployment
@@ -238,6 +238,7 @@ class World:
         """Whether an instance ever joins the cluster."""
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
+        self.podtemplates: list[Manifest] = []
         self.volumes: dict[str, str] = {}
         """Attached volumes, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
@@ -596,7 +597,8 @@ class World:
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
-        shown = repr((objects, self.daemonsets, budgets, self.volumes, departures))
+        others = self.podtemplates, there.capacitybuffers
+        shown = repr((objects, others, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
@@ -611,6 +613,8 @@ class World:
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
+            podtemplates=[reduce_pod_template(t) for t in self.podtemplates],
+            capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
         )

@@ -48,7 +48,7 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     """Return the reason why a node stays, or None if it is terminating or its region's catalogue is unknown."""
     if subject.claim is None or subject.is_ending:
         return None
-    catalog = _catalog(region_of(subject), blobs)
+    catalog = catalog_of(region_of(subject), blobs)
     claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
     return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
 
@@ -86,7 +86,7 @@ def _kept(where: Where) -> tuple[Snapshot, Blobs]:
     return decode(data), blobs
 
 
-def _catalog(region: str, blobs: Blobs | None) -> Catalog | None:
+def catalog_of(region: str, blobs: Blobs | None) -> Catalog | None:
     """Return a region's catalogue from the bucket, else the embedded one, or None for an unknown region."""
     from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 
@@ -104,7 +104,7 @@ def _prices(blobs: Blobs | None) -> PriceOf:
 
     @cache
     def of_region(region: str) -> InRegion | None:
-        catalog = _catalog(region, blobs)
+        catalog = catalog_of(region, blobs)
         return prices(catalog) if catalog is not None else None
 
     def price_of(region: str, labels: Mapping[str, str]) -> tuple[float, bool] | None:

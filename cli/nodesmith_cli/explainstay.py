@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
+from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
+from nodesmith.decisions.provisioning.bufferroom import with_room_taken
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -43,20 +45,32 @@ def why_it_stays(
     """
     if not claim.nodepool or claim.is_ending:
         return None
-    pause = shown_pause(snapshot.nodepools)
-    ledger = Ledger(
-        claims=tuple(claims),
-        nodeclasses=statuses(snapshot.nodeclasses, assumed_zones(catalog)),
-        cluster=ClusterInfo(snapshot.cluster, "", "", "10.100.0.0/16", KUBERNETES),
-        paused=pause,
-        zonal_shifts=shown_shifts(snapshot.nodepools, now),
-    )
-    look = Pass(Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain"), _STEPS)
-    blocker = look.blocked.get(claim.name)
+    inputs = observed_inputs(claims, snapshot, catalog, now)
+    held = next((each for each in held_for_buffers(inputs) if each.claim.name == claim.name), None)
+    if held is not None and not claim.drift:
+        whose = f"CapacityBuffer {', '.join(held.buffers)}"
+        message = f"it runs no pods and has room for {whose}, which costs ${held.price_hourly_usd:.4f}/hour"
+        return Stay("CapacityBuffer", message, f"NodeClaim/{claim.name}")
+    look = Pass(with_room_taken(inputs), _STEPS)
+    pause, blocker = inputs.ledger.paused, look.blocked.get(claim.name)
     if blocker is not None:
         return _stay(blocker, pause.since if pause and blocker.rule == "Paused" else None)
     one = next((each for each in look.survey.candidates if each.name == claim.name), None)
     return _of_candidate(one, look) if one is not None else None
+
+
+def observed_inputs(
+    claims: Sequence[NodeClaim], snapshot: Snapshot, catalog: Catalog, now: datetime
+) -> Inputs:
+    """Return the inputs of a decision as far as a snapshot shows them. `claims` are the cluster's NodeClaims."""
+    ledger = Ledger(
+        claims=tuple(claims),
+        nodeclasses=statuses(snapshot.nodeclasses, assumed_zones(catalog)),
+        cluster=ClusterInfo(snapshot.cluster, "", "", "10.100.0.0/16", KUBERNETES),
+        paused=shown_pause(snapshot.nodepools),
+        zonal_shifts=shown_shifts(snapshot.nodepools, now),
+    )
+    return Inputs(snapshot, as_read(ledger, snapshot), catalog, NodeSettings(), now, "explain")
 
 
 def _of_candidate(one: Candidate, look: Pass) -> Stay:

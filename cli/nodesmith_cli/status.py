@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from math import fsum
 from typing import Any, Literal
 
+from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
+from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
@@ -16,10 +19,12 @@ from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
-from nodesmith_cli.explainnode import Subject, subjects
-from nodesmith_cli.explainnodecommand import snapshot_of
+from nodesmith_cli.explainnode import Subject, region_of, subjects
+from nodesmith_cli.explainnodecommand import catalog_of, snapshot_of
+from nodesmith_cli.explainstay import observed_inputs
 from nodesmith_cli.foreign import name_of
 from nodesmith_cli.printing import print_told
+from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.wording import counted, span
 
 Told = Mapping[str, Any]
@@ -30,14 +35,26 @@ _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
     """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
-    snapshot, _ = snapshot_of(where, kubeconfig, now)
-    told = tell(snapshot, now)
+    snapshot, blobs = snapshot_of(where, kubeconfig, now)
+    told = tell(snapshot, now, _held(snapshot, blobs, now) if snapshot.capacitybuffers else ())
     print_told(told, lines(told), output)
     return SAME
 
 
-def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
-    """Return the status as JSON data. Interruptions are sorted by deadline, the nearest first."""
+def _held(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Sequence[HeldNode]:
+    """Return the nodes that only CapacityBuffers keep; none if the region's catalogue is unknown."""
+    found = [each for each in subjects(snapshot, now) if each.claim is not None]
+    regions = sorted({region for each in found if (region := region_of(each))})
+    catalog = catalog_of(regions[0], blobs) if regions else None
+    claims = [each.claim for each in found if each.claim is not None]
+    return held_for_buffers(observed_inputs(claims, snapshot, catalog, now)) if catalog is not None else ()
+
+
+def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
+    """Return the status as JSON data. Interruptions are sorted by deadline, the nearest first.
+
+    `held` are the nodes that only CapacityBuffers keep.
+    """
     found = subjects(snapshot, now)
     claims = [each.claim for each in found if each.claim is not None]
     interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
@@ -53,11 +70,19 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
+        "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
+        "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
+        "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
     }
+
+
+def _buffer(each: Resolution) -> dict[str, Any]:
+    state = each.message or ("it is resolved" if each.is_ready else each.reason)
+    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
@@ -128,6 +153,7 @@ def lines(told: Told) -> Iterator[str]:
     yield from told["zonalShifts"]
     if told["paused"]:
         yield told["paused"]
+    yield from _rooms(told)
     yield from _disrupted(told["disruptions"])
     found = told["interruptions"]
     yield f"{_count(len(found), 'interruption')} in progress"
@@ -136,6 +162,16 @@ def lines(told: Told) -> Iterator[str]:
         left = "no deadline" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
         why = f"waiting: {each['waitsFor']}" if each["waitsFor"] else "nothing blocks it"
         yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
+
+
+def _rooms(told: Told) -> Iterator[str]:
+    buffers = told["capacityBuffers"]
+    if buffers:
+        nodes = _count(len(told["heldForBuffers"]), "node")
+        price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
+        yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
+    for each in buffers:
+        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}"
 
 
 def _disrupted(found: Sequence[Told]) -> Iterator[str]:

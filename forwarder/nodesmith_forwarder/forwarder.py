@@ -38,6 +38,9 @@ _WHY = {
 }
 
 
+_ROOM = "changes that may use the room of CapacityBuffers: {}"
+
+
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """How often the forwarder reports when nothing has happened.
@@ -80,6 +83,7 @@ class Forwarder:
         self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}
+        self._is_pending = False
         self._failures = 0
         self._retry_at: datetime | None = None
         self._renew_at: datetime | None = None
@@ -139,11 +143,13 @@ class Forwarder:
         closed, observed, is_touched = taken
         pending = sum(pod.is_provisionable for pod in observed.pods)
         self._owed.update({t: count for t, count in closed.items() if t is not None})
+        self._is_pending = bool(pending)
         is_renewal = self._renew_at is not None and self._renew_at <= now
         if pending and (is_renewal or Concern.PROVISIONING in self._owed):
             self._owed[Concern.PROVISIONING] = pending
         elif not pending:
-            self._owed.pop(Concern.PROVISIONING, None)
+            if not observed.capacitybuffers:  # whose room may be used up without any pod that waits
+                self._owed.pop(Concern.PROVISIONING, None)
             self._renew_at = None
         self._is_unwritten = self._is_unwritten or bool(closed) or self._has_been_away(now)
         if not self._is_unwritten and is_touched:
@@ -197,13 +203,15 @@ class Forwarder:
     def _send_owed(self, now: datetime) -> NodesmithError | None:
         failed = None
         for concern, count in sorted(self._owed.items()):
+            is_room = concern is Concern.PROVISIONING and not self._is_pending
+            why = (_ROOM if is_room else _WHY[concern]).format(count)
             try:
-                self._hints.send(concern, Hint(self._cluster, _WHY[concern].format(count)))
+                self._hints.send(concern, Hint(self._cluster, why))
             except NodesmithError as error:
                 failed = error
                 continue
             del self._owed[concern]
-            LOG.info("woke %s: %s", concern, _WHY[concern].format(count))
+            LOG.info("woke %s: %s", concern, why)
             if concern is Concern.PROVISIONING:
                 self._renew_at = now + self._rhythm.renewal
         return failed

@@ -9,6 +9,7 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
+    CAPACITY_BUFFERS,
     NAMESPACES,
     NODE_OVERLAYS,
     NODE_TEMPLATES,
@@ -16,6 +17,7 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    POD_TEMPLATES,
     PODS,
     PROVISIONERS,
     STORAGE_CLASSES,
@@ -23,6 +25,7 @@ from nodesmith.observation.mirror import (
     VOLUMES,
     Change,
 )
+from nodesmith.observation.observed import referred_objects
 from nodesmith_forwarder.disruptions import may_free_a_node
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
@@ -33,7 +36,10 @@ _CONCERNED_WITH_OVERLAYS = (Concern.READINESS, Concern.PROVISIONING, Concern.DIS
 
 
 def triggered(
-    change: Change, is_awaited: Callable[[str], bool], ending: Collection[str]
+    change: Change,
+    is_awaited: Callable[[str], bool],
+    ending: Collection[str],
+    buffers: Collection[Mapping[str, Any]] = (),
 ) -> Iterator[tuple[Topic, str]]:
     """Yield the topics of a change, each with the key that counts once in its window; none if the change can wait.
 
@@ -41,6 +47,9 @@ def triggered(
     so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves. Lifecycle
     deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod waits for
     a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake nothing.
+
+    `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
+    taken their room, which provisioning refills.
     """
     key = f"{change.kind.kind}/{change.key}"
     frees = may_free_a_node(change, ending)
@@ -51,6 +60,7 @@ def triggered(
         yield Concern.DISRUPTION, key
     if moves_a_drain(change, ending):
         yield Concern.TERMINATION, key
+    yield from ((concern, key) for concern in _concerned_with_buffers(change, buffers))
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
@@ -61,6 +71,32 @@ def triggered(
         yield from ((concern, key) for concern in _concerned_with_pools(change))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
+
+
+def _concerned_with_buffers(change: Change, buffers: Collection[Mapping[str, Any]]) -> tuple[Concern, ...]:
+    """Return the concerns that a change wakes because of CapacityBuffers.
+
+    A smaller buffer, or one that is gone, leaves nodes to disruption.
+    """
+    if change.kind == CAPACITY_BUFFERS:
+        is_news = is_wanted_otherwise(change)
+        return (Concern.PROVISIONING, Concern.DISRUPTION) if is_news else ()
+    if not buffers:
+        return ()
+    if change.kind == POD_TEMPLATES or change.kind.referred:
+        return (Concern.PROVISIONING, Concern.DISRUPTION) if _is_referred(change, buffers) else ()
+    if change.kind == PODS and change.after is not None:
+        came = change.after.node and not (change.before is not None and change.before.node)
+        return (Concern.PROVISIONING,) if came and change.after.owner_kind != "DaemonSet" else ()
+    return (Concern.PROVISIONING,) if change.kind == NODES and is_wanted_otherwise(change) else ()
+
+
+def _is_referred(change: Change, buffers: Collection[Mapping[str, Any]]) -> bool:
+    namespace, _, name = change.key.partition("/")
+    if change.kind.referred:
+        return (change.kind.kind, namespace, name) in referred_objects(buffers)
+    mine = (each["spec"] for each in buffers if each["metadata"]["namespace"] == namespace)
+    return any((spec.get("podTemplateRef") or {}).get("name") == name for spec in mine)
 
 
 def _concerned_with_nodes(change: Change) -> Iterator[Concern]:

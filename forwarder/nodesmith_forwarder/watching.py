@@ -32,12 +32,16 @@ class Watch:
         self._kind = kind
         self._server = server
         self._world = world
+        self._path = kind.path
         self._version = ""
         self._failures = 0
 
     def run(self, stop: Event) -> None:
         """Follow the kind until stopped. An open connection then ends with its next event."""
         while not stop.is_set():
+            if not self._world.needs(self._kind):
+                self._rest(stop)
+                continue
             try:
                 self._follow(stop)
             except Expired as error:
@@ -46,27 +50,27 @@ class Watch:
                 self._fail(stop)
             except NodesmithError as error:
                 if isinstance(error, NotServed) and self._kind.custom:
-                    self._absent(stop)
+                    self._try_another(stop)
                 else:
                     self._lost(error, stop)
 
     def _follow(self, stop: Event) -> None:
         if not self._version:
             self._version = self._list()
-        lines = self._server.stream(self._kind.path, _query(self._version), read_seconds=SILENCE_SECONDS)
+        lines = self._server.stream(self._path, _query(self._version), read_seconds=SILENCE_SECONDS)
         if self._world.mark(self._kind, current=True):
             LOG.info("%s: watching from version %s", self._kind.kind, self._version)
         for event in _events(lines):
             self._take(event)
             self._failures = 0
-            if stop.is_set():
+            if stop.is_set() or not self._world.needs(self._kind):
                 return
         stop.wait(jittered(PAUSE_SECONDS, 0.5))
 
     def _list(self) -> str:
         keys: set[str] = set()
         version = ""
-        for page in self._server.pages(self._kind.path):
+        for page in self._server.pages(self._path):
             self._world.mark(self._kind, current=False)  # a partial list must not pass for the cluster
             items = page.get("items") or []
             self._world.put(self._kind, items)
@@ -85,16 +89,30 @@ class Watch:
             case "BOOKMARK":
                 pass
             case _:
-                raise failure(int(manifest.get("code") or 500), manifest, f"watching {self._kind.path}")
+                raise failure(int(manifest.get("code") or 500), manifest, f"watching {self._path}")
         self._version = str(manifest["metadata"]["resourceVersion"])
 
+    def _try_another(self, stop: Event) -> None:
+        """Read another version of a kind; after all versions, treat it as one without objects for a while."""
+        self._version, paths = "", self._kind.paths
+        self._path = paths[(paths.index(self._path) + 1) % len(paths)]
+        if self._path == paths[0]:
+            self._absent(stop)
+
     def _absent(self, stop: Event) -> None:
-        """Treat a kind whose CRD is missing as one without objects."""
-        self._version = ""
+        """Treat a kind whose CRD is missing as one without objects. Kinds that nodesmith does not install may be."""
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
-            LOG.warning("%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
+            level = logging.INFO if self._kind.older else logging.WARNING
+            LOG.log(level, "%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
         stop.wait(jittered(ABSENT_SECONDS, 0.2))
+
+    def _rest(self, stop: Event) -> None:
+        """Forget the objects of a kind that nothing refers to. The kind is watched again once something does."""
+        self._version = ""
+        self._world.keep_only(self._kind, ())
+        self._world.mark(self._kind, current=True, resting=True)
+        stop.wait(jittered(PAUSE_SECONDS, 0.5))
 
     def _lost(self, error: NodesmithError, stop: Event) -> None:
         was_current = self._world.mark(self._kind, current=False)

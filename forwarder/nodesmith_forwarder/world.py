@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import (
+    CAPACITY_BUFFERS,
     NODECLAIMS,
     NODES,
     PODS,
@@ -20,7 +21,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed, ended_by, ended_by_claim
+from nodesmith.observation.observed import Observed, ended_by, ended_by_claim, referred_kinds
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family
@@ -56,6 +57,10 @@ class World:
         self._tally = Tally(clock.now())
         self._mirrors = {kind.name: Mirror(kind) for kind in WATCHED}
         self._current: set[str] = set()
+        self._resting: set[str] = set()
+        """Kinds that are not watched because nothing refers to them."""
+        self._referred = frozenset[str]()
+        """The kinds of workloads that CapacityBuffers refer to."""
         self._unsynced_since: datetime | None = clock.now()
         self._is_touched = False
         self._mounting: Counter[str] = Counter()
@@ -81,9 +86,17 @@ class World:
         with self.changed:
             self._note(self._mirrors[kind.name].keep_only(keys))
 
-    def mark(self, kind: WatchedKind, *, current: bool) -> bool:
-        """Record whether a kind is up to date; return True if that has changed."""
+    def needs(self, kind: WatchedKind) -> bool:
+        """Return whether decisions read a kind now."""
+        return not kind.referred or kind.kind in self._referred
+
+    def mark(self, kind: WatchedKind, *, current: bool, resting: bool = False) -> bool:
+        """Record whether a kind is up to date; return True if that has changed.
+
+        A kind that is `resting` is up to date only for as long as nothing needs it.
+        """
         with self.changed:
+            (self._resting.add if resting else self._resting.discard)(kind.name)
             is_new = current != (kind.name in self._current)
             (self._current.add if current else self._current.discard)(kind.name)
             self._unsynced_since = (self._unsynced_since or self._clock.now()) if self.missing else None
@@ -93,7 +106,10 @@ class World:
     @property
     def missing(self) -> tuple[str, ...]:
         """The kinds that are not up to date."""
-        return tuple(kind.kind for kind in WATCHED if kind.name not in self._current)
+        return tuple(kind.kind for kind in WATCHED if not self._is_current(kind))
+
+    def _is_current(self, kind: WatchedKind) -> bool:
+        return kind.name in self._current and not (kind.name in self._resting and self.needs(kind))
 
     def take(self) -> Taken | None:
         """Close the windows that are due, and return the current state; None while any kind is not up to date."""
@@ -122,11 +138,20 @@ class World:
                 self._is_touched = True
                 self._count(change)
                 self._date(change, now)
+                self._refer(change)
                 self._tally.note(change, now)
-            for topic, key in triggered(change, self._is_awaited, self._ending) if change else ():
+            for topic, key in self._triggered(change) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
         if opened:
             self.changed.notify_all()
+
+    def _triggered(self, change: Change) -> Iterable[tuple[Topic, str]]:
+        buffers = self._mirrors[CAPACITY_BUFFERS.name].objects.values()
+        return triggered(change, self._is_awaited, self._ending, buffers)
+
+    def _refer(self, change: Change) -> None:
+        if change.kind == CAPACITY_BUFFERS:
+            self._referred = referred_kinds(self._mirrors[CAPACITY_BUFFERS.name].objects.values())
 
     def _count(self, change: Change) -> None:
         for state, step in ((change.before, -1), (change.after, 1)):

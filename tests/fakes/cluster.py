@@ -52,6 +52,8 @@ class FakeCluster:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By namespace/name, like their budgets."""
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    capacitybuffers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By namespace/name."""
     violations: list[str] = field(default_factory=list)
     """What left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     runs: Callable[[str], bool] = lambda _: True
@@ -263,6 +265,7 @@ class FakeCluster:
             "Provisioner": self.provisioners,
             "AWSNodeTemplate": self.nodetemplates,
             "NodeOverlay": self.nodeoverlays,
+            "CapacityBuffer": self.capacitybuffers,
         }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:

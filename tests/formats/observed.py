@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.objects import reduce_budget, reduce_buffer, reduce_custom, reduce_node
+from nodesmith.observation.reduction.pods import (
+    reduce_daemonset,
+    reduce_pod,
+    reduce_pod_template,
+    reduce_scalable,
+)
 from tests import builders
 from tests.world import pod_manifest
 
@@ -43,6 +48,21 @@ DAEMONSET: Manifest = {
             "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]},
         },
     },
+}
+TEMPLATE: Manifest = {
+    "metadata": {"name": "room", "namespace": "default", "generation": 2},
+    "template": DAEMONSET["spec"]["template"],
+}
+DEPLOYMENT: Manifest = {
+    "metadata": {"name": "web", "namespace": "default", "generation": 4},
+    "spec": {"replicas": 3, "template": DAEMONSET["spec"]["template"]},
+}
+BUFFER: Manifest = {
+    "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+    "kind": "CapacityBuffer",
+    "metadata": {"name": "room", "namespace": "default", "generation": 1, "creationTimestamp": CREATED},
+    "spec": {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "percentage": 50},
+    "status": {"replicas": 2, "conditions": [{"type": "ReadyForProvisioning", "status": "True"}]},
 }
 BUDGET: Manifest = {
     "metadata": {"name": "web", "namespace": "default", "generation": 1},
@@ -82,6 +102,9 @@ OBSERVED = Observed(
     nodepools=[reduce_custom(builders.nodepool_manifest())],
     nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
     nodeclaims=[reduce_custom(CLAIM)],
+    capacitybuffers=[reduce_buffer(BUFFER)],
+    deployments=[reduce_scalable(DEPLOYMENT)],
+    podtemplates=[reduce_pod_template(TEMPLATE)],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,13 +13,16 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,
+    CAPACITY_BUFFERS,
     DAEMONSETS,
+    DEPLOYMENTS,
     NAMESPACES,
     NODE_OVERLAYS,
     NODECLAIMS,
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    POD_TEMPLATES,
     PODS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -34,25 +38,33 @@ from tests.storage import attachment, claim, storage_class, volume
 
 
 def woken(
-    kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
+    kind: WatchedKind,
+    *states: Manifest | None,
+    awaited: str = "",
+    ending: Collection[str] = (),
+    buffers: Collection[Manifest] = (),
 ) -> set[Concern]:
     """Return the concerns that the last of the states wakes; None is the object's removal.
 
     A pod waits for the volume claim `awaited`.
     """
-    topics = topics_of(kind, *states, awaited=awaited, ending=ending)
+    topics = topics_of(kind, *states, awaited=awaited, ending=ending, buffers=buffers)
     assert topics is None or None in topics, "every change must reach the snapshot"
     return {topic for topic in topics or () if topic is not None}
 
 
 def topics_of(
-    kind: WatchedKind, *states: Manifest | None, awaited: str = "", ending: Collection[str] = ()
+    kind: WatchedKind,
+    *states: Manifest | None,
+    awaited: str = "",
+    ending: Collection[str] = (),
+    buffers: Collection[Manifest] = (),
 ) -> list[Topic] | None:
     """Return the topics of the last of the states; None if it changes nothing."""
     mirror, change = Mirror(kind), None
     for before, state in zip((None, *states), states, strict=False):
         change = mirror.put(state) if state is not None else mirror.drop(before or {})
-    return [topic for topic, _ in triggered(change, awaited.__eq__, ending)] if change else None
+    return [topic for topic, _ in triggered(change, awaited.__eq__, ending, buffers)] if change else None
 
 
 def custom(**spec: Any) -> Manifest:
@@ -351,3 +363,60 @@ def test_an_overlays_spec_wakes_who_compares_prices_and_its_status_nobody() -> N
     assert woken(NODE_OVERLAYS, before, None) == concerned
     told = {**before, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert woken(NODE_OVERLAYS, before, told) == set()
+
+
+def buffer_for(**spec: Any) -> Manifest:
+    return {"metadata": {"name": "room", "namespace": "default"}, "spec": spec}
+
+
+FOR_TEMPLATE = buffer_for(podTemplateRef={"name": "room"}, replicas=1)
+FOR_DEPLOYMENT = buffer_for(scalableRef={"kind": "Deployment", "name": "web"}, percentage=10)
+
+
+def of_template(name: str, cpu: str) -> Manifest:
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    about = {"name": name, "namespace": "default"}
+    return {"metadata": about, "template": {"spec": {"containers": containers}}}
+
+
+def deployment(name: str, replicas: int) -> Manifest:
+    template = of_template(name, "1")
+    return {
+        "metadata": template["metadata"],
+        "spec": {"replicas": replicas, "template": template["template"]},
+    }
+
+
+def test_a_buffer_wakes_provisioning_and_disruption_but_its_status_wakes_nothing() -> None:
+    both = {Concern.PROVISIONING, Concern.DISRUPTION}
+    shown = {**FOR_TEMPLATE, "status": {"replicas": 1}}
+    larger = buffer_for(podTemplateRef={"name": "room"}, replicas=2)
+    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE) == both
+    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, larger) == both
+    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, None) == both
+    assert woken(CAPACITY_BUFFERS, FOR_TEMPLATE, shown) == set()
+
+
+def test_templates_and_workloads_wake_something_only_if_a_buffer_refers_to_them() -> None:
+    both = {Concern.PROVISIONING, Concern.DISRUPTION}
+    template, workload = of_template("room", "1"), deployment("web", 3)
+    assert woken(POD_TEMPLATES, template, buffers=[FOR_TEMPLATE]) == both
+    assert woken(POD_TEMPLATES, template, buffers=[FOR_DEPLOYMENT]) == set()
+    assert woken(POD_TEMPLATES, template) == set()
+    assert woken(DEPLOYMENTS, workload, deployment("web", 4), buffers=[FOR_DEPLOYMENT]) == both
+    assert woken(DEPLOYMENTS, deployment("api", 3), buffers=[FOR_DEPLOYMENT]) == set()
+
+
+def test_a_pod_that_comes_to_a_node_wakes_provisioning_while_there_are_buffers() -> None:
+    waiting, bound = (deployment_pod(1, Random(1), name) for name in ("", "n1"))  # noqa: S311
+    assert woken(PODS, waiting, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
+    assert woken(PODS, bound, buffers=[FOR_TEMPLATE]) == {Concern.PROVISIONING}
+    assert woken(PODS, waiting, bound) == set()
+
+
+def test_a_change_of_a_node_wakes_provisioning_while_there_are_buffers() -> None:
+    there = node(1, rolled(1))
+    cordoned = {**there, "spec": {**(there.get("spec") or {}), "unschedulable": True}}
+    assert Concern.PROVISIONING in woken(NODES, there, cordoned, buffers=[FOR_TEMPLATE])
+    assert Concern.PROVISIONING in woken(NODES, there, None, buffers=[FOR_TEMPLATE])
+    assert Concern.PROVISIONING not in woken(NODES, there, cordoned)

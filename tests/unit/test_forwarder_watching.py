@@ -14,7 +14,7 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.errors import Transient
-from nodesmith.observation.mirror import NODEPOOLS, NODES, WatchedKind
+from nodesmith.observation.mirror import CAPACITY_BUFFERS, DEPLOYMENTS, NODEPOOLS, NODES, WatchedKind
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
@@ -44,9 +44,11 @@ class Scripted(ApiServer):
     lists: list[list[Manifest] | Exception] = field(default_factory=list)
     watches: list[list[bytes] | Exception] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     listed: int = 0
 
     def pages(self, path: str, selector: str = "") -> Iterator[dict[str, Any]]:  # noqa: ARG002
+        self.paths.append(path)
         answer = self.lists[min(self.listed, len(self.lists) - 1)]
         self.listed += 1
         if isinstance(answer, Exception):
@@ -156,3 +158,48 @@ def test_no_snapshot_is_taken_while_a_kind_is_not_up_to_date() -> None:
     world, _ = watched(Scripted([[machine(1)]], [[]]), 1)
     assert world.missing
     assert world.take() is None
+
+
+def buffer_manifest(**spec: Any) -> Manifest:
+    about = {"name": "room", "namespace": "default", "creationTimestamp": "2026-11-21T08:00:00Z"}
+    return {"metadata": about, "spec": spec}
+
+
+def test_an_older_version_of_a_kind_is_watched_where_the_newer_one_is_not_served() -> None:
+    server = Scripted([NotServed("404"), [buffer_manifest(replicas=1)]], [[], []])
+    world, _ = watched(server, 2, CAPACITY_BUFFERS)
+    assert server.paths == list(CAPACITY_BUFFERS.paths)
+    assert "CapacityBuffer" not in world.missing
+    assert set(world._mirrors["capacitybuffers"].objects) == {"default/room"}
+
+
+def test_a_kind_that_others_install_may_be_absent_silently(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        world, _ = watched(Scripted([NotServed("404")]), 5, CAPACITY_BUFFERS)
+    assert caplog.records == []
+    assert "CapacityBuffer" not in world.missing
+
+
+def test_workloads_are_read_only_while_a_buffer_refers_to_one_of_their_kind() -> None:
+    server = Scripted([[]], [[]])
+    world, stop = World(SystemClock(), Pace()), Stop(2)
+    Watch(DEPLOYMENTS, server, world).run(stop)
+    assert server.listed == 0
+    assert "Deployment" not in world.missing
+
+    world.put(CAPACITY_BUFFERS, [buffer_manifest(scalableRef={"kind": "Deployment", "name": "web"})])
+    assert "Deployment" in world.missing, "no snapshot may be taken before they have been listed"
+    assert "StatefulSet" in world.missing, "it was never watched in this test"
+    Watch(DEPLOYMENTS, server, world).run(Stop(1))
+    assert server.listed == 1
+    assert "Deployment" not in world.missing
+
+    world.put(CAPACITY_BUFFERS, [buffer_manifest(podTemplateRef={"name": "room"}, replicas=1)])
+    Watch(DEPLOYMENTS, server, world).run(Stop(1))
+    assert server.listed == 1
+
+
+def test_a_buffer_that_no_api_server_accepts_is_left_out() -> None:
+    server = Scripted([[buffer_manifest(scalableRef="web")]], [[]])
+    world, _ = watched(server, 1, CAPACITY_BUFFERS)
+    assert world._mirrors["capacitybuffers"].objects == {}

@@ -11,12 +11,16 @@ from kubernetes.config import ConfigException, load_kube_config
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected
-from nodesmith.observation.mirror import WATCHED
+from nodesmith.observation.mirror import CAPACITY_BUFFERS, WATCHED, WatchedKind
+from nodesmith.observation.observed import referred_kinds
+from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.kubeconfigconnection import connection
 from nodesmith_cli.preconditions import require_kubeconfig
 from nodesmith_formats.manifests.manifests import Document
 
-_PRIORITIES = ("/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass")
+_PRIORITIES = WatchedKind(
+    "priorityclasses", "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", dict
+)
 _PATIENCE_SECONDS = 30.0
 """How long a command retries transient errors of the API server."""
 
@@ -27,12 +31,16 @@ def cluster_documents(context: str) -> Iterator[Document]:
     `context` is a context of the default kubeconfig, the path of a kubeconfig, or empty for the current context.
     """
     server = server_of(context)
-    kinds = [*((kind.path, kind.kind) for kind in WATCHED), _PRIORITIES]
     where = f"cluster {context}" if context else "cluster"
-    for path, kind in kinds:
-        group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
-        for number, item in enumerate(_items(server, path), start=1):
-            yield Document({"apiVersion": group_version, "kind": kind, **item}, where, number)
+    referred = frozenset[str]()
+    for kind in (*WATCHED, _PRIORITIES):
+        if kind.referred and kind.kind not in referred:
+            continue
+        items = list(_items(server, kind))
+        if kind is CAPACITY_BUFFERS:
+            referred = referred_kinds(map(reduce_buffer, items))
+        for number, item in enumerate(items, start=1):
+            yield Document({"kind": kind.kind, **item}, where, number)
 
 
 def server_of(context: str, kubeconfig: str = "") -> ApiServer:
@@ -40,12 +48,15 @@ def server_of(context: str, kubeconfig: str = "") -> ApiServer:
     return ApiServer(_connection(context, kubeconfig), _PATIENCE_SECONDS)
 
 
-def _items(server: ApiServer, path: str) -> Iterator[dict[str, object]]:
-    """Yield all objects of one kind, or none if its CRD is not installed."""
-    try:
-        for page in server.pages(path):
-            yield from page.get("items") or ()
-    except NotServed:
+def _items(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, object]]:
+    """Yield all objects of one kind with their apiVersion, or none if its CRD is not installed."""
+    for path in kind.paths:
+        group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+        try:
+            for page in server.pages(path):
+                yield from ({"apiVersion": group_version, **item} for item in page.get("items") or ())
+        except NotServed:
+            continue
         return
 
 

@@ -21,6 +21,8 @@ GROUPS: Mapping[str, str] = {
     "Node": "",
     "Namespace": "",
     "LimitRange": "",
+    "PodTemplate": "",
+    "CapacityBuffer": "autoscaling.x-k8s.io",
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "DaemonSet": "apps",

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import fsum
 from typing import Any
 
+from nodesmith.decisions.disruption.costs import HeldNode
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.model.apimachinery.resources import format_resources
 
 _DIGITS = 9
 
 
-def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
+def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
     """Return a plan as JSON data. `seconds` is the duration of the decision; all else depends on the inputs only.
 
     A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
     options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
     will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
     prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, `listPriceHourly` is AWS's.
+
+    With CapacityBuffers, `capacityBuffers` has their room in pods and what it costs: `held` are the nodes that only
+    they keep. A node to launch for them alone is marked `forBuffers`.
     """
     return {
         "nodes": [_node(node) for node in plan.nodes],
@@ -29,6 +34,23 @@ def plan_json(plan: Plan, seconds: float = 0.0) -> dict[str, Any]:
         "lowerBoundHourly": round(plan.bound_hourly_usd, _DIGITS),
         "seconds": round(seconds, 4),
         "steps": plan.steps,
+        **({"capacityBuffers": _buffers(plan, held)} if plan.rooms else {}),
+    }
+
+
+def _buffers(plan: Plan, held: Sequence[HeldNode]) -> dict[str, Any]:
+    return {
+        "rooms": [asdict(room) for room in plan.rooms],
+        "held": [
+            {
+                "node": each.claim.node_name or each.claim.name,
+                "buffers": list(each.buffers),
+                "priceHourly": round(each.price_hourly_usd, _DIGITS),
+            }
+            for each in held
+        ],
+        "heldHourly": round(fsum(each.price_hourly_usd for each in held), _DIGITS),
+        "toLaunchHourly": round(plan.room_hourly_usd, _DIGITS),
     }
 
 
@@ -48,6 +70,7 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
+        **({"forBuffers": True} if node.is_room else {}),
     }
 
 

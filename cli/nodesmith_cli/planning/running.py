@@ -16,6 +16,7 @@ from rich.console import Console
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.catalog.files import read_catalog_file
+from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
@@ -76,7 +77,8 @@ def run(wanted: Wanted, output: str) -> int:
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
         plan = planned(inputs)
-    written = plan_json(plan, time.process_time() - began)
+    seconds = time.process_time() - began
+    written = plan_json(plan, seconds, held_for_buffers(inputs) if plan.rooms else ())
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
     _PRINTERS[output](plan, inputs, written)
@@ -150,7 +152,8 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
 
     with told(side, "auditing"):
         objects = [document.manifest for document in manifests.documents]
-        found = audit(objects, inputs.catalog, written, settings=inputs.settings)
+        for_pods = [node for node in written["nodes"] if not node.get("forBuffers")]
+        found = audit(objects, inputs.catalog, {**written, "nodes": for_pods}, settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")

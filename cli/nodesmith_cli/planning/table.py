@@ -30,6 +30,10 @@ _NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "eviction cost", "saves
 def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
     """Print a plan. `written` is its JSON data."""
     _summary(to, plan, written)
+    if plan.rooms:
+        to.print()
+        to.print(_buffers(written["capacityBuffers"]))
+        to.print(_cost(written), style="bold")
     if plan.nodes:
         to.print()
         to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0))
@@ -65,27 +69,44 @@ def _overlaid(nodes: Sequence[PlannedNode]) -> Iterator[str]:
 
 
 def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
-    new = sum(len(node["pods"]) for node in written["nodes"])
+    new = sum(len(node["pods"]) for node in written["nodes"] if not node.get("forBuffers"))
     there = sum(len(node["pods"]) for node in written["existing"])
     stay = len(written["unplaced"])
-    if not new + there + stay + len(plan.nodes):
+    bought = [node for node in plan.nodes if not node.is_room]
+    if not new + there + stay + len(bought):
         to.print("nothing to do: no pending pods", style="bold")
         return
     to.print(f"pending: {counted(new + there + stay, 'pod')}", style="bold")
-    if plan.nodes:
-        estimated = any(node.estimated for node in plan.nodes)
+    if bought:
+        estimated = any(node.estimated for node in bought)
         priced = {
-            "priceHourlyUsd": plan.price_hourly_usd,
+            "priceHourlyUsd": plan.price_hourly_usd - plan.room_hourly_usd,
             "boundHourlyUsd": plan.bound_hourly_usd,
             "nodes": [{"estimated": estimated}],
         }
-        to.print(f"  {new:>7,} on {counted(len(plan.nodes), 'node')} to launch at {price_and_bound(priced)}")
+        to.print(f"  {new:>7,} on {counted(len(bought), 'node')} to launch at {price_and_bound(priced)}")
     if there:
         number = len(written["existing"])
         to.print(f"  {there:>7,} on {counted(number, 'existing or in-flight node')}")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
     to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
+
+
+def _buffers(told: Mapping[str, Any]) -> Table:
+    table = plain_table("CapacityBuffer", "pods", "have room", "launching", "to launch", "")
+    for room in told["rooms"][:_MOST_ROWS]:
+        numbers = [str(room[name]) for name in ("count", "there", "coming", "bought")]
+        table.add_row(room["buffer"], *numbers, Text(room["why"], style="red"))
+    return table
+
+
+def _cost(written: Mapping[str, Any]) -> str:
+    """Return what CapacityBuffers cost, in a sentence."""
+    told = written["capacityBuffers"]
+    new = sum(bool(node.get("forBuffers")) for node in written["nodes"])
+    held = f"{counted(len(told['held']), 'node')} held for buffers alone at ${told['heldHourly']:.4f}/hour"
+    return f"{held}, {new} to launch at ${told['toLaunchHourly']:.4f}/hour"
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:

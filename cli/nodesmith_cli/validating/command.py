@@ -63,6 +63,10 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
         from nodesmith_cli.validating.budgets import budget_findings
 
         yield from budget_findings(documents)
+    if any(each.manifest["kind"] == "CapacityBuffer" for each in documents):
+        from nodesmith_cli.validating.buffers import buffer_findings
+
+        yield from buffer_findings(documents)
     todays, _ = todays_documents(documents)
     pools_there = {_name(each): each for each in todays if each.manifest["kind"] == "NodePool"}
     classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}

@@ -269,7 +269,7 @@ class Cluster(Protocol):
         """
 
     def merge_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
-        """Merge into the status of one of Karpenter's objects. Do nothing if it is gone.
+        """Merge into the status of one of Karpenter's objects or a CapacityBuffer. Do nothing if it is gone.
 
         Conditions are merged by type, and keep their lastTransitionTime while their status is the same.
         """

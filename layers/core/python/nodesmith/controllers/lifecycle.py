@@ -12,7 +12,12 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any
 
-from nodesmith.controllers.launching.unschedulable import delete_unlaunchable, tell_pods, tell_unplaced
+from nodesmith.controllers.launching.unschedulable import (
+    delete_unlaunchable,
+    tell_pods,
+    tell_rooms,
+    tell_unplaced,
+)
 from nodesmith.controllers.nodeclaims.lessons import keep_health, learn, note_stayed, wake_after_health
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.observation import newest_snapshot
@@ -135,6 +140,9 @@ def _steps(
             run.cluster, ledger.claims, snapshot, run.told, now, pools if run.autoscaler_events else None
         )
         done.update({"Event": told} if told else {})
+    with failures.of("CapacityBuffers"):
+        shown = tell_rooms(run.blobs, run.cluster, snapshot, now)
+        done.update({"RoomShown": shown} if shown else {})
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),

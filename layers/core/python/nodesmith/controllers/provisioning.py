@@ -30,6 +30,7 @@ from nodesmith.decisions.provisioning import (
     record,
     unread,
 )
+from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
@@ -119,6 +120,8 @@ class Outcome:
     leased_until: datetime | None = None
     decided_from: Inputs | None = None
     """the input of the last look, if it came to a decision"""
+    room_is_news: bool = False
+    """whether CapacityBuffers do not show yet what the last decision found"""
     unread: bool = False
     """whether the snapshot shows an object differently from what readiness has read"""
     due: datetime | None = None
@@ -165,8 +168,9 @@ def provision(run: Provisioning) -> Outcome:
             break
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
-    elif outcome.unplaced:
-        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "pods stay unscheduled"))
+    elif outcome.unplaced or outcome.room_is_news:
+        why = "pods stay unscheduled" if outcome.unplaced else "the room of CapacityBuffers changed"
+        run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, why))
     is_repeated = _have_repeated(run, outcome, allowance.until)
     _tell(run, outcome)
     if outcome.plan.due is not None:
@@ -276,7 +280,10 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: datetime) -> None:
     was_written = outcome.unplaced  # by an earlier look of this run, and may be out of date
     plan = outcome.plan
-    if plan.unplaced or plan.refused or plan.barren or refused.any or was_written:
+    if (inputs := outcome.decided_from) is not None and plan.rooms:
+        rooms = {room.buffer: room for room in plan.rooms}
+        outcome.room_is_news = any(True for _ in due_statuses(inputs.snapshot, rooms, now))
+    if plan.unplaced or plan.refused or plan.barren or plan.rooms or refused.any or was_written:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
         outcome.unplaced = bool(plan.unplaced or plan.refused or refused.unschedulable)
 

@@ -187,6 +187,26 @@ def holds_until(budget: Budget, now: datetime) -> datetime | None:
     return None
 
 
+_HORIZONS = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366))
+_MINUTE = timedelta(minutes=1)
+
+
+def opens_next(budget: Budget, now: datetime) -> datetime | None:
+    """Return when a budget that has a schedule becomes active next, None if it does not within a year."""
+    if budget.schedule is None or not is_schedule(budget.schedule):
+        return None
+    schedule, zone = parse_cron(budget.schedule), _zone(budget.timezone)
+    hits = (last_hit(schedule, now, now + horizon, zone) for horizon in _HORIZONS)
+    first, before = next(filter(None, hits), None), now
+    while (
+        first is not None and first - before > _MINUTE
+    ):  # halved each time, since only the last hit can be asked for
+        middle = before + (first - before) / 2
+        earlier = last_hit(schedule, before, middle, zone)
+        before, first = (before, earlier) if earlier is not None else (middle, first)
+    return first
+
+
 def _zone(name: str) -> tzinfo:
     if not name:
         return UTC

@@ -14,7 +14,7 @@ from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
-from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
+from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
 from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class Snapshot:
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
     nodeoverlays: tuple[Mapping[str, Any], ...] = ()
+    podtemplates: Mapping[str, PodTemplate] = field(default_factory=dict)
+    """The pod templates that planned pods may be rendered from, by `PodTemplate.key`."""
+    capacitybuffers: tuple[Mapping[str, Any], ...] = ()
+    """Manifests, like NodePools."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

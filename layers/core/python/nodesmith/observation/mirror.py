@@ -10,12 +10,18 @@ from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
 from nodesmith.observation.reduction.objects import (
     reduce_budget,
+    reduce_buffer,
     reduce_custom,
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
 )
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.pods import (
+    reduce_daemonset,
+    reduce_pod,
+    reduce_pod_template,
+    reduce_scalable,
+)
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, reduce_runtime_class
 from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, reduce_csi_node, reduce_volume
 
@@ -24,7 +30,9 @@ from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, 
 class WatchedKind:
     """A kind that decisions read. `name` is its field in `Observed`, and `path` is its list path in the API server.
 
-    `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed.
+    `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed; if its
+    version is not served, the one at the path `older` is read. A `referred` kind is read only while a CapacityBuffer
+    refers to an object of it.
     """
 
     name: str
@@ -32,11 +40,37 @@ class WatchedKind:
     path: str
     reduce: Callable[[Manifest], Any]
     custom: bool = False
+    older: str = ""
+    referred: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The list paths to try, in order."""
+        return (self.path, self.older) if self.older else (self.path,)
 
 
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
 NODES = WatchedKind("nodes", "Node", "/api/v1/nodes", reduce_node)
 DAEMONSETS = WatchedKind("daemonsets", "DaemonSet", "/apis/apps/v1/daemonsets", reduce_daemonset)
+POD_TEMPLATES = WatchedKind("podtemplates", "PodTemplate", "/api/v1/podtemplates", reduce_pod_template)
+CAPACITY_BUFFERS = WatchedKind(
+    "capacitybuffers",
+    "CapacityBuffer",
+    "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers",
+    reduce_buffer,
+    custom=True,
+    older="/apis/autoscaling.x-k8s.io/v1alpha1/capacitybuffers",
+)
+DEPLOYMENTS = WatchedKind(
+    "deployments", "Deployment", "/apis/apps/v1/deployments", reduce_scalable, referred=True
+)
+REPLICA_SETS = WatchedKind(
+    "replicasets", "ReplicaSet", "/apis/apps/v1/replicasets", reduce_scalable, referred=True
+)
+STATEFUL_SETS = WatchedKind(
+    "statefulsets", "StatefulSet", "/apis/apps/v1/statefulsets", reduce_scalable, referred=True
+)
+JOBS = WatchedKind("jobs", "Job", "/apis/batch/v1/jobs", reduce_scalable, referred=True)
 LIMIT_RANGES = WatchedKind("limitranges", "LimitRange", "/api/v1/limitranges", reduce_limit_range)
 RUNTIME_CLASSES = WatchedKind(
     "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
@@ -97,6 +131,12 @@ WATCHED = (
     LIMIT_RANGES,
     RUNTIME_CLASSES,
     NODE_OVERLAYS,
+    POD_TEMPLATES,
+    CAPACITY_BUFFERS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    JOBS,
 )
 
 

@@ -78,6 +78,22 @@ def _users(
     return found
 
 
+def referred_kinds(buffers: Iterable[Manifest]) -> frozenset[str]:
+    """Return the kinds of workloads that reduced CapacityBuffers refer to."""
+    return frozenset(kind for kind, _, _ in referred_objects(buffers))
+
+
+def referred_objects(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
+    """Return kind, namespace and name of the workloads that reduced CapacityBuffers refer to."""
+    found = set()
+    for buffer in buffers:
+        reference = buffer["spec"].get("scalableRef")
+        if reference:
+            kind, name = str(reference.get("kind")), str(reference.get("name"))
+            found.add((kind, buffer["metadata"]["namespace"], name))
+    return frozenset(found)
+
+
 FORMAT = "nodesmith-snapshot"
 VERSION = 4
 UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
@@ -111,5 +127,11 @@ class Observed:
     limitranges: Sequence[Manifest] = ()
     runtimeclasses: Sequence[Manifest] = ()
     nodeoverlays: Sequence[Manifest] = ()
+    podtemplates: Sequence[Manifest] = ()
+    capacitybuffers: Sequence[Manifest] = ()
+    deployments: Sequence[Manifest] = ()
+    replicasets: Sequence[Manifest] = ()
+    statefulsets: Sequence[Manifest] = ()
+    jobs: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

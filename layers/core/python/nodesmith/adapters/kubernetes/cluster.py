@@ -31,6 +31,7 @@ from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics
 from nodesmith.observation.mirror import (
+    CAPACITY_BUFFERS,
     NODE_TEMPLATES,
     NODECLASSES,
     NODEPOOLS,
@@ -40,7 +41,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed
+from nodesmith.observation.observed import Observed, referred_kinds
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 
@@ -154,7 +155,8 @@ class ApiCluster:
 
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
         """Merge `status` into an object's status, and conditions by type. A missing object is ignored."""
-        self._bring_status(kind, name, status)
+        if self._bring_status(kind, name, status) is None and kind == CAPACITY_BUFFERS.kind:
+            self._bring_status(kind, name, status, older=True)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:
         """Merge annotations into those of a NodePool or EC2NodeClass. A missing object is ignored."""
@@ -188,11 +190,13 @@ class ApiCluster:
         with suppress(Conflict):  # another object has this name by now
             self._server.delete(object_path(kind, there["metadata"]["name"]), there["metadata"]["uid"])
 
-    def _bring_status(self, kind: str, name: str, status: Manifest, there: Manifest | None = None) -> None:
+    def _bring_status(
+        self, kind: str, name: str, status: Manifest, there: Manifest | None = None, *, older: bool = False
+    ) -> Manifest | None:
         def wanted(there: Manifest) -> Manifest:
             return {**there, "status": merged_status(there.get("status") or {}, status, self._clock())}
 
-        self._bring(kind, name, wanted, "/status", there)
+        return self._bring(kind, name, wanted, "/status", there, older=older)
 
     def _bring(
         self,
@@ -201,13 +205,15 @@ class ApiCluster:
         wanted: Callable[[Manifest], Manifest | None],
         subresource: str = "",
         there: Manifest | None = None,
+        *,
+        older: bool = False,
     ) -> Manifest | None:
         """Update an object to what `wanted` returns, and return the result.
 
         Return None if the object does not exist or `wanted` returns None. `there` is the object if it has just been
         read.
         """
-        path = object_path(kind, name)
+        path = object_path(kind, name, older=older)
         for _ in range(_ATTEMPTS):
             there = there or self._server.get(path)
             if there is None:
@@ -250,7 +256,12 @@ class Observer:
 
     def observe(self) -> Observed:
         """Return all objects. A custom kind that is not installed has none. Raises Transient."""
-        return observed([read_all(self._server, kind) for kind in WATCHED])
+        mirrors: dict[str, Mirror] = {}
+        for kind in WATCHED:
+            buffers = mirrors[CAPACITY_BUFFERS.name].objects.values() if kind.referred else ()
+            is_read = not kind.referred or kind.kind in referred_kinds(buffers)
+            mirrors[kind.name] = read_all(self._server, kind) if is_read else Mirror(kind)
+        return observed(mirrors.values())
 
 
 def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
@@ -265,13 +276,16 @@ def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:
 
 def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
     mirror = Mirror(kind)
-    try:
-        for page in server.pages(kind.path):
-            for manifest in page.get("items") or ():
-                mirror.put(manifest)
-    except NotServed:
-        if not kind.custom:
-            raise
+    for path in kind.paths:
+        try:
+            for page in server.pages(path):
+                for manifest in page.get("items") or ():
+                    mirror.put(manifest)
+        except NotServed:
+            if not kind.custom:
+                raise
+        else:
+            break
     return mirror
 
 

@@ -17,11 +17,22 @@ from nodesmith.observation.mirror import WATCHED
 
 PATHS = {each.kind: each.path for each in WATCHED}
 """The collection path by kind."""
+_OLDER_PATHS = {each.kind: each.older for each in WATCHED if each.older}
 
 
-def object_path(kind: str, name: str) -> str:
-    """Return the path of an object. The name of a pod is `namespace/name`."""
-    return pod_path(name) if kind == "Pod" else f"{PATHS[kind]}/{quote(name, safe='')}"
+def object_path(kind: str, name: str, *, older: bool = False) -> str:
+    """Return the path of an object, which for objects in a namespace is named `namespace/name`.
+
+    With `older` it is the path in the older version of the kind.
+    """
+    if kind == "Pod":
+        return pod_path(name)
+    path = _OLDER_PATHS[kind] if older else PATHS[kind]
+    namespace, _, own = name.rpartition("/")
+    if not namespace:
+        return f"{path}/{quote(own, safe='')}"
+    version, _, plural = path.rpartition("/")
+    return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(own, safe='')}"
 
 
 def pod_path(pod: str, subresource: str = "") -> str:

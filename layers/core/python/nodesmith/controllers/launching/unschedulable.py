@@ -1,4 +1,4 @@
-"""Events on pods, NodePools and NodeClaims that get no node, and on pods that a node was bought for.
+"""Events on pods, NodePools and NodeClaims that get no node, and on pods that a node was bought for; buffers' statuses.
 
 Provisioning writes down what its decision could not place, and lifecycle turns that into Events, and deletes users'
 NodeClaims that will not be launched. Provisioning never calls the API server, so that a pending pod does not wait for
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -17,11 +17,13 @@ from typing import Any
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
 from nodesmith.decisions.nomination import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.provisioning import Plan, canonical
+from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
-from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
+from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED, Room
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
@@ -38,6 +40,8 @@ EVENTS_AT_ONCE = 50
 """The most Events in one run. For pods without an Event, `nodesmith explain pod` gives the reason."""
 PODS_AT_ONCE = 10
 """The most Events in one run on pods that get a node: Karpenter's burst. Nodes must not wait for their pods' Events."""
+STATUSES_AT_ONCE = 50
+"""The most statuses of CapacityBuffers in one run."""
 LONG = timedelta(hours=1)
 """As long as an API server keeps an Event."""
 _STALE_AFTER = timedelta(minutes=15)
@@ -90,6 +94,8 @@ def write_unplaced(
         written["hopeless"] = dict(refused.unschedulable)
     if plan.tried:
         written["tried"] = list(plan.tried)
+    if plan.rooms:
+        written["rooms"] = [asdict(room) for room in plan.rooms]
     blobs.put(unplaced_key(cluster), canonical(written))
 
 
@@ -151,6 +157,19 @@ def tell_unplaced(
     return publish_new(
         cluster, [*_of_nodepools(written, snapshot), *refused, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE
     )
+
+
+def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime) -> int:
+    """Write the status of CapacityBuffers that do not show what the last decision found; return their number."""
+    if not snapshot.capacitybuffers:
+        return 0
+    data = blobs.get(unplaced_key(snapshot.cluster))
+    written = json.loads(data).get("rooms", ()) if data else ()
+    rooms = {each["buffer"]: Room(**{f: each[f] for f in Room.__slots__ if f in each}) for each in written}
+    due = list(due_statuses(snapshot, rooms, now))[:STATUSES_AT_ONCE]
+    for key, status in due:
+        cluster.merge_status(CAPACITY_BUFFER.name, key, status)
+    return len(due)
 
 
 def tell_pods(

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.decisions.provisioning.attempts import Workloads, stayed
+from nodesmith.decisions.provisioning.bufferroom import with_stand_ins
+from nodesmith.decisions.provisioning.buffers import resolutions
 from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
@@ -31,7 +33,9 @@ def note_stayed(
 ) -> None:
     """Record on claims whose pods have stayed, except on claims that this run has `moved`. Errors go to `failures`."""
     claims = {claim.name: claim for claim in ledger.claims if claim.name not in moved}
-    for name, served in stayed(ledger, snapshot, now, Workloads()).items():
+    names = Workloads()
+    seen = with_stand_ins(snapshot, resolutions(snapshot, now), ledger, names)
+    for name, served in stayed(ledger, seen, now, names).items():
         if name not in claims:
             continue
         with failures.of(f"NodeClaim {name}"):

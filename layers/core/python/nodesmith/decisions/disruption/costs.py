@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from nodesmith.decisions.provisioning.bufferroom import room_of, runs_something
+from nodesmith.decisions.provisioning.clusterstate import living_claims
+from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.resources import Resources
@@ -16,7 +20,7 @@ from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.kubernetes.pods import Pod, Shape, is_planned
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
@@ -131,6 +135,37 @@ def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
     if kind not in catalog.facts:
         return f"its instance type {kind!r} is not in the catalogue"
     return f"the catalogue has no price for {kind} ({sold}) in {zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldNode:
+    """A claim that only CapacityBuffers (namespace/name) keep, and its present price in USD an hour."""
+
+    claim: NodeClaim
+    buffers: tuple[str, ...]
+    price_hourly_usd: float
+
+
+def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
+    """Return the nodes that run no pods and are kept, or are being launched, because buffers have room there.
+
+    DaemonSet and static pods do not count. Room on nodes that run pods costs nothing in addition.
+    """
+    snapshot, buffers = inputs.snapshot, dict[str, set[str]]()
+    for pod, name in room_of(inputs).items() if snapshot.capacitybuffers else ():
+        buffers.setdefault(name, set()).add(f"{pod.shape.namespace}/{pod.shape.owner.partition('/')[2]}")
+    used = {
+        name for pod in snapshot.pods if runs_something(pod.shape) for name in (pod.node, pod.nominated_node)
+    }
+    found = []
+    for claim in living_claims(inputs):
+        node = snapshot.node_of(claim)
+        name = claim.name if node is None else node.name
+        awaited = node is None and not all(map(is_planned, claim.nominated))
+        if name in buffers and name not in used and not awaited:
+            price = claim.price_hourly_usd if node is None else price_of(claim, node, inputs.catalog)
+            found.append(HeldNode(claim, tuple(sorted(buffers[name])), price))
+    return tuple(found)
 
 
 def _sold_as(claim: NodeClaim, node: Node) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.search.methods import QUIET_BEFORE_REBALANCING
 from nodesmith.decisions.disruption.worth import worth_more_from
 from nodesmith.decisions.due import first_after
+from nodesmith.decisions.provisioning.buffers import next_window
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
@@ -30,11 +31,12 @@ def next_change(inputs: Inputs) -> datetime | None:
     """Return the first such moment after now that can be predicted; None if only events can change anything.
 
     Such moments are the end of a wait (consolidateAfter, back-offs, abandoned moves), of a pod's
-    `karpenter.sh/do-not-disrupt` duration, of the window of a budget's schedule, and the time at which a NodePool's
-    rate allows another disruption.
+    `karpenter.sh/do-not-disrupt` duration, of the window of a budget's or a CapacityBuffer's schedule, and the time at
+    which a NodePool's rate allows another disruption.
     """
     pools = parsed_nodepools(inputs.snapshot.nodepools)
-    moments = (*_limits(pools, inputs), *_nodes(pools, inputs), *_backoffs(inputs.ledger))
+    window = filter(None, [next_window(inputs.snapshot, inputs.now)])
+    moments = (*_limits(pools, inputs), *_nodes(pools, inputs), *_backoffs(inputs.ledger), *window)
     return min((at for at in moments if at > inputs.now), default=None)
 
 

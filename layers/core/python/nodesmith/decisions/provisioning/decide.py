@@ -13,6 +13,8 @@ from itertools import groupby
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
+from nodesmith.decisions.provisioning.bufferroom import Rest, with_room
+from nodesmith.decisions.provisioning.buffers import next_window
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
     foreseen,
@@ -44,11 +46,16 @@ _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
 
 def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises, whatever a cluster contains."""
+    plan, rest = _for_pods(inputs)
+    return with_room(plan, rest, inputs) if inputs.snapshot.capacitybuffers else plan
+
+
+def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
     found = needs(snapshot, inputs)
     idle = Plan(ignored=_unplaced(_told(found.ignored)), problems=snapshot.problems)
     if not found.wanted:
-        return idle
+        return idle, Rest()
     there = reserved(snapshot, found.wanted, inputs)
     idle = replace(idle, waiting={pod.key: there.nominated[pod.key] for pod in there.waiting})
     repeating = _repeating(there, snapshot, inputs)
@@ -57,7 +64,7 @@ def decide(inputs: Inputs) -> Plan:
     due = first((repeating.due(held), *(until for _, until in young)))
     held += [(pod, of_delay(pod, until)) for pod, until in young]
     if not fresh:
-        return replace(idle, unplaced=_unplaced(held), due=due)
+        return replace(idle, unplaced=_unplaced(held), due=due), Rest()
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     fresh = list(shares.chosen)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
@@ -68,7 +75,7 @@ def decide(inputs: Inputs) -> Plan:
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
     left = [*_stuck(chosen, offers), *_refused(chosen.purchase, offers), *shares.told(), *held]
-    return replace(
+    plan = replace(
         idle,
         nodes=nodes,
         placed={name: tuple(pods) for name, pods in sorted(chosen.assignment.placed.items())},
@@ -82,6 +89,7 @@ def decide(inputs: Inputs) -> Plan:
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
         due=due,
     )
+    return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner)
 
 
 def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
@@ -141,13 +149,14 @@ def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
     Return now while instances are being launched or pods are about to leave nodes. Otherwise the moment is when an
-    offering becomes available again, which metrics report.
+    offering becomes available again, which metrics report, or a CapacityBuffer's schedule begins or ends.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
     if coming or any(claim.is_ending for claim in claims) or any(node.deleting for node in nodes):
         return inputs.now
-    return first_after(inputs.now, (backoff.until for backoff in inputs.ledger.unavailable.values()))
+    ends = (backoff.until for backoff in inputs.ledger.unavailable.values())
+    return first_after(inputs.now, (*ends, next_window(inputs.snapshot, inputs.now)))
 
 
 _PODS = 3

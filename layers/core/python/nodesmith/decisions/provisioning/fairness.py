@@ -159,8 +159,13 @@ def _given(ordered: Iterable[_Batch], spent: Counter[str], most: int) -> Iterato
 def by_turns(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
     """Order nodes to buy so that namespaces are served in turn, an equal number of nodes each.
 
-    Otherwise keep their order.
+    Otherwise keep their order. Nodes for CapacityBuffers come after those for pods.
     """
+    room = [node for node in nodes if node.is_room]
+    return [*_in_turn([node for node in nodes if not node.is_room]), *_in_turn(room)]
+
+
+def _in_turn(nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
     found: list[PlannedNode] = []
     lanes: dict[str, deque[int]] = {}
     for number, node in enumerate(nodes):

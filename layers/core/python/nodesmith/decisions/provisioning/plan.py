@@ -10,7 +10,7 @@ from math import fsum
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason
+from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason, is_planned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
@@ -72,6 +72,11 @@ class PlannedNode:
         return self.request.price_hourly_usd
 
     @property
+    def is_room(self) -> bool:
+        """Whether it is bought for CapacityBuffers alone."""
+        return bool(self.claim.nominated) and all(map(is_planned, self.claim.nominated))
+
+    @property
     def estimated(self) -> bool:
         """Whether that price is an estimate, not one published by AWS."""
         return self.request.cheapest.estimated
@@ -88,6 +93,24 @@ class Unplaced:
     def reason(self) -> str:
         """The reason, in a sentence."""
         return self.why.text
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The room of one CapacityBuffer (namespace/name), counted in pods.
+
+    `wanted` is what the buffer asks for, `count` as much of it as the caps allow. Of these, `there` have room on nodes,
+    `coming` on nodes that do not run yet, and more nodes are bought for `bought`. `why` says why the rest has no room,
+    empty if there is no rest.
+    """
+
+    buffer: str
+    wanted: int
+    count: int
+    there: int = 0
+    coming: int = 0
+    bought: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +137,7 @@ class Plan:
     """How many pods wait for their turn and have not been part of any decision."""
     tried: tuple[str, ...] = ()
     """Pods that the next decision takes up after others: see `fairness.Shares`."""
+    rooms: tuple[Room, ...] = ()
     due: datetime | None = None
     """When pods held by a back-off or a delay must be decided about again."""
 
@@ -121,6 +145,11 @@ class Plan:
     def price_hourly_usd(self) -> float:
         """The total price of the nodes to buy, each at its cheapest offering."""
         return fsum(node.price_hourly_usd for node in self.nodes)
+
+    @property
+    def room_hourly_usd(self) -> float:
+        """The price of those that are bought for CapacityBuffers alone."""
+        return fsum(node.price_hourly_usd for node in self.nodes if node.is_room)
 
     @property
     def backed_off(self) -> int:

@@ -24,6 +24,8 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
+Numbering = tuple["count[int]", Templates]
+"""The numbers of the next planned nodes, and the launch templates of those before."""
 _MANY = 1_000_000
 """as if there were so many pods that only one way of buying for them is tried"""
 
@@ -32,7 +34,8 @@ class Planner:
     """Plans for pods of known shapes. `tiers` is what may be bought; callers set it to what earlier plans leave.
 
     `shapes` are those of the pods to place, `others` those that these pods may meet on a node. `for_zones` prepares for
-    `PreferenceMode.ZONES`. Planned nodes are numbered on from plan to plan, and share launch templates.
+    `PreferenceMode.ZONES`. Planned nodes are numbered on from plan to plan, and share launch templates; with `after`
+    they are numbered on from those of that planner.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Planner:
         others: Iterable[Shape],
         *,
         for_zones: bool = False,
+        after: Planner | None = None,
     ) -> None:
         self.inputs, self.tiers = inputs, offers.tiers
         self.daemonsets = inputs.snapshot.daemonsets
@@ -51,7 +55,7 @@ class Planner:
         self._known = self._zonal = Known.of(shapes, others, self.launching, policy)
         if for_zones:
             self._zonal = Known.of(shapes, others, self.launching, policy, zones_only=True)
-        self._numbers, self._launch_templates = count(), Templates()
+        self.numbering: Numbering = (count(), Templates()) if after is None else after.numbering
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -91,8 +95,8 @@ class Planner:
         cluster = self.inputs.ledger.cluster
         if cluster is None:
             return ()
-        inputs, used = self.inputs, (self._numbers, self._launch_templates)
-        return written_down(purchase.nodes, Origin(inputs.decision, cluster, inputs.now, *used))
+        inputs = self.inputs
+        return written_down(purchase.nodes, Origin(inputs.decision, cluster, inputs.now, *self.numbering))
 
 
 class Search:

@@ -103,6 +103,7 @@ def plan_item(plan: Plan) -> dict[str, Any]:
         "priceHourlyUsd": round(plan.price_hourly_usd, 6),
         "boundHourlyUsd": round(plan.bound_hourly_usd, 6),
         "steps": plan.steps,
+        **({"rooms": [asdict(room) for room in plan.rooms]} if plan.rooms else {}),
     }
 
 

@@ -108,7 +108,7 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
         if claim is not None and snapshot.node_of(claim) is not node:
             found[-1].free = NOTHING
     found += [
-        _claim_room(claim, snapshot)
+        in_flight_node(claim, snapshot)
         for claim in claims
         if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and snapshot.node_of(claim) is None
     ]
@@ -161,7 +161,7 @@ def awaited_daemons(
     return _node_room(node, claim, pods, daemonsets).expected
 
 
-def _claim_room(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
+def in_flight_node(claim: NodeClaim, snapshot: Snapshot) -> ExistingNode:
     """Return a claim in flight as a node. Before the launch only the labels with a single possible value are known.
 
     Every DaemonSet that may come is expected.

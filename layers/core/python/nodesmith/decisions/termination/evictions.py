@@ -93,7 +93,7 @@ def must_go(shape: Shape) -> bool:
 
     Pods of DaemonSets may say so themselves. Of all others, those leave that do not tolerate the taint.
     """
-    if shape.is_static:
+    if shape.is_static or shape.is_room:
         return False
     asked = shape.annotations.get(DAEMON_EVICTION) if shape.is_daemon else None
     if asked == "false":

@@ -121,7 +121,7 @@ def read_disruption(
 
 def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str]) -> str:
     name = annotations.get(BUDGET_TIMEZONE, "")
-    if not name or _is_timezone(name):
+    if not name or is_timezone(name):
         return name
     from zoneinfo import available_timezones
 
@@ -131,7 +131,8 @@ def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str])
     return ""
 
 
-def _is_timezone(name: str) -> bool:
+def is_timezone(name: str) -> bool:
+    """Return whether a time zone of this name is known."""
     from zoneinfo import ZoneInfo  # few NodePools name one, and the import slows every cold start
 
     try:

@@ -127,6 +127,30 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
     return None if is_foreign(manifest) else reduce_custom(manifest)
 
 
+_BUFFER_ANNOTATIONS = "nodesmith.dev/buffer-"
+_BUFFER_STATUS = ("replicas", "podTemplateRef", "podTemplateGeneration", "provisioningStrategy")
+
+
+def reduce_buffer(manifest: Manifest) -> dict[str, Any]:
+    """Keep the spec and status of a CapacityBuffer, and nodesmith's annotations on it.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
+    """
+    kept, metadata, status = reduce_custom(manifest), manifest["metadata"], manifest.get("status") or {}
+    spec = dict(kept.get("spec") or {})
+    for reference in ("podTemplateRef", "scalableRef"):
+        if spec.get(reference) is not None:
+            spec[reference] = dict(spec[reference])
+    annotations = metadata.get("annotations") or {}
+    about = {
+        **{name: value for name, value in kept["metadata"].items() if name not in ("labels", "annotations")},
+        "namespace": str(metadata["namespace"]),
+        "annotations": {n: text for n, text in annotations.items() if n.startswith(_BUFFER_ANNOTATIONS)},
+    }
+    shown = {**(kept.get("status") or {}), **_kept(status, _BUFFER_STATUS)}
+    return {**kept, "metadata": without_empty(about), "spec": spec, "status": shown}
+
+
 def _cut(value: Any, levels: int) -> Any:
     """Return a value without parts that are nested too deeply for readers of the snapshot."""
     match value:

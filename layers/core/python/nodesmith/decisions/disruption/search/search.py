@@ -25,6 +25,7 @@ from nodesmith.decisions.disruption.search.methods import (
 )
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
+from nodesmith.decisions.provisioning.bufferroom import with_room_taken
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -55,7 +56,7 @@ def propose(
     `timed` returns a context manager that measures the search for moves of a reason; the first includes the survey.
     """
     with timed(Reason.EMPTY):
-        under_way = Pass(inputs, steps)
+        under_way = Pass(with_room_taken(inputs), steps)
         consolidatable = under_way.consolidatable()
         empty = [one for one in consolidatable if not one.pods]
         remove_empty(empty, under_way)
@@ -81,7 +82,11 @@ def look_again(moves: Sequence[Move], inputs: Inputs) -> dict[str, Proposal | st
     nodes that have received pods drop out of their move. Of a static NodePool, one move is validated, and the others
     are left out until later.
     """
-    under_way = Pass(_before(moves, inputs), DEFAULT_STEPS, [name for move in moves for name in move.sources])
+    under_way = Pass(
+        with_room_taken(_before(moves, inputs)),
+        DEFAULT_STEPS,
+        [name for move in moves for name in move.sources],
+    )
     known = {one.name: one for one in under_way.survey.candidates}
     found: dict[str, Proposal | str] = {}
     static: set[str] = set()
@@ -120,7 +125,8 @@ def _again(move: Move, known: Mapping[str, Candidate], under_way: Pass) -> Propo
 
 def may_end(move: Move, inputs: Inputs) -> str:
     """Return what keeps a move's sources from ending, now that its replacements are ready; empty if nothing does."""
-    survey = Survey(_before([move], inputs), only=move.sources)
+    before = _before([move], inputs)
+    survey = Survey(with_room_taken(before) if move.reason is Reason.EMPTY else before, only=move.sources)
     found = {one.name: one for one in survey.candidates}
     unschedulable = {
         f"PodDisruptionBudget/{each.key}" for each in inputs.snapshot.budgets if each.never_allows

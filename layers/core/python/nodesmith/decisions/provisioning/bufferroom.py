@@ -1,0 +1,270 @@
+"""The room of CapacityBuffers: where it is, and which nodes are bought for it.
+
+A decision places the planned pods after all pods, on what these leave, and buys for the rest. So a plan for pods is the
+same with and without buffers. Where planned pods are is decided anew each time: a pod that comes simply takes their
+room. Disruption sees them bound to nodes: their eviction costs nothing, since nothing runs, but they need another
+place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nodesmith.decisions.due import first_after
+from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
+from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
+from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
+from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
+from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
+from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
+
+_CONTENDED = "pods wait for the limits of NodePools, and pods come first"
+_NOT_NOW = "no NodePool can provide more room now"
+_YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a decision about pods leaves: what may still be bought, and the planner, whose count of nodes goes on.
+
+    Both are None if there was nothing to decide.
+    """
+
+    tiers: tuple[tuple[Template, ...], ...] | None = None
+    planner: Planner | None = None
+
+
+def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
+    """Return a plan for pods with the nodes that CapacityBuffers need in addition."""
+    asked = resolutions(inputs.snapshot, inputs.now)
+    pods = [pod for each in asked for pod in each.pods()]
+    if not pods:
+        return replace(plan, rooms=tuple(Room(each.key, each.wanted, each.count) for each in asked))
+    snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
+    free = _left_by(plan, snapshot, inputs)
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    planner = _planner(inputs, offers, pods, free, rest)
+    planner.tiers = _uncontended(offers.tiers if rest.tiers is None else rest.tiers, plan)
+    why = _unproven(asked, free, snapshot, inputs.ledger)
+    there = _placed(pods, free, planner)
+    fresh = [pod for pod in pods if pod.key not in there and pod.key not in why]
+    repeating = _repeating(fresh, asked, snapshot, inputs)
+    fresh, held = repeating.split(fresh)
+    why |= {pod.key: str(reason) for pod, reason in held}
+    nodes: tuple[PlannedNode, ...] = ()
+    if fresh and not plan.new:
+        chosen, _ = Search(planner, fresh, free, bounded=True).best(PreferenceMode.RULE)
+        there |= {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
+        nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
+    placed = _Placed(there, frozenset(e.name for e in free if e.in_flight), nodes, why)
+    rooms = tuple(placed.room(each, plan) for each in asked)
+    due = first_after(inputs.now, (plan.due, repeating.due(held)))
+    return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where planned pods have room: `there` by node, of which some are `in_flight`, and on `nodes` to buy.
+
+    `why` has reasons why planned pods have no room.
+    """
+
+    there: Mapping[str, str]
+    in_flight: frozenset[str]
+    nodes: tuple[PlannedNode, ...]
+    why: Mapping[str, str]
+
+    def room(self, each: Resolution, plan: Plan) -> Room:
+        """Return the room of one buffer."""
+        keys = [pod.key for pod in each.pods()]
+        bought = {key for node in self.nodes for key in node.claim.nominated}
+        found, coming = Counter(self.there.get(key) for key in keys), sum(key in bought for key in keys)
+        flying = sum(found[name] for name in self.in_flight)
+        left = found[None] - coming
+        reason = next((self.why[key] for key in keys if key in self.why), "") if left else ""
+        if left and not reason:
+            reason = _CONTENDED if _contended(plan) else _NOT_NOW
+        there = len(keys) - found[None] - flying
+        return Room(each.key, each.wanted, each.count, there, flying, coming, reason)
+
+
+def _contended(plan: Plan) -> frozenset[str]:
+    """Return the names of the NodePools whose limits keep pods pending: what is left of them is not for buffers."""
+    return frozenset(u.why.nodepool for u in plan.unplaced if u.why.blocking.startswith("limit"))
+
+
+def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[tuple[Template, ...], ...]:
+    names = _contended(plan)
+    return tuple(tuple(each for each in tier if each.name not in names) for tier in tiers)
+
+
+def _planner(
+    inputs: Inputs, offers: Pools, pods: Sequence[Pod], free: Sequence[ExistingNode], rest: Rest
+) -> Planner:
+    met = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
+    return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=rest.planner)
+
+
+def _left_by(plan: Plan, snapshot: Snapshot, inputs: Inputs) -> list[ExistingNode]:
+    """Return the existing nodes, and those that the plan buys, with what its pods leave of them."""
+    free = reserved(snapshot, needs(snapshot, inputs).wanted, inputs).free
+    shapes = {pod.key: pod.shape for pod in snapshot.pods}
+    for existing in free:
+        for key in (plan.placed or {}).get(existing.name, ()):
+            existing.take(shapes[key], 1)
+    for node in plan.nodes:
+        existing = in_flight_node(node.claim, snapshot)
+        for key in node.claim.nominated:
+            existing.take(shapes[key], 1)
+        free.append(existing)
+    return free
+
+
+def _placed(pods: Sequence[Pod], free: list[ExistingNode], planner: Planner) -> dict[str, str]:
+    """Place planned pods on existing nodes, which this fills; return the name of the node by pod.
+
+    Nodes that run pods are filled first, so that the others can be removed.
+    """
+    free.sort(
+        key=lambda existing: (
+            existing.in_flight,
+            not any(map(runs_something, existing.hosted)),
+            existing.name,
+        )
+    )
+    placed = planner.assign(pods, free, PreferenceMode.RULE).placed
+    return {key: name for name, keys in placed.items() for key in keys}
+
+
+def runs_something(shape: Shape) -> bool:
+    """Return whether pods of a shape keep their node: all that run, except DaemonSet and static pods."""
+    return not (shape.is_daemon or shape.is_static or shape.is_room)
+
+
+def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
+    """Return the snapshot without the taint of sources of moves in progress.
+
+    Their planned pods stay until the move's replacements are ready, as pods do. Otherwise a proposed move would cause
+    nodes to be bought before it is known whether it is made.
+    """
+    sources = ledger.sources
+    ours = {claim.provider_id for claim in ledger.claims if claim.name in sources and claim.provider_id}
+    if not ours:
+        return snapshot
+
+    def opened(node: Node) -> Node:
+        if node.provider_id not in ours:
+            return node
+        return replace(node, taints=tuple(t for t in node.taints if t.identity != DISRUPTED.identity))
+
+    return replace(snapshot, nodes=tuple(map(opened, snapshot.nodes)))
+
+
+def _repeating(
+    fresh: Sequence[Pod], asked: Sequence[Resolution], snapshot: Snapshot, inputs: Inputs
+) -> Repeating:
+    names = Workloads()
+    seen = with_stand_ins(snapshot, asked, inputs.ledger, names)
+    return Repeating(histories(fresh, (), inputs.ledger, seen, inputs.now, names), names, inputs.now)
+
+
+def with_stand_ins(
+    snapshot: Snapshot, asked: Iterable[Resolution], ledger: Ledger, names: Workloads
+) -> Snapshot:
+    """Return the snapshot with one planned pod of a buffer on each Node that was bought for it and serves it.
+
+    A Node serves a buffer if it has room for one of its pods, or if pods run there, which have used the room.
+    """
+    if not any(claim.attempts for claim in ledger.claims):
+        return snapshot
+    free = existing_nodes(snapshot, ledger.claims)
+    found = [
+        replace(pod, key=f"{pod.key}@{existing.name}", node=existing.name)
+        for pod, _, existing in _bought(asked, free, snapshot, ledger, names)
+        if _serves(existing, pod.shape)
+    ]
+    return replace(snapshot, pods=(*snapshot.pods, *found))
+
+
+def _bought(
+    asked: Iterable[Resolution],
+    free: Iterable[ExistingNode],
+    snapshot: Snapshot,
+    ledger: Ledger,
+    names: Workloads,
+) -> Iterator[tuple[Pod, NodeClaim, ExistingNode]]:
+    """Yield the first planned pod of each buffer with each claim that was bought for the buffer, and its node."""
+    by_name = {existing.name: existing for existing in free}
+    for pod in (pods[0] for each in asked if (pods := each.pods())):
+        who = names.controller_of(pod)
+        for claim in ledger.claims:
+            if claim.attempts and who in map(controller, claim.attempts):
+                node = snapshot.node_of(claim)
+                existing = by_name.get(claim.name if node is None else node.name)
+                if existing is not None:
+                    yield pod, claim, existing
+
+
+def _serves(existing: ExistingNode, shape: Shape) -> bool:
+    has_room = existing.admits(shape) and existing.fits(shape, 1) > 0
+    return has_room or any(count and runs_something(hosted) for hosted, count in existing.hosted.items())
+
+
+def _unproven(
+    asked: Sequence[Resolution], free: Iterable[ExistingNode], snapshot: Snapshot, ledger: Ledger
+) -> dict[str, str]:
+    """Return, with the reason, the planned pods of buffers that wait for a node which lacks the room already.
+
+    `attempts` judges such a node once it is ready. Until then no other one is bought.
+    """
+    bought = _bought(asked, free, snapshot, ledger, Workloads())
+    waiting = {
+        (pod.shape.namespace, pod.shape.owner): claim.name
+        for pod, claim, existing in bought
+        if claim.phase in _YOUNG and not _serves(existing, pod.shape)
+    }
+    found = {}
+    for pod in (pod for each in asked for pod in each.pods()):
+        claim = waiting.get((pod.shape.namespace, pod.shape.owner))
+        if claim is not None:
+            found[pod.key] = f"NodeClaim {claim}, which was bought for it, is not ready and lacks the room"
+    return found
+
+
+def room_of(inputs: Inputs) -> dict[Pod, str]:
+    """Return the planned pods that have room now, each with the name of its Node, or of its claim if it has no Node.
+
+    Pods that wait for a node come first.
+    """
+    pods = [pod for each in resolutions(inputs.snapshot, inputs.now) for pod in each.pods()]
+    if not pods:
+        return {}
+    snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
+    there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    planner = _planner(inputs, offers, [*there.fresh, *pods], there.free, Rest())
+    planner.assign(there.fresh, there.free, PreferenceMode.RULE)
+    placed = _placed(pods, there.free, planner)
+    return {pod: placed[pod.key] for pod in pods if pod.key in placed}
+
+
+def with_room_taken(inputs: Inputs) -> Inputs:
+    """Return the inputs as disruption sees them: the planned pods run where they have room."""
+    if not inputs.snapshot.capacitybuffers:
+        return inputs
+    nodes = {node.name for node in inputs.snapshot.nodes}
+    taken = [
+        replace(pod, node=name, unschedulable=False) for pod, name in room_of(inputs).items() if name in nodes
+    ]
+    return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *taken)))

@@ -1,0 +1,230 @@
+"""What CapacityBuffers ask for now, as planned pods of the lowest priority, and the status that they show.
+
+The planned pods keep only firm rules of their template: room costs money, and kube-scheduler gives up preferences where
+there is room.
+
+Condition types and reasons are Karpenter's. Karpenter does not set LimitedByQuotas: here it says whether the caps on
+planned pods leave a buffer less room than it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.budgets import holds_until, is_active, opens_next
+from nodesmith.decisions.due import first_after
+from nodesmith.decisions.provisioning.plan import Room
+from nodesmith.decisions.scheduling.pending import shape_refusal
+from nodesmith.model.karpenter.capacitybuffers import (
+    ACTIVE_CAPACITY,
+    POD_TEMPLATE,
+    SCALABLE_KINDS,
+    CapacityBuffer,
+    count_of,
+    namespace_of,
+    parse_buffers,
+)
+from nodesmith.model.kubernetes.pods import LEAST_PRIORITY, Pod, PodTemplate, Shape, planned_pods
+from nodesmith.model.snapshot import Snapshot
+
+MOST_PODS = 1_000
+"""The most planned pods of one buffer."""
+MOST_PODS_OF_ALL = 3_000
+"""The most planned pods of a cluster. The oldest buffers get theirs first."""
+RESOLVED, RESOLUTION_FAILED = "Resolved", "ResolutionFailed"
+POD_TEMPLATE_NOT_FOUND, SCALABLE_NOT_FOUND = "PodTemplateNotFound", "ScalableRefNotFound"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a CapacityBuffer (namespace/name) asks for now: room for `count` pods like those of `template`.
+
+    `wanted` is the number before the caps on planned pods. `reason` and `message` are those of its condition
+    ReadyForProvisioning; `buffer` and `template` are None if they cannot be read or found.
+    """
+
+    key: str
+    generation: int
+    reason: str
+    message: str
+    buffer: CapacityBuffer | None = None
+    template: PodTemplate | None = None
+    wanted: int = 0
+    count: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its reference was resolved."""
+        return self.reason == RESOLVED
+
+    def pods(self) -> list[Pod]:
+        """Return the planned pods."""
+        if self.buffer is None or self.template is None:
+            return []
+        template = replace(self.template, shape=_firm(self.template.shape))
+        return planned_pods(template, self.buffer.owner, self.count, self.buffer.created_at, LEAST_PRIORITY)
+
+
+def resolutions(snapshot: Snapshot, now: datetime) -> list[Resolution]:
+    """Return what each CapacityBuffer that nodesmith serves asks for, the oldest first."""
+    parsed = zip(snapshot.capacitybuffers, parse_buffers(snapshot.capacitybuffers), strict=True)
+    found = []
+    for manifest, read in parsed:
+        if not _is_served(manifest):
+            continue
+        if read.value is None:
+            found.append(_unreadable(manifest, str(read.fatal[0])))
+        else:
+            found.append(_resolved(read.value, snapshot, now))
+    left, capped = MOST_PODS_OF_ALL, []
+    for each in sorted(found, key=_by_age):
+        count = min(each.wanted, MOST_PODS, left)
+        left -= count
+        capped.append(replace(each, count=count))
+    return capped
+
+
+def _is_served(manifest: Mapping[str, object]) -> bool:
+    """Return whether a buffer is not being deleted and has the strategy that nodesmith serves."""
+    spec, metadata = manifest.get("spec"), manifest.get("metadata")
+    strategy = spec.get("provisioningStrategy") if isinstance(spec, Mapping) else None
+    ends = isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
+    return strategy in (None, ACTIVE_CAPACITY) and not ends
+
+
+def _by_age(each: Resolution) -> tuple[float, str]:
+    return each.buffer.created_at.timestamp() if each.buffer else 0.0, each.key
+
+
+def _unreadable(manifest: Mapping[str, object], why: str) -> Resolution:
+    metadata = manifest["metadata"]
+    about = metadata if isinstance(metadata, Mapping) else {}
+    key = f"{namespace_of(manifest)}/{about.get('name')}"
+    generation = about.get("generation")
+    return Resolution(key, generation if isinstance(generation, int) else 0, RESOLUTION_FAILED, why)
+
+
+def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime) -> Resolution:
+    kind, _, name = buffer.reference.partition("/")
+    template = snapshot.podtemplates.get(buffer.template_key)
+    if template is None:
+        reason = POD_TEMPLATE_NOT_FOUND if kind == POD_TEMPLATE else SCALABLE_NOT_FOUND
+        what = kind if kind in {POD_TEMPLATE, *SCALABLE_KINDS} else f"object of kind {kind}"
+        message = f"there is no {what} {name!r} in namespace {buffer.namespace}"
+        return Resolution(buffer.key, buffer.generation, reason, message, buffer)
+    if refusal := shape_refusal(template.shape):
+        message = f"no node can be bought for pods of {buffer.reference}: {refusal}"
+        return Resolution(buffer.key, buffer.generation, RESOLUTION_FAILED, message, buffer)
+    is_open = buffer.window is None or is_active(buffer.window, now)
+    wanted = count_of(buffer, template) if is_open else 0
+    message = "" if is_open else "the buffer keeps no room outside its schedule"
+    return Resolution(buffer.key, buffer.generation, RESOLVED, message, buffer, template, wanted)
+
+
+def _firm(shape: Shape) -> Shape:
+    """Return a shape without preferences and annotations."""
+    return replace(
+        shape,
+        spreads=tuple(spread for spread in shape.spreads if spread.hard),
+        affinities=tuple(term for term in shape.affinities if not term.weight),
+        preferred_terms=(),
+        annotations={},
+    )
+
+
+def next_window(snapshot: Snapshot, now: datetime) -> datetime | None:
+    """Return when the next window of a buffer's schedule begins or ends, None if no buffer has one."""
+    windows = [each.value.window for each in parse_buffers(snapshot.capacitybuffers) if each.value]
+    asked = [window for window in windows if window is not None]
+    return first_after(now, (moment(each, now) for each in asked for moment in (holds_until, opens_next)))
+
+
+READY, PROVISIONING, LIMITED = "ReadyForProvisioning", "Provisioning", "LimitedByQuotas"
+_COMPARED = ("status", "reason", "message", "observedGeneration")
+
+
+def due_statuses(
+    snapshot: Snapshot, rooms: Mapping[str, Room], now: datetime
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield key (namespace/name) and status of each CapacityBuffer that does not show it.
+
+    `rooms` are those of the last decision, by key.
+    """
+    shown = {
+        f"{namespace_of(m)}/{m['metadata']['name']}": m.get("status") or {} for m in snapshot.capacitybuffers
+    }
+    for each in resolutions(snapshot, now):
+        wanted = status_of(each, rooms.get(each.key))
+        if not _is_shown(shown.get(each.key, {}), wanted):
+            yield each.key, wanted
+
+
+def status_of(each: Resolution, room: Room | None) -> dict[str, Any]:
+    """Return a buffer's status. Without a room that fits the buffer, Provisioning is left as it is."""
+    status: dict[str, Any] = {"provisioningStrategy": ACTIVE_CAPACITY, "replicas": each.count}
+    if each.template is not None:
+        status["podTemplateGeneration"] = each.template.generation
+        if each.template.kind == POD_TEMPLATE:
+            status["podTemplateRef"] = {"name": each.template.name}
+    conditions = [
+        _condition(READY, each.is_ready, each.reason, each.message, each),
+        *_provisioning(each, room),
+        _limited(each),
+    ]
+    return {**status, "conditions": conditions}
+
+
+def _provisioning(each: Resolution, room: Room | None) -> list[dict[str, Any]]:
+    if not each.is_ready:
+        return [_condition(PROVISIONING, False, "NotReadyForProvisioning", each.message, each)]
+    if not each.count:
+        message = each.message or "the buffer asks for no room"
+        return [_condition(PROVISIONING, False, "BufferEmpty", message, each)]
+    if room is None or room.count != each.count:
+        return []
+    if room.there == room.count:
+        message = f"there is room for all {room.count} pods"
+        return [_condition(PROVISIONING, True, "FitsExistingCapacity", message, each)]
+    message = f"there is room for {room.there} of {room.count} pods"
+    if room.coming + room.bought:
+        message += f", and nodes for {room.coming + room.bought} are being launched"
+    message += f"; {room.why}" if room.why else ""
+    return [_condition(PROVISIONING, False, "RequiresNewCapacity", message, each)]
+
+
+def _limited(each: Resolution) -> dict[str, Any]:
+    if each.count == each.wanted:
+        return _condition(LIMITED, False, "NotLimited", "", each)
+    message = (
+        f"the buffer asks for room for {each.wanted} pods and gets it for {each.count}: at most {MOST_PODS} pods a"
+        f" buffer and {MOST_PODS_OF_ALL} a cluster have room, the oldest buffers first"
+    )
+    return _condition(LIMITED, True, "PlannedPodsCapped", message, each)
+
+
+def _condition(kind: str, status: bool, reason: str, message: str, each: Resolution) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": "True" if status else "False",
+        "reason": reason,
+        "message": message,
+        "observedGeneration": each.generation,
+    }
+
+
+def _is_shown(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    conditions = {each.get("type"): each for each in shown.get("conditions") or ()}
+    told = all(
+        (conditions.get(each["type"]) or {}).get(field, _absent(field)) == each[field]
+        for each in wanted["conditions"]
+        for field in _COMPARED
+    )
+    return told and all(shown.get(name) == wanted[name] for name in wanted if name != "conditions")
+
+
+def _absent(field: str) -> object:
+    """Return what a missing field of a condition means. Reduced objects leave out empty values."""
+    return 0 if field == "observedGeneration" else ""

@@ -1,0 +1,249 @@
+"""CapacityBuffers (autoscaling.x-k8s.io): room that is kept free for pods to come, and for how many pods it is.
+
+The API belongs to SIG Autoscaling. The count follows Karpenter: the larger of `replicas` and the percentage of the
+workload's replicas, as far as `limits` allow; `limits` alone determine the count. A buffer may be on a schedule, by
+annotations that are nodesmith's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.resources import Resources, parse_resources
+from nodesmith.model.apimachinery.times import (
+    CronError,
+    duration_seconds,
+    parse_cron,
+    parse_time,
+)
+from nodesmith.model.karpenter.disruption import Budget, is_timezone
+from nodesmith.model.kubernetes.pods import PodTemplate
+from nodesmith.model.schema.fields import INT32, Integer, Kind, Map, Object, Quantity, Rule, Text
+from nodesmith.model.schema.reading import read_manifest
+
+ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"
+"""The strategy that nodesmith serves: nodes that run. Buffers with another one are left alone."""
+SCHEDULE, DURATION, TIMEZONE = (
+    "nodesmith.dev/buffer-schedule",
+    "nodesmith.dev/buffer-duration",
+    "nodesmith.dev/buffer-timezone",
+)
+POD_TEMPLATE = "PodTemplate"
+SCALABLE_KINDS: Mapping[str, str] = {
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "Job": "batch",
+}
+"""The kinds that a scalableRef may name, with their API groups."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_DURATION = re.compile("([0-9]+(h|m)|[0-9]+h[0-9]+m)(0s)?", re.ASCII)
+VERSIONS = ("autoscaling.x-k8s.io/v1beta1", "autoscaling.x-k8s.io/v1alpha1")
+"""The apiVersions that are read. They have the same fields."""
+_TEMPLATE, _SCALABLE = "podTemplateRef", "scalableRef"
+
+
+def _has_one_reference(spec: dict[str, Any]) -> bool:
+    return (_TEMPLATE in spec) != (_SCALABLE in spec)
+
+
+def _advice_on_references(spec: dict[str, Any]) -> str:
+    return "leave out one of podTemplateRef and scalableRef" if _TEMPLATE in spec else "name one of them"
+
+
+def _is_scalable(reference: dict[str, Any]) -> bool:
+    kind, group = reference["kind"], reference.get("apiGroup")
+    return kind in SCALABLE_KINDS and (not group or group == SCALABLE_KINDS[kind])
+
+
+def _advice_on_scalable(reference: dict[str, Any]) -> str:
+    kind = reference["kind"]
+    if kind in SCALABLE_KINDS:
+        return f"must be {SCALABLE_KINDS[kind]} for a {kind}"
+    known = ", ".join(SCALABLE_KINDS)
+    hint = did_you_mean(kind, SCALABLE_KINDS)
+    return f"use one of {known}{hint}, or a podTemplateRef: the scale subresource of other kinds has no pod template"
+
+
+_NAME = Text("The name.", min_length=1, max_length=253)
+CAPACITY_BUFFER = Kind(
+    "autoscaling.x-k8s.io",
+    "CapacityBuffer",
+    "capacitybuffers",
+    Object(
+        {
+            "provisioningStrategy": Text("How the room is provided.", default=ACTIVE_CAPACITY),
+            _TEMPLATE: Object(
+                {"name": _NAME}, "A PodTemplate in the buffer's namespace.", required=("name",)
+            ),
+            _SCALABLE: Object(
+                {"apiGroup": Text("The API group."), "kind": Text("The kind.", min_length=1), "name": _NAME},
+                "A workload in the buffer's namespace.",
+                required=("kind", "name"),
+                rules=(Rule("", "must be a known kind", _is_scalable, _advice_on_scalable, field="kind"),),
+            ),
+            "replicas": Integer("For how many pods there is room.", 0, INT32),
+            "percentage": Integer("The same, as a percentage of the workload's replicas.", 0, INT32),
+            "limits": Map(Quantity(), "The most resources that the pods may request together."),
+        },
+        "Desired room.",
+        rules=(
+            Rule(
+                "",
+                "needs one of podTemplateRef and scalableRef",
+                _has_one_reference,
+                _advice_on_references,
+                field=_TEMPLATE,
+            ),
+            Rule(
+                "",
+                "with a podTemplateRef, set replicas or limits",
+                lambda spec: _TEMPLATE not in spec or "replicas" in spec or "limits" in spec,
+                field="replicas",
+            ),
+            Rule(
+                "",
+                "needs a scalableRef, whose replicas it refers to; use replicas with a podTemplateRef",
+                lambda spec: "percentage" not in spec or _SCALABLE in spec,
+                fatal=False,
+                field="percentage",
+            ),
+        ),
+    ),
+    "Room that is kept free for pods.",
+    "v1beta1",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityBuffer:
+    """One buffer. `reference` is `Kind/name` of the object in its namespace that has the pod template.
+
+    `replicas`, `percentage` and `limits` are None if they are not set. `window` is when the buffer is wanted, None for
+    always.
+    """
+
+    namespace: str
+    name: str
+    reference: str
+    generation: int = 0
+    created_at: datetime = _LONG_AGO
+    strategy: str = ACTIVE_CAPACITY
+    replicas: int | None = None
+    percentage: int | None = None
+    limits: Resources | None = None
+    window: Budget | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """The owner of the pods that stand for the buffer's room."""
+        return f"{CAPACITY_BUFFER.name}/{self.name}"
+
+    @property
+    def template_key(self) -> str:
+        """The `PodTemplate.key` of the object that it refers to."""
+        kind, _, name = self.reference.partition("/")
+        return f"{kind}/{self.namespace}/{name}"
+
+
+def count_of(buffer: CapacityBuffer, template: PodTemplate) -> int:
+    """Return for how many pods a buffer wants room."""
+    most = _most(buffer.limits, template.shape.requests)
+    asked = [] if buffer.replicas is None else [buffer.replicas]
+    if buffer.percentage is not None and template.kind != POD_TEMPLATE:
+        asked.append(-(-buffer.percentage * template.replicas // 100))
+    if not asked:
+        return most or 0
+    return max(asked) if most is None else min(max(asked), most)
+
+
+def _most(limits: Resources | None, requests: Resources) -> int | None:
+    """Return how many pods the limits allow, None if they limit nothing that the pods request."""
+    counts = [
+        max(0, limit) // requests.of(name) for name, limit in (limits or {}).items() if requests.of(name) > 0
+    ]
+    return min(counts, default=None)
+
+
+def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
+    """Read a CapacityBuffer of any version and report all of its problems. Never raises."""
+    if isinstance(manifest, Mapping) and manifest.get("apiVersion") in VERSIONS:
+        manifest = {**manifest, "apiVersion": CAPACITY_BUFFER.api_version}
+    read = read_manifest(CAPACITY_BUFFER, manifest)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    window = _window(read.metadata.get("annotations", {}), read.report)
+    if read.report.fatal:
+        return Parsed(None, read.report.problems)
+    spec = read.spec
+    reference = spec.get(_SCALABLE) or {"kind": POD_TEMPLATE, **spec[_TEMPLATE]}
+    created = read.metadata.get("creationTimestamp")
+    buffer = CapacityBuffer(
+        namespace=namespace_of(manifest),
+        name=read.metadata["name"],
+        reference=f"{reference['kind']}/{reference['name']}",
+        generation=read.metadata["generation"],
+        created_at=parse_time(created) if created else _LONG_AGO,
+        strategy=spec["provisioningStrategy"],
+        replicas=spec.get("replicas"),
+        percentage=spec.get("percentage"),
+        limits=parse_resources(spec["limits"]) if "limits" in spec else None,
+        window=window,
+    )
+    return Parsed(buffer, read.report.problems)
+
+
+parse_buffers = ParseOnce(parse_buffer)
+
+
+def namespace_of(manifest: Mapping[str, Any]) -> str:
+    """Return the namespace of an object that may be invalid."""
+    metadata = manifest.get("metadata")
+    return str((metadata if isinstance(metadata, Mapping) else {}).get("namespace") or "default")
+
+
+def _window(annotations: Mapping[str, str], report: Report) -> Budget | None:
+    """Read the schedule of a buffer. A buffer whose schedule cannot be read keeps no room, because room costs money."""
+    schedule, duration = annotations.get(SCHEDULE), annotations.get(DURATION)
+    zone = annotations.get(TIMEZONE, "")
+    if schedule is None and duration is None:
+        if zone:
+            _refuse(report, TIMEZONE, zone, f"has no effect without {SCHEDULE}", fatal=False)
+        return None
+    if schedule is None or duration is None:
+        missing, given = (SCHEDULE, DURATION) if schedule is None else (DURATION, SCHEDULE)
+        _refuse(report, missing, None, f"must be set beside {given}")
+        return None
+    seconds = _seconds(duration, report)
+    try:
+        parse_cron(schedule)
+    except CronError as error:
+        _refuse(report, SCHEDULE, schedule, str(error))
+    if zone and not is_timezone(zone):
+        from zoneinfo import available_timezones  # few buffers name a zone, and the import is slow
+
+        hint = did_you_mean(zone, available_timezones())
+        _refuse(report, TIMEZONE, zone, f"must be the name of a time zone, such as Europe/Berlin{hint}")
+    return Budget("0", None, schedule, seconds, zone)
+
+
+def _seconds(duration: str, report: Report) -> int:
+    seconds = duration_seconds(duration) if _DURATION.fullmatch(duration) else None
+    if not seconds:
+        _refuse(report, DURATION, duration, "must be a duration such as 9h or 8h30m")
+    return seconds or 0
+
+
+def _refuse(report: Report, key: str, found: str | None, remedy: str, *, fatal: bool = True) -> None:
+    where = at("metadata.annotations", key)
+    report.add(where, "missing" if found is None else shown(found), remedy, fatal=fatal)

@@ -1,0 +1,107 @@
+"""A CapacityBuffer on the real control plane: a pod uses its room at once, the room comes back, and goes with it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import yaml
+
+from nodesmith.model.kubernetes.pods import is_planned
+from nodesmith_local.runs.timeline import condition
+from tests.e2e.conftest import Alone, Figures, Start
+from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.system import CLUSTER, ROOT, Manifest, System
+
+CRD = ROOT / "overlays" / "capacity-buffers" / "crd.yaml"
+ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
+MOST_USE_SECONDS, MOST_REFILL_SECONDS = 3.0, 5.0
+
+
+def template() -> Manifest:
+    made = deployment("user", 1)["spec"]["template"]
+    about = {"name": "room", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": about, "template": made}
+
+
+def buffer(name: str = "room", **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def install_crd(system: System) -> None:
+    system.kubectl("create", "-f", str(CRD))
+    (definition,) = [each for each in yaml.safe_load_all(CRD.read_text()) if each]
+    name = definition["metadata"]["name"]
+    system.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+
+
+def reason(system: System, kind: str = "Provisioning", name: str = "room") -> str:
+    """Return the reason of a condition that a buffer shows."""
+    shown = yaml.safe_load(system.kubectl("get", "capacitybuffer", name, "-o", "yaml"))
+    return str(condition(shown, kind).get("reason", ""))
+
+
+def test_a_pod_uses_a_buffers_room_which_is_refilled_and_given_back(
+    start: Start, figures: Figures, alone: Alone
+) -> None:
+    with ExitStack() as waiting:
+        with alone():
+            system = start()
+            install_crd(system)
+            system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+            system.until_nodepools_ready()
+            system.apply(template(), buffer(podTemplateRef={"name": "room"}, replicas=1))
+            system.until("there is room", lambda: reason(system) == "FitsExistingCapacity", seconds=120)
+            assert len(system.instances()) == 1
+            seen = waiting.enter_context(system.watched_pods())
+            system.apply(deployment("user", 1))
+            system.until_running(1, "user", seconds=30)
+            system.until("the room is bought again", lambda: len(system.ledger().claims) == 2, seconds=30)
+        system.until("it was seen running", lambda: any(one.running_at for one in seen.values()))
+        system.until("there is room again", lambda: reason(system) == "FitsExistingCapacity", seconds=120)
+
+    (used,) = [one for key, one in seen.items() if key.startswith("default/user")]
+    assert used.running_at is not None
+    use = (used.running_at - used.pending_at).total_seconds()
+    refill = max(claim.created_at for claim in system.ledger().claims)
+    refill_seconds = (refill - used.running_at).total_seconds()
+    figures("buffer-use-s", round(use, 2))
+    figures("buffer-refill-s", round(refill_seconds, 2))
+    assert use <= MOST_USE_SECONDS
+    assert refill_seconds <= MOST_REFILL_SECONDS
+    nominated = {pod["status"].get("nominatedNodeName", "") for pod in system.pods()}
+    assert not any(map(is_planned, nominated))
+
+    system.kubectl("delete", "capacitybuffer", "room")
+    system.kubectl("delete", "deployment", "user")
+    system.until("the nodes are gone", lambda: not system.instances(), seconds=240)
+
+
+def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start) -> None:
+    system = start()
+    install_crd(system)
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+    system.until_nodepools_ready()
+    share: dict[str, Any] = {
+        "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"},
+        "percentage": 50,
+    }
+    older = {**buffer(**share), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
+    system.apply(older)
+    system.until(
+        "it says that there is no such Deployment",
+        lambda: reason(system, "ReadyForProvisioning") == "ScalableRefNotFound",
+    )
+    system.apply(deployment("web", 2))
+    system.until_running(2, "web", seconds=120)
+    system.until("there is room", lambda: reason(system) == "FitsExistingCapacity", seconds=120)
+    assert len(system.nodes()) == 3
+    system.kubectl("scale", "deployment", "web", "--replicas=4")
+    system.until_running(4, "web", seconds=120)
+    system.until("there is more room", lambda: len(system.nodes()) == 6, seconds=120)
+    system.until("it is all there", lambda: reason(system) == "FitsExistingCapacity", seconds=60)
