@@ -11,17 +11,29 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
-from nodesmith.decisions.readiness.launchconditions import announcements, launch_fault, shift_condition, shown
+from nodesmith.decisions.readiness.launchconditions import (
+    NEAR_LIMIT,
+    announcements,
+    launch_fault,
+    limit_condition,
+    limit_events,
+    shift_condition,
+    shown,
+)
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
+    QUOTA_NEAR_LIMIT,
     StatusUpdate,
     next_resolution,
     nodeclass_update,
     nodepool_update,
     of_provisioner,
+    quota_update,
     ready_condition,
     to_resolve,
 )
+from nodesmith.decisions.scheduling.offerings.quotas import usages
+from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
@@ -32,7 +44,9 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.quotas import CAPACITY_QUOTA, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster
 
@@ -97,13 +111,16 @@ def make_ready(run: Readiness) -> ReadinessReport:
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
         ledger = replace(ledger, zonal_shifts=shifts)
-        for update in _updates(snapshot, pools, parsed, statuses, health, ledger, now):
+        quotas, near = _quotas(snapshot, ledger, now)
+        for update in [*_updates(snapshot, pools, parsed, statuses, health, ledger, now), *quotas]:
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
         _announce(run, shifts, pools, statuses, failures)
+        with failures.of("Events about limits"):
+            run.cluster.publish(near)
         released = _released(run, snapshot, ledger, now, failures)
         if (
             changed or read or is_shifting
@@ -240,6 +257,7 @@ def _updates(
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
     states = {}
+    used = _usages(snapshot, ledger)
     for manifest, one in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
         fault = launch_fault(name, _readable(pools), health)
@@ -253,6 +271,7 @@ def _updates(
         if (one_pool := pool.value) is not None:
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
+            shifted += limit_condition(used.get(f"NodePool {one_pool.name}"), manifest, NEAR_LIMIT)
         pool_update = nodepool_update(
             manifest, pool, states, known, snapshot, now, ledger.paused, ledger.claims, shifted
         )
@@ -260,6 +279,31 @@ def _updates(
             is_old = kind == "Provisioner"
             updates.append(of_provisioner(pool_update, manifest, now) if is_old else pool_update)
     return updates
+
+
+def _usages(snapshot: Snapshot, ledger: Ledger) -> dict[str, Usage]:
+    """Return what counts against the quotas of NodePools and CapacityQuotas, by owner."""
+    return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings())}
+
+
+def _quotas(
+    snapshot: Snapshot, ledger: Ledger, now: datetime
+) -> tuple[list[StatusUpdate], list[ObjectEvent]]:
+    """Return the statuses of CapacityQuotas to write, and the Events about all limits that are nearly used."""
+    used, updates = _usages(snapshot, ledger), list[StatusUpdate]()
+    events: list[ObjectEvent] = []
+    for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
+        name = str(manifest["metadata"]["name"])
+        usage = used.get(f"{CAPACITY_QUOTA.name} {name}")
+        near = limit_condition(usage, manifest, QUOTA_NEAR_LIMIT)
+        update = quota_update(manifest, parsed, usage, near, now)
+        updates += [update] if update is not None else []
+        events += limit_events(CAPACITY_QUOTA.name, name, manifest, near)
+    for manifest in filter(_is_of_the_cluster, snapshot.nodepools):
+        name = str(manifest["metadata"]["name"])
+        near = limit_condition(used.get(f"NodePool {name}"), manifest, NEAR_LIMIT)
+        events += limit_events("NodePool", name, manifest, near)
+    return updates, events
 
 
 def _hashed(

@@ -46,6 +46,8 @@ class Snapshot:
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
+    quotas: tuple[Mapping[str, Any], ...] = ()
+    """CapacityQuotas, as manifests."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

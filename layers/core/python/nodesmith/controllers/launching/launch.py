@@ -17,6 +17,7 @@ from nodesmith.controllers.launching.pendingclaims import first_calls
 from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.errors import Conflict, Transient
 from nodesmith.launcheffects import Allowance, Settled, TypeLookup, call_of, intents, launch, note_refused
 from nodesmith.model.ec2.catalog import Catalog
@@ -178,7 +179,8 @@ def buy_without_pods(
 
     The first value is None if a purchase was tried, so that the caller must look again. Raises Transient, Rejected.
     """
-    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat)), replicas(inputs)
+    quotas = left_of(inputs)
+    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat), quotas), replicas(inputs, quotas)
     planned = [*own.planned, *static]
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}

@@ -12,6 +12,7 @@ from itertools import groupby
 
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.quotas import limited, usages
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     free_reservations,
     group_limit,
@@ -19,7 +20,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.templates import Template, template
+from nodesmith.decisions.scheduling.offerings.templates import Template, Usage, template
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
@@ -64,6 +65,7 @@ def pools(
 ) -> Pools:
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
+    used = usages(snapshot, ledger, settings)
     obstacles: dict[str, str] = {}
     found: list[Template] = []
     for parsed in parse_nodepools(snapshot.nodepools):
@@ -77,7 +79,7 @@ def pools(
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
             made = template_of(
-                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now
+                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now, used
             )
             obstacle = made.obstacle
             found.append(made)
@@ -150,8 +152,12 @@ def template_of(
     catalog: Catalog,
     settings: NodeSettings,
     now: datetime,
+    quotas: Sequence[Usage] | None = None,
 ) -> Template:
-    """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
+    """Return what a NodePool may buy now; its EC2NodeClass must be ready.
+
+    `quotas` are what counts against each quota, if the caller knows it already.
+    """
     configuration, status = NodeConfiguration.of(nodeclass), ledger.nodeclasses[nodeclass.name]
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
@@ -179,6 +185,7 @@ def template_of(
         )
 
     made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
+    made = limited(made, usages(snapshot, ledger, settings) if quotas is None else quotas)
     made = _limited_by_group(made, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:

@@ -96,6 +96,11 @@ class LaunchRequest:
         return 0.0 if self.reservations else self.cheapest.price_hourly_usd
 
     @property
+    def most_hourly_usd(self) -> float:
+        """The price of its dearest override, in USD per hour; 0 for a reservation."""
+        return 0.0 if self.reservations else max(override.price_hourly_usd for override in self.overrides)
+
+    @property
     def call(self) -> str:
         """A name for the CreateFleet call that serves it: that of its shared fleet, or its claim's name."""
         return f"fleet/{self.share.fleet}" if self.share else self.claim
