@@ -47,6 +47,7 @@ class FakeCluster:
     nodeclasses: dict[str, dict[str, Any]] = field(default_factory=dict)
     provisioners: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodetemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quotas: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By namespace/name, like their budgets."""
@@ -261,6 +262,7 @@ class FakeCluster:
             "EC2NodeClass": self.nodeclasses,
             "Provisioner": self.provisioners,
             "AWSNodeTemplate": self.nodetemplates,
+            "CapacityQuota": self.quotas,
         }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:

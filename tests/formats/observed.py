@@ -8,6 +8,7 @@ from nodesmith.observation.observed import Observed, ReducedAttachment
 from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from tests import builders
+from tests.quotas import quota_manifest
 from tests.world import pod_manifest
 
 Manifest = dict[str, Any]
@@ -82,6 +83,7 @@ OBSERVED = Observed(
     nodepools=[reduce_custom(builders.nodepool_manifest())],
     nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
     nodeclaims=[reduce_custom(CLAIM)],
+    capacityquotas=[reduce_custom(quota_manifest())],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

@@ -3,9 +3,9 @@
 A quota is a limit like those of a NodePool, only over nodes that labels select. Templates carry what is left of each
 quota as a `SharedLimit` among their limits.
 
-Nodes count from the commit of their intent until they are gone, whoever bought them. A node that is not launched yet
-counts with the most that it may become, wherever it may match. Prices count as planned; those of nodes that nodesmith
-did not buy are not known and do not count.
+Nodes count from the commit of their intent until they are gone, also those that others bought. A node that is not
+launched yet counts with the most that it may become, wherever it may match. Prices count as planned; those of nodes
+that nodesmith did not buy are not known and do not count.
 """
 
 from __future__ import annotations
