@@ -7,16 +7,11 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR
-from nodesmith.model.quotas import CAPACITY_QUOTA
-from nodesmith.model.schema.crds import custom_resource_definition
-from nodesmith.model.schema.fields import Array, Map, Object, Quantity
-from nodesmith.model.schema.statuses import Definition
+from nodesmith_local.backends.othercrds import other_definitions
 from tests.builders import nodepool_manifest
 
 USD = "nodesmith.dev/usd-per-hour"
-_STATUS = Object({"used": Object({"resources": Map(Quantity())}), "conditions": Array(Object({}, open=True))})
-QUOTA_CRD = custom_resource_definition(Definition(CAPACITY_QUOTA, _STATUS, ()))
-"""A stand-in for the CRD that Cluster Autoscaler installs: it serves the fields that nodesmith reads and writes."""
+(QUOTA_CRD,) = other_definitions()
 
 
 def quota_manifest(

@@ -17,6 +17,8 @@ def pool_lines(pool: Considered) -> Iterator[str]:
         yield f"  blocked   {pool.obstacle}"
     if pool.nodeclass_fault:
         yield f"  launches  {pool.nodeclass_fault}"
+    for limit in pool.limits:
+        yield f"  limit     {limit}"
     if not pool.removals:
         return
     yield "  removed  only by it  condition"
@@ -36,4 +38,5 @@ def pool_item(pool: Considered) -> dict[str, Any]:
         ],
         "obstacle": pool.obstacle or None,
         "nodeClassFault": pool.nodeclass_fault or None,
+        "limits": list(pool.limits),
     }

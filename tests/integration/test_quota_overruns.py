@@ -16,6 +16,22 @@ def test_without_disturbance_quotas_are_used_and_not_exceeded() -> None:
     assert world.most == NODES
 
 
+def test_objects_and_pods_show_what_is_used_and_which_limit_is_reached() -> None:
+    world = undisturbed()
+    status = world.cluster.quotas["all"]["status"]
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+    events = {(each.kind, each.reason) for each in world.cluster.events}
+    assert status["used"] == {"resources": {"nodes": str(NODES)}}
+    assert conditions == {
+        "nodesmith.dev/Enforced": ("True", "Enforced"),
+        "nodesmith.dev/NearLimit": ("True", "LimitReached"),
+    }
+    told = [each.message for each in world.cluster.events if each.reason == "FailedScheduling"][-1]
+    assert f"the limit of {NODES} nodes of CapacityQuota all is reached ({NODES} nodes used since" in told
+    assert f"raise spec.limits.resources.nodes of CapacityQuota all to at least {NODES + 1}" in told
+    assert {("CapacityQuota", "LimitReached"), ("NodePool", "LimitNearlyReached")} <= events
+
+
 @pytest.mark.exhaustive
 def test_a_crash_before_or_after_any_call_exceeds_no_quota_and_leaves_none_unused() -> None:
     found = {

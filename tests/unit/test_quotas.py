@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.launching.unschedulable import tell_unplaced, write_unplaced
 from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
+from nodesmith.decisions.provisioning.onsale import considered
+from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_condition, limit_events
+from nodesmith.decisions.readiness.readiness import QUOTA_NEAR_LIMIT, StatusUpdate, quota_update
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import parse_cluster_limits
 from nodesmith.model.quotas import parse_quota
+from nodesmith_cli.poolview import pool_lines
+from nodesmith_cli.status import lines, tell
 from tests.builders import (
+    CLUSTER,
     EXPRESS,
     NOW,
     ZONES,
@@ -33,6 +41,9 @@ from tests.builders import (
     shape,
     snapshot,
 )
+from tests.fakes.blobs import FakeBlobs
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.store import FakeStore
 from tests.quotas import USD, dearest_usd, dollar_pool, quota_manifest
 
 CPU, ZONE = "karpenter.k8s.aws/instance-cpu", "topology.kubernetes.io/zone"
@@ -294,6 +305,111 @@ class TestUnplanned:
         static, _ = replicas(given, left)
         assert len(own.planned) == 1
         assert len(static) == 2
+
+
+class TestShown:
+    """What counts against a quota is shown on its object, and Events announce when little or nothing is left."""
+
+    USED = tuple(claim(f"default-x{number}") for number in range(4))
+
+    def shown(self, quota: dict[str, Any], claims: int) -> tuple[StatusUpdate | None, list[str]]:
+        found = usages(snapshot(quotas=(quota,)), ledger(claims=self.USED[:claims]), NodeSettings())
+        near = limit_condition(found[0], quota, QUOTA_NEAR_LIMIT)
+        events = limit_events("CapacityQuota", "gold", quota, near)
+        return quota_update(quota, parse_quota(quota), found[0], near, NOW), [each.reason for each in events]
+
+    def written(self, quota: dict[str, Any], claims: int) -> dict[str, Any]:
+        update, _ = self.shown(quota, claims)
+        assert update is not None
+        return {**quota, "status": {**(quota.get("status") or {}), **update.status}}
+
+    def test_the_status_shows_what_is_used_and_is_not_written_twice(self) -> None:
+        quota = self.written(quota_manifest(limits={"nodes": "5", "cpu": "20", USD: "1"}), 2)
+        assert quota["status"]["used"] == {"resources": {"nodes": "2", "cpu": "8", USD: "0"}}
+        assert self.shown(quota, 2) == (None, [])
+
+    def test_events_announce_80_and_100_percent_once_each(self) -> None:
+        quota = quota_manifest(limits={"nodes": "4", "cpu": "20"})
+        assert self.shown(quota, 3)[1] == []
+        assert self.shown(quota, 4)[1] == ["LimitReached"]
+        larger = quota_manifest(limits={"nodes": "5"})
+        assert self.shown(larger, 4)[1] == ["LimitNearlyReached"]
+        assert self.shown(self.written(larger, 4), 4)[1] == []
+
+    def test_a_quota_that_is_no_longer_near_its_limit_shows_that(self) -> None:
+        quota = self.written(quota_manifest(limits={"nodes": "4"}), 4)
+        after = {each["type"]: each["status"] for each in self.written(quota, 1)["status"]["conditions"]}
+        assert after[QUOTA_NEAR_LIMIT] == "False"
+
+    def test_a_status_that_another_controller_writes_is_left_to_it(self) -> None:
+        quota = self.written(quota_manifest(), 1)
+        quota["status"]["used"] = {"resources": {"nodes": "7"}}
+        update, _ = self.shown(quota, 2)
+        assert update is not None
+        assert "used" not in update.status
+        assert update.status["conditions"][0]["message"] == "another controller writes status.used"
+
+    def test_an_unreadable_quota_shows_what_is_wrong_and_what_that_means(self) -> None:
+        update, _ = self.shown(quota_manifest(limits={"node": "3"}), 1)
+        assert update is not None
+        (condition,) = update.status["conditions"]
+        assert (condition["type"], condition["status"]) == ("nodesmith.dev/Enforced", "False")
+        assert "no node is bought that it may select" in condition["message"]
+        assert (
+            "spec.limits.resources.node is an unknown resource: did you mean 'nodes'?" in condition["message"]
+        )
+        assert len(update.warnings) == 1
+
+    def test_a_nodepool_near_its_dollars_has_a_condition(self) -> None:
+        pool = dollar_pool("1")
+        there = claim(price_hourly_usd=0.85)
+        (usage,) = usages(snapshot(nodepools=(pool,)), ledger(claims=(there,)), NodeSettings())
+        (condition,) = limit_condition(usage, pool, NEAR_LIMIT)
+        assert (condition.status, condition.reason) == ("True", "LimitNearlyReached")
+        assert condition.message == "0.85 USD an hour of 1 USD an hour used"
+
+    def test_pods_without_a_node_because_of_a_limit_cause_an_event_on_its_object(self) -> None:
+        blobs, cluster = FakeBlobs(), FakeCluster()
+        quota = quota_manifest(limits={"nodes": "0"})
+        seen = snapshot(pods=pods(THREE_CPU, 2), quotas=(quota,))
+        write_unplaced(blobs, CLUSTER, decide(inputs(snapshot=seen)), NOW)
+        tell_unplaced(blobs, cluster, FakeStore(), seen, {}, NOW)
+        found = {(each.kind, each.name, each.reason) for each in cluster.events}
+        assert ("CapacityQuota", "gold", "LimitReached") in found
+
+    def test_pods_refused_while_nodes_are_launched_are_decided_about_again_soon(self) -> None:
+        pending, launched = (
+            claim(phase=phase, labels=FrozenMap()) for phase in (Phase.PENDING, Phase.LAUNCHED)
+        )
+        quota = quota_manifest(limits={"nodes": "1"})
+        soon, later = (
+            plan(1, quota, ledger=ledger(claims=(replace(each, allocatable=NOTHING),)))
+            for each in (pending, launched)
+        )
+        assert soon.due == NOW + timedelta(seconds=5)
+        assert later.due is None
+
+    def test_explain_nodepool_lists_the_quotas_with_their_use(self) -> None:
+        seen = snapshot(
+            nodepools=(dollar_pool("2"),), quotas=(quota_manifest(), quota_manifest("bad", {"x": "1"}))
+        )
+        there = claim(price_hourly_usd=0.5)
+        (pool,) = considered(inputs(snapshot=seen, ledger=ledger(claims=(there,))))
+        text = "\n".join(pool_lines(pool))
+        assert "limit     NodePool default: 0.5 of 2 USD an hour used since 2026-11-21T11:59:00Z" in text
+        assert "limit     CapacityQuota gold: 1 of 3 nodes used since" in text
+        assert (
+            "limit     CapacityQuota bad cannot be read: spec.limits.resources.x is an unknown resource"
+            in text
+        )
+
+    def test_status_lists_quotas_and_nodepools_near_their_limit(self) -> None:
+        pool = dollar_pool("1")
+        pool["status"] = {"conditions": [{"type": NEAR_LIMIT, "status": "True", "message": "all of it used"}]}
+        quota = self.written(quota_manifest(), 2)
+        told = list(lines(tell(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
+        assert "CapacityQuota gold: 2 of 3 nodes used" in told
+        assert "NodePool default: all of it used" in told
 
 
 class TestFaults:

@@ -93,6 +93,12 @@ class Quota:
         return f"{at('spec.limits.resources', resource)} of {self.owner}"
 
 
+def is_quota(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest is a CapacityQuota, whatever its version."""
+    group = str(manifest.get("apiVersion")).rpartition("/")[0]
+    return (group, manifest.get("kind")) == (CAPACITY_QUOTA.group, CAPACITY_QUOTA.name)
+
+
 def parse_quota(manifest: Mapping[str, object]) -> Parsed[Quota]:
     """Read a CapacityQuota and report all of its problems. There is a value even so. Never raises.
 

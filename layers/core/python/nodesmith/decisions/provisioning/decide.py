@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from nodesmith.decisions.due import first_after
+from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
 from nodesmith.decisions.provisioning.clusterstate import (
@@ -27,6 +27,7 @@ from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape
+from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import parse_selector
@@ -64,6 +65,7 @@ def decide(inputs: Inputs) -> Plan:
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
     left = [*_stuck(chosen, offers), *_refused(chosen.purchase, offers), *shares.told(), *held]
+    freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     return replace(
         idle,
         nodes=nodes,
@@ -76,7 +78,7 @@ def decide(inputs: Inputs) -> Plan:
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
-        due=repeating.due(held),
+        due=first((repeating.due(held), freed)),
     )
 
 

@@ -34,6 +34,7 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
+from nodesmith.model.quotas import parse_quotas
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
@@ -66,6 +67,7 @@ def pools(
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
     used = usages(snapshot, ledger, settings)
+    problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
     found: list[Template] = []
     for parsed in parse_nodepools(snapshot.nodepools):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template, Usage, template_labels
@@ -25,6 +25,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import USD_PER_HOUR, micro_usd
@@ -129,6 +130,24 @@ def _rest(selector: Requirements, made: Template) -> Requirements | None:
     return Requirements.of(*rest)
 
 
+_LIMIT_OF = "limit of "
+_SOON = timedelta(seconds=5)
+
+
+def limit_owner(why: Reason) -> str:
+    """Return the owner of the quota that keeps pods without a node, as `NodePool web`; empty for other reasons."""
+    return why.blocking.removeprefix(_LIMIT_OF) if why.blocking.startswith(_LIMIT_OF) else ""
+
+
+def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> datetime | None:
+    """Return when quotas that refuse pods may leave more: soon, while nodes are launched, since they may count less.
+
+    None if nothing is launched, or no quota refuses pods.
+    """
+    launching = any(claim.phase is Phase.PENDING for claim in ledger.claims)
+    return now + _SOON if launching and any(map(limit_owner, reasons)) else None
+
+
 class Left:
     """What quotas leave for nodes that are planned one after another, without a packing problem."""
 
@@ -195,18 +214,33 @@ def _obstacle(made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -
     return " and ".join(dict.fromkeys(why for _, why, _ in told)), first, fix
 
 
+def sentences(made: Template) -> Iterator[str]:
+    """Yield what each quota of a template allows and what counts against it: one sentence for each resource."""
+    for usage in made.usages:
+        quota, since = usage.quota, _since(usage)
+        if quota.fault:
+            yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
+            continue
+        for name, limit in sorted(quota.limits.items()):
+            used = amount_in_words(name, usage.used.of(name)).partition(" ")[0]
+            yield f"{quota.owner}: {used} of {amount_in_words(name, limit)} used{since}"
+
+
+def _since(usage: Usage) -> str:
+    return f" since {format_time(usage.since)}" if usage.since is not None else ""
+
+
 def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str, str]:
     """Return the quota in the way, why, and what helps."""
     quota, owner = usage.quota, usage.quota.owner
     if quota.fault:
         why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
-        return f"limit of {owner}", why, f"correct it: {quota.remedy}"
+        return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
     limit = quota.limits.of(resource)
-    since = f" since {format_time(usage.since)}" if usage.since is not None else ""
     why = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
-        f" ({amount_in_words(resource, limit - room)} used{since},"
+        f" ({amount_in_words(resource, limit - room)} used{_since(usage)},"
         f" the least that a node that would do takes is {amount_in_words(resource, least)})"
     )
     enough = amount_in_words(resource, limit - room + least).partition(" ")[0]
-    return f"limit of {owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"
+    return f"{_LIMIT_OF}{owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"
