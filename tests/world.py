@@ -596,7 +596,7 @@ class World:
         budgets = self._budgets()
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
-        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
+        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims, there.quotas
         others = self.podtemplates, there.capacitybuffers
         shown = repr((objects, others, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
@@ -612,6 +612,7 @@ class World:
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
+            capacityquotas=[reduce_custom(q) for q in self.cluster.quotas.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
             podtemplates=[reduce_pod_template(t) for t in self.podtemplates],
             capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],

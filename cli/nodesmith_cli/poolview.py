@@ -19,6 +19,8 @@ def pool_lines(pool: Considered) -> Iterator[str]:
         yield f"  launches  {pool.nodeclass_fault}"
     for overlay in pool.overlays:
         yield f"  overlay   {overlay}"
+    for limit in pool.limits:
+        yield f"  limit     {limit}"
     if not pool.removals:
         return
     yield "  removed  only by it  condition"
@@ -39,4 +41,5 @@ def pool_item(pool: Considered) -> dict[str, Any]:
         "obstacle": pool.obstacle or None,
         "nodeClassFault": pool.nodeclass_fault or None,
         "overlays": list(pool.overlays),
+        "limits": list(pool.limits),
     }

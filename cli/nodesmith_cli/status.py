@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
+from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
@@ -17,6 +18,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.quotas import format_limits, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, region_of, subjects
@@ -68,6 +70,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "pods": len(snapshot.pods),
         "pending": len(waiting),
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
+        "limits": list(_limits(snapshot)),
         "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
@@ -83,6 +86,22 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
 def _buffer(each: Resolution) -> dict[str, Any]:
     state = each.message or ("it is resolved" if each.is_ready else each.reason)
     return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
+
+
+def _limits(snapshot: Snapshot) -> Iterator[str]:
+    """Yield how far CapacityQuotas are used, as their status shows it, and which NodePools are near their limit."""
+    for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
+        quota, used = parsed.value, ((manifest.get("status") or {}).get("used") or {}).get("resources") or {}
+        if quota is not None and quota.fault:
+            yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
+        elif quota is not None:
+            limits = format_limits(quota.limits)
+            amounts = ", ".join(f"{used.get(n, 'unknown')} of {limits[n]} {n}" for n in sorted(limits))
+            yield f"{quota.owner}: {amounts} used"
+    for pool in snapshot.nodepools:
+        for condition in (pool.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == NEAR_LIMIT and condition.get("status") == "True":
+                yield f"NodePool {name_of(pool)}: {condition.get('message')}"
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
@@ -151,6 +170,7 @@ def lines(told: Told) -> Iterator[str]:
     for name, server in told["foreignNodePools"].items():
         yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
     yield from told["zonalShifts"]
+    yield from told["limits"]
     if told["paused"]:
         yield told["paused"]
     yield from _rooms(told)

@@ -17,9 +17,11 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    OLD_QUOTAS,
     POD_TEMPLATES,
     PODS,
     PROVISIONERS,
+    QUOTAS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -43,10 +45,11 @@ def triggered(
 ) -> Iterator[tuple[Topic, str]]:
     """Yield the topics of a change, each with the key that counts once in its window; none if the change can wait.
 
-    A pending pod may have been waiting for a change of a NodePool, an EC2NodeClass, a volume or a namespace's labels,
-    so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves. Lifecycle
-    deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod waits for
-    a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake nothing.
+    A pending pod may have been waiting for a change of a NodePool, an EC2NodeClass, a quota, a volume or a namespace's
+    labels, so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves.
+    Lifecycle deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod
+    waits for a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake
+    nothing.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
     taken their room, which provisioning refills.
@@ -69,6 +72,8 @@ def triggered(
         yield from ((concern, key) for concern in _CONCERNED_WITH_OVERLAYS)
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
+    elif change.kind in (QUOTAS, OLD_QUOTAS) and is_wanted_otherwise(change):
+        yield from ((concern, key) for concern in (Concern.PROVISIONING, Concern.READINESS))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 

@@ -32,6 +32,7 @@ from tests.benchmarks import (
     notices,
     overruns,
     packing,
+    quotas,
     retries,
     scrapes,
     sessions,
@@ -64,6 +65,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "drain": drain.figures,
     "foreign": foreign.figures,
     "overruns": overruns.figures,
+    "quotas": quotas.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -71,6 +73,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": partial(foreign.figures, hours=3),
     "crashes": partial(crashes.figures, firsts=2),
     "forged": partial(forged.figures, random_forgeries=20),
+    "quotas": partial(quotas.figures, sample=12),
     "overruns": partial(overruns.figures, clusters=40),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),

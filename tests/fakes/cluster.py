@@ -48,6 +48,7 @@ class FakeCluster:
     provisioners: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodetemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeoverlays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quotas: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodeclaims: dict[str, dict[str, Any]] = field(default_factory=dict)
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By namespace/name, like their budgets."""
@@ -266,6 +267,7 @@ class FakeCluster:
             "AWSNodeTemplate": self.nodetemplates,
             "NodeOverlay": self.nodeoverlays,
             "CapacityBuffer": self.capacitybuffers,
+            "CapacityQuota": self.quotas,
         }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:

@@ -13,6 +13,7 @@ from nodesmith.observation.reduction.pods import (
     reduce_scalable,
 )
 from tests import builders
+from tests.quotas import quota_manifest
 from tests.world import pod_manifest
 
 Manifest = dict[str, Any]
@@ -105,6 +106,7 @@ OBSERVED = Observed(
     capacitybuffers=[reduce_buffer(BUFFER)],
     deployments=[reduce_scalable(DEPLOYMENT)],
     podtemplates=[reduce_pod_template(TEMPLATE)],
+    capacityquotas=[reduce_custom(quota_manifest())],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

@@ -20,6 +20,7 @@ from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
 from tests.builders import nodepool_manifest
 from tests.clusters import deployment_pod, node
+from tests.quotas import dollar_pool
 
 DICE = random.Random(1)  # noqa: S311
 BEGAN = datetime(2026, 11, 22, 3, 0, 0, 500_000, tzinfo=UTC)
@@ -289,11 +290,14 @@ def test_nodepools_show_usage_limits_and_conditions() -> None:
         NODEPOOLS,
         pool,
         {**pool, "metadata": {**pool["metadata"], "name": "x"}, "spec": {"limits": {"cpu": "8"}}},
+        dollar_pool("2.50", "y"),
+        dollar_pool("2,50", "z"),
     )
     assert scene.series("nodepools_usage")['{nodepool="web",resource_type="cpu"}'] == 12.5
-    assert scene.series("nodepools_limit") == {'{nodepool="x",resource_type="cpu"}': 8}, (
-        "an unreadable quantity is left out"
-    )
+    assert scene.series("nodepools_limit") == {
+        '{nodepool="x",resource_type="cpu"}': 8,
+        '{nodepool="y",resource_type="nodesmith.dev/usd-per-hour"}': 2.5,
+    }, "unreadable amounts are left out"
     (ready, _) = scene.series("operator_nodepool_status_condition_count")
     assert 'name="web",namespace="",reason="NodeClassNotFound",status="False",type="Ready"' in ready
 

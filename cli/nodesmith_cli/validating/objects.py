@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.conversion.converting import KINDS, OLD_VERSIONS, convert
 from nodesmith.model.conversion.drafts import Conversion, Fate
+from nodesmith.model.quotas import is_quota, parse_quota
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_of
 from nodesmith_cli.validating.autoscaler import autoscaler_findings
@@ -32,6 +33,9 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
 
 
 def _findings(document: Document) -> list[Finding]:
+    if is_quota(document.manifest):
+        problems = parse_quota(document.manifest).problems
+        return [Finding(document.fault(f"is {p.found}: {p.remedy}", p.field), p.fatal) for p in problems]
     if _is_karpenters(document):
         return [*_kind_findings(document), *placeholder_findings(document)]
     from nodesmith_cli.validating.builtin import built_in_findings  # slow to import

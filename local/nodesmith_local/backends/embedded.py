@@ -10,6 +10,7 @@ from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_formats.kubernetes.objects import Object
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer, Store
+from nodesmith_local.backends.othercrds import other_definitions
 from nodesmith_local.cluster import Cluster
 from nodesmith_local.started import Started
 
@@ -49,7 +50,8 @@ class EmbeddedCluster(Started):
 
     def _api_server(self) -> ApiServer:
         try:
-            return ApiServer(self._port, custom_resource_definitions(), now=self._clock.now)
+            crds = [*custom_resource_definitions(), *other_definitions()]
+            return ApiServer(self._port, crds, now=self._clock.now)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
             raise Rejected(f"--port {self._port}: {why}: choose a free one, or 0 for any") from None

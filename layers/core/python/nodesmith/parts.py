@@ -250,6 +250,7 @@ class ClusterParts:
             fragility_tolerance=self.settings.fragility_tolerance,
             interruption_cost_hours=self.settings.interruption_cost_hours,
             default_spreads=self.settings.default_spreads,
+            cluster_limits=self.settings.cluster_limits,
         )
 
     @contextmanager

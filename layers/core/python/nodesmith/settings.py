@@ -25,6 +25,7 @@ from nodesmith.model.policies import (
     DefaultSpread,
     MinValuesPolicy,
     PreferencePolicy,
+    parse_cluster_limits,
     parse_default_spreads,
 )
 
@@ -173,6 +174,12 @@ class Settings:
         "whether pods also get Cluster Autoscaler's Events TriggeredScaleUp and NotTriggerScaleUp",
         False,
         _flag,
+    )
+    cluster_limits: tuple[tuple[str, int], ...] = _setting(
+        "CLUSTER_LIMITS",
+        "limits over all nodes of the cluster, such as nodes=200,cpu=4000,nodesmith.dev/usd-per-hour=120",
+        (),
+        parse_cluster_limits,
     )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",

@@ -13,14 +13,18 @@ from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.due import first
 from nodesmith.decisions.readiness.launchconditions import (
+    NEAR_LIMIT,
     announcements,
     launch_fault,
+    limit_condition,
+    limit_events,
     on_dedicated_only,
     shift_condition,
     shown,
 )
 from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
+    QUOTA_NEAR_LIMIT,
     StatusUpdate,
     name_of,
     next_resolution,
@@ -28,10 +32,13 @@ from nodesmith.decisions.readiness.readiness import (
     nodeoverlay_update,
     nodepool_update,
     of_provisioner,
+    quota_update,
     ready_condition,
     to_resolve,
 )
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.scheduling.offerings.quotas import usages
+from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
@@ -45,6 +52,7 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
+from nodesmith.model.quotas import CAPACITY_QUOTA, parse_quotas
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Catalogs, Cluster
 
@@ -113,7 +121,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         health = _health(run, pools, statuses, ledger)
         written: list[str] = []
         ledger = replace(ledger, zonal_shifts=shifts)
-        for update in _updates(snapshot, pools, parsed, statuses, health, ledger, now):
+        quotas, near = _quotas(snapshot, ledger, now)
+        for update in [*_updates(snapshot, pools, parsed, statuses, health, ledger, now), *quotas]:
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
@@ -124,6 +133,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
         _announce(run, shifts, pools, statuses, failures)
+        with failures.of("Events about limits"):
+            run.cluster.publish(near)
         released = _released(run, snapshot, ledger, now, failures)
         if (
             changed or read or is_shifting
@@ -265,6 +276,7 @@ def _updates(
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
     states = {}
+    used = _usages(snapshot, ledger)
     for manifest, one in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
         fault = launch_fault(name, _readable(pools), health)
@@ -279,6 +291,7 @@ def _updates(
         if (one_pool := pool.value) is not None:
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
+            shifted += limit_condition(used.get(f"NodePool {one_pool.name}"), manifest, NEAR_LIMIT)
         pool_update = nodepool_update(
             manifest, pool, states, known, snapshot, now, pause, ledger.claims, shifted
         )
@@ -303,6 +316,31 @@ def _overlay_updates(
         ]
         return [update for update in updates if update is not None]
     return []
+
+
+def _usages(snapshot: Snapshot, ledger: Ledger) -> dict[str, Usage]:
+    """Return what counts against the quotas of NodePools and CapacityQuotas, by owner."""
+    return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings())}
+
+
+def _quotas(
+    snapshot: Snapshot, ledger: Ledger, now: datetime
+) -> tuple[list[StatusUpdate], list[ObjectEvent]]:
+    """Return the statuses of CapacityQuotas to write, and the Events about all limits that are nearly used."""
+    used, updates = _usages(snapshot, ledger), list[StatusUpdate]()
+    events: list[ObjectEvent] = []
+    for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
+        name = str(manifest["metadata"]["name"])
+        usage = used.get(f"{CAPACITY_QUOTA.name} {name}")
+        near = limit_condition(usage, manifest, QUOTA_NEAR_LIMIT)
+        update = quota_update(manifest, parsed, usage, near, now)
+        updates += [update] if update is not None else []
+        events += limit_events(CAPACITY_QUOTA.name, name, manifest, near)
+    for manifest in filter(_is_of_the_cluster, snapshot.nodepools):
+        name = str(manifest["metadata"]["name"])
+        near = limit_condition(used.get(f"NodePool {name}"), manifest, NEAR_LIMIT)
+        events += limit_events("NodePool", name, manifest, near)
+    return updates, events
 
 
 def _hashed(

@@ -1,15 +1,20 @@
-"""Policies for all scheduling: the handling of preferences and minValues, and default topology spread constraints."""
+"""Policies for all scheduling: preferences, minValues, default topology spread constraints, and limits of a cluster."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, normalised
-from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.problems import did_you_mean, shown
+from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
+from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, parse_amount
 
 _FIELDS = ("maxSkew", "topologyKey", "whenUnsatisfiable")
 _WHEN = ("DoNotSchedule", "ScheduleAnyway")
@@ -93,3 +98,74 @@ def _constraint(item: object) -> DefaultSpread:
     if when not in _WHEN:
         raise ValueError(f"whenUnsatisfiable is {when!r}: must be {' or '.join(_WHEN)}")
     return DefaultSpread(normalised(key), skew, when == "DoNotSchedule")
+
+
+USD_PER_HOUR = "nodesmith.dev/usd-per-hour"
+"""The sum of nodes' hourly prices, as a resource that limits may name. Its unit is a millionth of a US dollar."""
+MICRO = 1_000_000
+LIMITED = (NODES, CPU, MEMORY, EPHEMERAL_STORAGE, PODS, USD_PER_HOUR)
+"""What limits over sets of nodes may name, besides huge pages and extended resources."""
+_MOST_USD = 1_000_000_000
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?", re.ASCII)
+_WITH_COMMA = re.compile(r"([0-9]+),([0-9]+)", re.ASCII)
+_WITH_CURRENCY = re.compile(r"([^\d\s.,-]*)\s*([0-9]+(?:\.[0-9]+)?)\s*([^\d\s.,-]*)")
+_DOLLARS = frozenset({"", "$", "usd", "us$", "dollar", "dollars"})
+
+
+def is_limited(name: str) -> bool:
+    """Return whether a limit may have this name."""
+    return name in LIMITED or "/" in name or name.startswith("hugepages-")
+
+
+def read_usd(text: str) -> int:
+    """Return an amount of US dollars in millionths. Raises ValueError with what would be right."""
+    if _NUMBER.fullmatch(text) and float(text) <= _MOST_USD:
+        return math.floor(Fraction(text) * MICRO)
+    raise ValueError(f"must be a number of US dollars, {_right_usd(text[:40].strip())}")
+
+
+def _right_usd(text: str) -> str:
+    comma, amount = _WITH_COMMA.fullmatch(text), _WITH_CURRENCY.fullmatch(text)
+    if comma:
+        return f"with a point: did you mean '{comma[1]}.{comma[2]}'?"
+    if amount and {amount[1].lower(), amount[3].lower()} <= _DOLLARS:
+        return f"without a currency: did you mean '{amount[2]}'?"
+    if amount:
+        currency = amount[1] or amount[3]
+        return f"without a currency: convert {amount[2]} {currency} into US dollars"
+    return f"such as 5 or 12.50, at most {_MOST_USD}"
+
+
+def micro_usd_of(value: object) -> int:
+    """Return a quantity of US dollars in millionths, rounded down. Raises QuantityError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise QuantityError(shown(value), "write text such as '5.25'")
+    return math.floor(parse_quantity(value if isinstance(value, str) else repr(value)) * MICRO)
+
+
+def micro_usd(price_hourly_usd: float) -> int:
+    """Return a price in millionths of a US dollar, rounded up, so that sums are never too low."""
+    return math.ceil(round(price_hourly_usd * MICRO, 3))
+
+
+_ENTRY = re.compile(r"\s*([^=\s]+)\s*=\s*(.*?)\s*")
+
+
+def parse_cluster_limits(text: str) -> tuple[tuple[str, int], ...]:
+    """Read the limits of a cluster, such as `nodes=200,cpu=4000,memory=16Ti,nvidia.com/gpu=8`.
+
+    Amounts are in the unit of each resource, sorted by name. Raises ValueError with what would be right.
+    """
+    found: dict[str, int] = {}
+    for part in filter(str.strip, text.split(",")):
+        entry = _ENTRY.fullmatch(part)
+        if entry is None:
+            raise ValueError(f"{part.strip()!r} must be a resource and its limit, such as nodes=200")
+        name, value = entry.groups()
+        if not is_limited(name):
+            hint = did_you_mean(name, LIMITED) or f", use {', '.join(LIMITED)}, or another name with a domain"
+            raise ValueError(f"{name!r} is not a resource{hint}")
+        found[name] = read_usd(value) if name == USD_PER_HOUR else parse_amount(name, value)
+        if found[name] < 0:
+            raise ValueError(f"{name}={value} must not be negative")
+    return tuple(sorted(found.items()))

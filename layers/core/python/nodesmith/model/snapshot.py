@@ -52,6 +52,8 @@ class Snapshot:
     """The pod templates that planned pods may be rendered from, by `PodTemplate.key`."""
     capacitybuffers: tuple[Mapping[str, Any], ...] = ()
     """Manifests, like NodePools."""
+    quotas: tuple[Mapping[str, Any], ...] = ()
+    """CapacityQuotas, as manifests."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

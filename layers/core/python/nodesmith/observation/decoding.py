@@ -83,6 +83,7 @@ def read(text: bytes) -> Snapshot:
             nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
             nodeclasses=tuple(document["nodeclasses"]),
             nodeclaims=tuple(each for each in document["nodeclaims"] if not is_foreign(each)),
+            quotas=tuple(document.get("capacityquotas") or ()),
             foreign_nodepools=tuple(filter(is_foreign, document["nodepools"])),
             budgets=tuple(_budgets(document.get("poddisruptionbudgets") or (), problems)),
             attachments=tuple(

@@ -97,6 +97,17 @@ NODE_TEMPLATES = WatchedKind(
     reduce_custom,
     custom=True,
 )
+OLD_QUOTAS, QUOTAS = (
+    WatchedKind(
+        f"{prefix}capacityquotas",
+        "CapacityQuota",
+        f"/apis/autoscaling.x-k8s.io/{version}/capacityquotas",
+        reduce_custom,
+        custom=True,
+    )
+    for prefix, version in (("old", "v1alpha1"), ("", "v1beta1"))
+)
+"""CapacityQuotas by both versions of their API, of which a cluster may serve one only."""
 VOLUME_CLAIMS = WatchedKind(
     "persistentvolumeclaims", "PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", reduce_claim
 )
@@ -121,6 +132,8 @@ WATCHED = (
     NODECLAIMS,
     PROVISIONERS,
     NODE_TEMPLATES,
+    OLD_QUOTAS,
+    QUOTAS,
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,

@@ -18,6 +18,7 @@ from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
@@ -186,7 +187,8 @@ def buy_without_pods(
 
     The first value is None if a purchase was tried, so that the caller must look again. Raises Transient, Rejected.
     """
-    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat)), replicas(inputs)
+    quotas = left_of(inputs)
+    own, (static, short) = by_hand(vouched_for(inputs, last_heartbeat), quotas), replicas(inputs, quotas)
     planned = [*own.planned, *static]
     if not planned:
         named = {f"NodeClaim/{name}": why for name, why in own.refused.items()}

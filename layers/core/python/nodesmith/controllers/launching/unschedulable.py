@@ -20,16 +20,18 @@ from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED, Room
+from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.kubernetes.pods import Reason
+from nodesmith.model.quotas import CAPACITY_QUOTA
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
 from nodesmith.settings import unplaced_key
@@ -80,6 +82,7 @@ def write_unplaced(
             "reason": group.why.text,
             "fix": group.why.fix,
             "event": _EVENTS.get(group.why.blocking, FAILED_SCHEDULING),
+            **({"limit": owner} if (owner := limit_owner(group.why)) else {}),
         }
         for group in (*plan.unplaced, *plan.refused)
     ]
@@ -154,9 +157,8 @@ def tell_unplaced(
             pods.append(ObjectEvent("Pod", pod, reason, message, warning=reason != SCALE_UP_DELAYED))
         if pod in pending and as_autoscaler and reason != SCALE_UP_DELAYED:
             pods.append(not_scaled_up(pod, message))
-    return publish_new(
-        cluster, [*_of_nodepools(written, snapshot), *refused, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE
-    )
+    others = [*_of_nodepools(written, snapshot), *_of_limits(written, snapshot), *refused]
+    return publish_new(cluster, [*others, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE)
 
 
 def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime) -> int:
@@ -200,6 +202,16 @@ def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Ob
             yield ObjectEvent("NodePool", name, "ReplicasMissing", why, warning=True)
         if why := barren.get(name):
             yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", why, warning=True)
+
+
+def _of_limits(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
+    """Yield Events on NodePools and CapacityQuotas whose limit keeps pods without a node."""
+    known = {("NodePool", name) for name in parsed_nodepools(snapshot.nodepools)}
+    known |= {(CAPACITY_QUOTA.name, str(each["metadata"]["name"])) for each in snapshot.quotas}
+    for group in written["unplaced"]:
+        kind, _, name = group.get("limit", "").partition(" ")
+        if (kind, name) in known:
+            yield ObjectEvent(kind, name, "LimitReached", group["reason"], warning=True)
 
 
 def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:

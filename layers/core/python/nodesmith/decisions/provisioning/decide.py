@@ -29,6 +29,7 @@ from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape
+from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.model.apimachinery.labels import ZONE
@@ -75,6 +76,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
     left = [*_stuck(chosen, offers), *_refused(chosen.purchase, offers), *shares.told(), *held]
+    freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     plan = replace(
         idle,
         nodes=nodes,
@@ -87,7 +89,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
-        due=due,
+        due=first((due, freed)),
     )
     return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner)
 

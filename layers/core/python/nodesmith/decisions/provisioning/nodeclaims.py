@@ -1,7 +1,7 @@
 """NodeClaims that users create: each is bought exactly as requested, at the lowest price.
 
-They may name a NodePool by its label but need none; limits and weights do not apply to them, as in Karpenter. Nothing
-is launched from objects that the snapshot shows differently than readiness has read them.
+They may name a NodePool by its label but need none; its limits and weight do not apply to them, as in Karpenter, but
+quotas do. Nothing is launched from objects that the snapshot shows differently than readiness has read them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 from nodesmith.decisions.launch import as_launched, launch_plan
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
+from nodesmith.decisions.provisioning.purchase.claims import most_resources
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
@@ -81,9 +83,9 @@ class ByHand:
     unschedulable: dict[str, str] = field(default_factory=dict)
 
 
-def by_hand(inputs: Inputs) -> ByHand:
-    """Decide about users' NodeClaims."""
-    found = ByHand()
+def by_hand(inputs: Inputs, quotas: Left | None = None) -> ByHand:
+    """Decide about users' NodeClaims. `quotas` are what is left of quotas, from which the nodes are charged."""
+    found, quotas = ByHand(), quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings))
     if is_old(inputs):
         return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))
@@ -100,7 +102,7 @@ def by_hand(inputs: Inputs) -> ByHand:
                 found.refused[parsed.value.name] = why
             continue
         try:
-            found.planned.append(_planned(parsed.value, inputs))
+            found.planned.append(_planned(parsed.value, inputs, quotas))
         except NothingFits as error:
             found.unschedulable[parsed.value.name] = str(error)
         except Rejected as error:
@@ -108,7 +110,7 @@ def by_hand(inputs: Inputs) -> ByHand:
     return found
 
 
-def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
+def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     """Return the node to buy. Raises Rejected with what stands in the way."""
     nodeclasses, cluster = parsed_nodeclasses(inputs.snapshot), inputs.ledger.cluster
     obstacle = nodeclass_obstacle(asked.nodeclass, nodeclasses, inputs.ledger)
@@ -124,7 +126,10 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         inputs.settings,
         inputs.now,
     )
-    options = _options(asked, offers)
+    wanted = _options(asked, offers)
+    options = quotas.narrowed(offers, wanted)
+    if not options:
+        raise Rejected(quotas.obstacle(offers, wanted))
     kind, cheapest = options[0]
     pool = parsed_nodepools(inputs.snapshot.nodepools).get(asked.nodepool)
     claim = replace(
@@ -140,12 +145,13 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
-        capacity=kind.capacity,
+        capacity=most_resources(kind.capacity for kind, _ in options),
         allocatable=kind.allocatable,
         origin=BY_HAND,
     )
     claim = as_launched(claim, nodeclass)
     request, templates = launch_plan(claim, options, nodeclass, offers.status, cluster)
+    quotas.take(offers, options)
     return PlannedNode(claim, request, templates)
 
 

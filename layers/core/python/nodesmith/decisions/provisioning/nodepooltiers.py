@@ -13,6 +13,7 @@ from itertools import groupby
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.scheduling.offerings.quotas import limited, usages
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     free_reservations,
     group_limit,
@@ -20,7 +21,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.templates import Template, template
+from nodesmith.decisions.scheduling.offerings.templates import Template, Usage, template
 from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
@@ -39,6 +40,7 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import SHARED, NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
+from nodesmith.model.quotas import parse_quotas
 from nodesmith.model.snapshot import Snapshot
 
 _STATIC = "it has spec.replicas, so it does not follow pods"
@@ -70,6 +72,8 @@ def pools(
 ) -> Pools:
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
+    used = usages(snapshot, ledger, settings)
+    problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
     found: list[Template] = []
     for parsed in parse_nodepools(snapshot.nodepools):
@@ -83,7 +87,7 @@ def pools(
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
             made = template_of(
-                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now
+                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now, used
             )
             obstacle = made.obstacle
             found.append(made)
@@ -158,8 +162,12 @@ def template_of(
     catalog: Catalog,
     settings: NodeSettings,
     now: datetime,
+    quotas: Sequence[Usage] | None = None,
 ) -> Template:
-    """Return what a NodePool may buy now; its EC2NodeClass must be ready."""
+    """Return what a NodePool may buy now; its EC2NodeClass must be ready.
+
+    `quotas` are what counts against each quota, if the caller knows it already.
+    """
     status = ledger.nodeclasses[nodeclass.name]
     configuration = NodeConfiguration.of(nodeclass, _tenancies(pool, snapshot))
     known = known_types(catalog, configuration, settings, status, ledger.learned)
@@ -190,6 +198,7 @@ def template_of(
         )
 
     made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
+    made = limited(made, usages(snapshot, ledger, settings) if quotas is None else quotas)
     made = _limited_by_group(made, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:

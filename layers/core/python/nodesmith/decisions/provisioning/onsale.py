@@ -18,6 +18,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     type_refusal,
 )
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays, overlays_of
+from nodesmith.decisions.scheduling.offerings.quotas import sentences
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import CPU, MEMORY
@@ -105,13 +106,17 @@ class Considered:
     nodeclass_fault: str = ""
     overlays: tuple[str, ...] = ()
     """the NodeOverlays that apply to its types, and those that do not although they exist, each in a sentence"""
+    limits: tuple[str, ...] = ()
+    """The quotas that its nodes may count against, each with its use, in a sentence."""
 
 
 def considered(inputs: Inputs) -> list[Considered]:
     """Count for every valid NodePool, in order of name."""
     by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
-    obstacles = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now).obstacles
+    offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    obstacles = offers.obstacles
+    limits = {made.name: tuple(sentences(made)) for made in offers.templates}
     pools_by_name = sorted((p for p in parsed if p is not None), key=lambda p: p.name)
     found = [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
@@ -123,6 +128,7 @@ def considered(inputs: Inputs) -> list[Considered]:
             each,
             nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger),
             overlays=tuple(_overlaid(pool, overlays)),
+            limits=limits.get(pool.name, ()),
         )
         for each, pool in zip(found, pools_by_name, strict=True)
     ]

@@ -60,7 +60,7 @@ def launched_claim(
         image_id=instance.image_id,
         subnet_id=instance.subnet_id,
         private_dns_name=instance.private_dns_name,
-        price_hourly_usd=sold.paid_hourly_usd if sold else _asked_price(claim, instance),
+        price_hourly_usd=_price(claim, instance, sold),
         capacity=capacity,
         allocatable=allocatable,
         labels={**known, labels.TENANCY: tenancy(claim.requirements), **claim.labels, **offering},
@@ -96,14 +96,16 @@ def _sold(instance: Instance, kind: InstanceType | None) -> Offering | None:
     return next((o for o in offerings if (o.zone, o.capacity_type) == bought), None)
 
 
-def _asked_price(claim: NodeClaim, instance: Instance) -> float:
-    """Return AWS's price of the instance's offering as requested: the claim's own price is that of the cheapest."""
-    if instance.capacity_type == labels.RESERVED or not claim.launch.get("overrides"):
-        return claim.price_hourly_usd
+def _price(claim: NodeClaim, instance: Instance, sold: Offering | None) -> float:
+    """Return AWS's price at which the instance's offering was requested: limits in dollars were compared with it.
+
+    The claim's own price is that of the cheapest offering.
+    """
+    asked = claim.launch.get("overrides") and instance.capacity_type != labels.RESERVED
     bought = instance.instance_type, instance.zone
-    asked = LaunchRequest.from_item(claim.name, claim.launch).overrides
-    prices = (o.paid_hourly_usd for o in asked if (o.instance_type, o.zone) == bought)
-    return next(prices, claim.price_hourly_usd)
+    overrides = LaunchRequest.from_item(claim.name, claim.launch).overrides if asked else ()
+    prices = (o.paid_hourly_usd for o in overrides if (o.instance_type, o.zone) == bought)
+    return next(prices, sold.paid_hourly_usd if sold else claim.price_hourly_usd)
 
 
 def backoffs(

@@ -13,7 +13,8 @@ from enum import IntEnum
 
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps_off
-from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost, shared_limit
+from nodesmith.decisions.scheduling.offerings.quotas import obstacle
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
@@ -207,10 +208,12 @@ def refusal(demand: Demand, template: Template) -> Refusal:
     plain = [c for c in fitting if not c.is_exotic] or fitting
     if template.trial and template.remaining.of(NODES) < 1:
         return Refusal(Filter.NODEPOOL, template.trial, f"NodePool {template.name}")
-    own = _own_limits(template)
-    if not _is_group_full(template) and any(
-        all(limit_cost(c, None, n) <= left for n, left in own.items()) for c in plain
-    ):
+    own = _own_limits(template).items()
+    within = [c for c in plain if all(limit_cost(c, None, n) <= left for n, left in own)]
+    if within and not _is_group_full(template):
+        quota = obstacle(template, [(c, o) for c in within for o in c.offerings if admission.mask(c, o)])
+        if quota is not None:
+            return Refusal(Filter.LIMIT, *quota)
         why = "a node would serve it, but all pods were too much work for one run: the next one does the rest"
         return Refusal(Filter.UNFINISHED, why, "amount of work")
     return _over_limits(demand, plain, template)
@@ -286,9 +289,8 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
         why = f"no instance type offers all that one pod asks for ({amounts_text(requests)}) at once"
-        return Refusal(
-            Filter.RESOURCE, why, "resources together", "allow larger instance types, or ask for less"
-        )
+        fix = "allow larger instance types, or ask for less"
+        return Refusal(Filter.RESOURCE, why, "resources together", fix)
     name = lacking[0]
     if name == EFA and template.nodeclass.associate_public_ip_address:
         return _ONE_INTERFACE
@@ -333,7 +335,8 @@ def _over_limits(demand: Demand, plain: Sequence[TypeOption], template: Template
 
 
 def _own_limits(template: Template) -> Resources:
-    return Resources({name: left for name, left in template.remaining.items() if not limited_zone(name)})
+    left = template.remaining
+    return Resources({n: left[n] for n in left if not (limited_zone(n) or shared_limit(n))})
 
 
 def _is_group_full(template: Template) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from nodesmith.decisions.provisioning.nodepooltiers import (
     health_of,
@@ -23,11 +24,14 @@ from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
+from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, RESERVED, ZONE
 from nodesmith.model.commands import End
+from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod
@@ -37,8 +41,12 @@ SCALED_DOWN = "ScaledDown"
 """The cause of these terminations."""
 
 
-def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
-    """Return the nodes that static NodePools lack, and by NodePool the reason why it gets none."""
+def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNode], dict[str, str]]:
+    """Return the nodes that static NodePools lack, and by NodePool the reason why it gets none.
+
+    `quotas` are what is left of quotas, if nodes have been planned before.
+    """
+    quotas = quotas or left_of(inputs)
     found: list[PlannedNode] = []
     refused: dict[str, str] = {}
     static = {n: p for n, p in parsed_nodepools(inputs.snapshot.nodepools).items() if p.is_static}
@@ -50,7 +58,7 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
         if not lacking:
             continue
         try:
-            found += planned(pool, lacking, mine, inputs)
+            found += planned(pool, lacking, mine, inputs, quotas)
         except Rejected as error:
             refused[name] = str(error)
     return found, refused
@@ -65,8 +73,10 @@ def _lacking(pool: NodePool, mine: Sequence[NodeClaim]) -> int:
     return max(0, min(pool.replicas - serving, room))
 
 
-def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs) -> Iterator[PlannedNode]:
-    """Yield `lacking` planned nodes in addition to `mine`.
+def planned(
+    pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inputs, quotas: Left
+) -> Iterator[PlannedNode]:
+    """Yield `lacking` planned nodes in addition to `mine`, or fewer if `quotas` leave fewer, and charge these.
 
     Raises Rejected, before the first node, with what stands in the way.
     """
@@ -84,11 +94,33 @@ def planned(pool: NodePool, lacking: int, mine: Sequence[NodeClaim], inputs: Inp
     health = health_of(pool, inputs.ledger)
     on_trial = health is not None and health.backoff is not None
     counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
-    for index in range(1 if on_trial else lacking):
-        zone = min(by_zone, key=lambda z: (counts[z], by_zone[z][0].offering.cost_hourly_usd, z))
+    number = 1 if on_trial else lacking
+    for index in range(number):
+        left = {zone: _within(quotas, template, by_zone[zone], number - index) for zone in sorted(by_zone)}
+        open_zones = [zone for zone, offers in left.items() if offers]
+        if not open_zones:
+            if not index:
+                raise Rejected(quotas.obstacle(template, _pairs(chain(*by_zone.values()))))
+            return
+        zone = min(open_zones, key=lambda z: (counts[z], left[z][0].offering.cost_hourly_usd, z))
         counts[zone] += 1
+        quotas.take(template, _pairs(left[zone]))
         name = claim_name(pool.name, inputs.decision, index)
-        yield planned_node(Options(by_zone[zone]), (), (), name, inputs.decision, cluster, inputs.now)
+        yield planned_node(Options(left[zone]), (), (), name, inputs.decision, cluster, inputs.now)
+
+
+def left_of(inputs: Inputs) -> Left:
+    """Return what is left of all quotas."""
+    return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings))
+
+
+def _within(quotas: Left, template: Template, offers: Sequence[Offer], nodes: int) -> tuple[Offer, ...]:
+    kept = set(quotas.narrowed(template, _pairs(offers), nodes))
+    return tuple(offer for offer, pair in zip(offers, _pairs(offers), strict=True) if pair in kept)
+
+
+def _pairs(offers: Iterable[Offer]) -> list[tuple[InstanceType, Offering]]:
+    return [(offer.type_option.type, offer.offering) for offer in offers]
 
 
 def _by_zone(template: Template) -> dict[str, tuple[Offer, ...]]:

@@ -1,4 +1,4 @@
-"""Conditions and Events about launches: faults of EC2NodeClasses, and zones that the cluster is shifted away from.
+"""Conditions and Events about launches: faults of EC2NodeClasses, zones that are shifted away from, and quotas.
 
 An EC2NodeClass is at fault if launches fail again and again for a reason that lies in it. Events and statuses say what
 would help.
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
@@ -17,6 +18,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
+from nodesmith.model.quotas import amount_in_words
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
@@ -141,3 +143,46 @@ def on_dedicated_only(pools: Iterable[NodePool]) -> frozenset[str]:
         name = pool.nodeclass.name
         asked[name] = asked.get(name, True) and needs_dedicated(pool.requirements)
     return frozenset(name for name, only in asked.items() if only)
+
+
+NEAR_LIMIT = "NearLimit"
+"""The condition of NodePools and CapacityQuotas of which at least 80 % is used. It does not affect Ready."""
+_NEAR_PERCENT, _WHOLE_PERCENT = 80, 100
+_EVENT_REASONS = {_NEAR_PERCENT: "LimitNearlyReached", _WHOLE_PERCENT: "LimitReached"}
+
+
+def limit_condition(usage: Usage | None, manifest: Mapping[str, Any], kind: str) -> list[StatusCondition]:
+    """Return how near its limits a quota is, as a condition of this type; nothing if it never was near."""
+    told = {name: percent for name, percent in _percents(usage).items() if percent >= _NEAR_PERCENT}
+    if usage is None or not told:
+        shown = (manifest.get("status") or {}).get("conditions") or ()
+        was_shown = any(condition.get("type") == kind for condition in shown)
+        return [StatusCondition(kind, "False", "BelowLimit")] if was_shown else []
+    reached = _WHOLE_PERCENT if max(told.values()) >= _WHOLE_PERCENT else _NEAR_PERCENT
+    used, limits = usage.used, usage.quota.limits
+    amounts = (
+        f"{amount_in_words(name, used.of(name))} of {amount_in_words(name, limits[name])} used"
+        for name in told
+    )
+    return [StatusCondition(kind, "True", _EVENT_REASONS[reached], shortened("; ".join(amounts)))]
+
+
+def _percents(usage: Usage | None) -> dict[str, int]:
+    """Return how much of each limit is used, in percent rounded down; a limit of 0 is always reached."""
+    if usage is None or usage.quota.fault:
+        return {}
+    limits = sorted(usage.quota.limits.items())
+    return {n: usage.used.of(n) * 100 // limit if limit else _WHOLE_PERCENT for n, limit in limits}
+
+
+def limit_events(
+    kind: str, name: str, manifest: Mapping[str, Any], conditions: Iterable[StatusCondition]
+) -> list[ObjectEvent]:
+    """Return the Events about limits that are nearly or wholly used, unless the object shows that already."""
+    shown = (manifest.get("status") or {}).get("conditions") or ()
+    known = {str(condition.get("type")): condition.get("reason") for condition in shown}
+    return [
+        ObjectEvent(kind, name, each.reason, each.message, warning=True)
+        for each in conditions
+        if each.status == "True" and known.get(each.type) != each.reason
+    ]

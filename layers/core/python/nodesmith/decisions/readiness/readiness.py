@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from nodesmith.decisions.due import first
+from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.apimachinery.resources import (
@@ -35,6 +36,7 @@ from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Ledger, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
+from nodesmith.model.quotas import CAPACITY_QUOTA, Quota, format_limits
 from nodesmith.model.snapshot import Snapshot
 
 _REGISTRATION_FAILURES = {
@@ -137,6 +139,50 @@ def nodeoverlay_update(
     name, wanted = name_of(manifest), [_shown(c, _generation(manifest), now) for c in conditions]
     update = _update("NodeOverlay", name, manifest, {"conditions": wanted}, parsed.problems)
     return replace(update, warnings=(*update.warnings, contradiction)) if update and contradiction else update
+
+
+ENFORCED, QUOTA_NEAR_LIMIT = "nodesmith.dev/Enforced", "nodesmith.dev/NearLimit"
+"""Conditions of CapacityQuotas. Other controllers may show their own."""
+_ELSEWHERE = "another controller writes status.used"
+
+
+def quota_update(
+    manifest: Mapping[str, Any],
+    parsed: Parsed[Quota],
+    usage: Usage | None,
+    near: Sequence[StatusCondition],
+    now: datetime,
+) -> StatusUpdate | None:
+    """Return the status that a CapacityQuota should show, None if it shows it already.
+
+    `near` says whether its limits are nearly used. The message of the condition Enforced repeats `status.used`: if the
+    two differ, another controller writes `status.used`, and it is left to that controller.
+    """
+    used = {} if usage is None or usage.quota.fault else format_limits(usage.used)
+    shown = manifest.get("status") or {}
+    told: Mapping[str, Any] = next(
+        (c for c in shown.get("conditions") or () if c.get("type") == ENFORCED), {}
+    )
+    there = (shown.get("used") or {}).get("resources") or {}
+    is_elsewhere = bool(there) and str(told.get("message") or "") != _used_in_words(there)
+    if parsed.fatal:
+        why = "; ".join(map(str, parsed.fatal))
+        enforced = StatusCondition(
+            ENFORCED, "False", "Invalid", shortened(f"no node is bought that it may select: {why}")
+        )
+    else:
+        message = _ELSEWHERE if is_elsewhere else _used_in_words(used)
+        enforced = StatusCondition(ENFORCED, "True", "Enforced", message)
+    wanted: dict[str, Any] = {
+        "conditions": [_shown(c, _generation(manifest), now) for c in (enforced, *near)]
+    }
+    if used and not is_elsewhere:
+        wanted["used"] = {"resources": used}
+    return _update(CAPACITY_QUOTA.name, name_of(manifest), manifest, wanted, parsed.problems)
+
+
+def _used_in_words(used: Mapping[str, Any]) -> str:
+    return shortened("used: " + ", ".join(f"{used[name]} {name}" for name in sorted(used)))
 
 
 def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datetime) -> StatusUpdate:

@@ -14,6 +14,8 @@ CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
+NODES = "nodes"
+"""The limit on a number of nodes. All other limits are resources."""
 _BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
 
 

@@ -116,6 +116,11 @@ class LaunchRequest:
         return any(override.overlay for override in self.overrides)
 
     @property
+    def most_hourly_usd(self) -> float:
+        """What AWS charges for its dearest override, in USD per hour; 0 for a reservation."""
+        return 0.0 if self.reservations else max(override.paid_hourly_usd for override in self.overrides)
+
+    @property
     def call(self) -> str:
         """A name for the CreateFleet call that serves it: that of its shared fleet, or its claim's name."""
         return f"fleet/{self.share.fleet}" if self.share else self.claim

@@ -14,6 +14,7 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, is_label_value
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
+from nodesmith.model.apimachinery.resources import NODES as NODES
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint, is_temporary
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
@@ -28,6 +29,7 @@ from nodesmith.model.karpenter.disruption import (
     read_disruption,
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
+from nodesmith.model.policies import read_usd
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.reading import read_manifest
 
@@ -44,6 +46,8 @@ REBALANCE = "nodesmith.dev/rebalance"
 SPOT_TYPES = "nodesmith.dev/spot-to-spot-types"
 GPU_PARTS = "nodesmith.dev/gpu-resources"
 """What the NVIDIA device plugin offers for each GPU; NodeClaims carry it as well."""
+LIMIT_USD_PER_HOUR = "nodesmith.dev/limit-usd-per-hour"
+"""The most that the nodes of the NodePool may cost an hour together."""
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
@@ -57,6 +61,7 @@ _KNOWN = frozenset(
         REBALANCE,
         SPOT_TYPES,
         GPU_PARTS,
+        LIMIT_USD_PER_HOUR,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
         REBALANCE_ZONES,
@@ -109,6 +114,10 @@ class Options:
     """the number of cheaper types that replacing spot nodes with as many other spot nodes requires; None for never"""
     gpu_parts: GpuParts = ()
     """what the device plugin offers for each GPU, if that is not one `nvidia.com/gpu`"""
+    limit_micro_usd: int | None = None
+    """the most that the nodes may cost an hour together, in millionths of a US dollar; None for no limit"""
+    limit_fault: tuple[str, str] = ("", "")
+    """the value of that limit if it cannot be read, and what would be right; nothing is bought until it can"""
 
 
 DEFAULTS = Options()
@@ -131,6 +140,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
         _spot_types(annotations, report),
         _gpu_parts(annotations, report),
+        *_limit(annotations, report),
     )
 
 
@@ -215,12 +225,19 @@ def _gpu_parts(annotations: Mapping[str, str], report: Report) -> GpuParts:
     return parts or ()
 
 
+def _limit(annotations: Mapping[str, str], report: Report) -> tuple[int | None, tuple[str, str]]:
+    """Read the limit in dollars. One that cannot be read is a limit of 0: money must be bounded whatever the cause."""
+    text = annotations.get(LIMIT_USD_PER_HOUR)
+    try:
+        return (read_usd(text) if text is not None else None), ("", "")
+    except ValueError as error:
+        remedy = f"{error}; nothing is bought until it can be read"
+        _refuse(LIMIT_USD_PER_HOUR, text or "", remedy, report)
+        return 0, (shown(text), str(error))
+
+
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:
     report.add(at("metadata.annotations", key), shown(text), remedy, fatal=False)
-
-
-NODES = "nodes"
-"""The limit on the number of nodes. All other limits are resources."""
 
 
 @dataclass(frozen=True, slots=True)

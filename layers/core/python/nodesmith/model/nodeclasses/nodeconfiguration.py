@@ -39,6 +39,8 @@ class NodeSettings:
     """constraints for pods without a topology spread constraint of their own"""
     windows_prefix_delegation: bool = False
     """True if Windows nodes on Nitro get /28 prefixes for their pods"""
+    cluster_limits: tuple[tuple[str, int], ...] = ()
+    """limits over all nodes of the cluster: resource and amount in its unit, sorted by name"""
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 
@@ -56,6 +58,8 @@ class NodeSettings:
         known = _known(cls, written)
         spreads = written.get("default_spreads", ())
         known["default_spreads"] = tuple(DefaultSpread(**_known(DefaultSpread, each)) for each in spreads)
+        limits = written.get("cluster_limits", ())
+        known["cluster_limits"] = tuple((str(name), int(amount)) for name, amount in limits)
         for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
             if name in known:
                 known[name] = policy(known[name])

@@ -28,6 +28,7 @@ _DEEPEST_LEVEL = 40
 """Free-form fields may be nested 16 levels deep. Deeper nesting is detected and refused when manifests are parsed."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _STATUS = (
+    "used",
     "nodes",
     "nodeClassObservedGeneration",
     "resources",
@@ -93,7 +94,7 @@ def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:
-    """Keep the whole spec of a NodePool, EC2NodeClass, NodeClaim or NodeOverlay, and parts of its metadata and status.
+    """Keep the whole spec of an object of a custom kind, and parts of its metadata and status.
 
     A NodeClaim's nodeName is kept while it is being deleted, since the deletion may not come from the ledger.
 

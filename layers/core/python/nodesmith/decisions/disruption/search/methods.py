@@ -18,7 +18,7 @@ from nodesmith.decisions.disruption.search.judgement import proposal
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.static import planned
+from nodesmith.decisions.provisioning.static import left_of, planned
 from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool
@@ -106,7 +106,7 @@ def static_renewals(mine: Sequence[Candidate], under_way: Pass) -> list[Proposal
     going = {one.name for one in mine[:number]}
     staying = [claim for claim in there if claim.name not in going]
     try:
-        nodes = list(planned(pool, number, staying, inputs))
+        nodes = list(planned(pool, number, staying, inputs, left_of(inputs)))
     except Rejected as error:
         return str(error)
     return [_drifted(one, None, [node], under_way) for one, node in zip(mine, nodes, strict=False)]

@@ -112,7 +112,9 @@ def planned_node(
         budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
         security_groups=tuple(group.id for group in template.status.security_groups),
-        capacity=type_option.type.capacity,
+        capacity=most_resources(
+            {o.type_option.type.name: o.type_option.type.capacity for o in offers}.values()
+        ),
         allocatable=least_resources(
             {offer.type_option.type.name: offer.type_option.type.allocatable for offer in offers}.values()
         ),
@@ -229,3 +231,13 @@ def least_resources(parts: Iterable[Resources]) -> Resources:
             if part.of(name) < amount:
                 least[name] = part.of(name)
     return Resources(least or {})
+
+
+def most_resources(parts: Iterable[Resources]) -> Resources:
+    """Return the element-wise maximum: what a node may take of limits before its type is settled."""
+    most: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            if amount > most.get(name, -1):
+                most[name] = amount
+    return Resources(most)

@@ -16,9 +16,8 @@ from math import inf
 from nodesmith.decisions.packing import Known, Limits, Node, Packing, Vector, pack
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, limits
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, is_money
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
-from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.policies import MinValuesPolicy
 
 _MOST_SCOUTED = 16
@@ -38,14 +37,12 @@ class PackedNodes:
     refused: Sequence[Cut]
 
 
-def filled(
-    offered: PackingProblem, tier: Sequence[Template], order: Order, result: Purchase, *, quick: bool = False
-) -> PackedNodes:
+def filled(offered: PackingProblem, order: Order, result: Purchase, *, quick: bool = False) -> PackedNodes:
     """Pack the demands; with `quick`, only to see what minValues refuse."""
     packing = pack(
         offered.items,
         offered.bins,
-        limits(tier),
+        offered.limits.vectors,
         bounded=not offered.is_settled,  # otherwise its bound does not hold for all plans
         good_enough=inf if quick or order.quick else order.good_enough,
         known=order.known.plans,
@@ -54,14 +51,14 @@ def filled(
     return _packed(offered, packing, order, result)
 
 
-def find_cuts(offered: PackingProblem, tier: Sequence[Template], order: Order, result: Purchase) -> list[Cut]:
+def find_cuts(offered: PackingProblem, order: Order, result: Purchase) -> list[Cut]:
     """Return what minValues refuse of quick plans, until they refuse nothing.
 
     Thorough plans are then seldom refused.
     """
     cuts: list[Cut] = []
     for _ in range(_MOST_SCOUTED):
-        packed = filled(offered, tier, order, result, quick=True)
+        packed = filled(offered, order, result, quick=True)
         if not packed.refused:
             break
         cuts += packed.refused
@@ -69,15 +66,13 @@ def find_cuts(offered: PackingProblem, tier: Sequence[Template], order: Order, r
     return cuts
 
 
-def made_less_fragile(
-    packed: PackedNodes, tier: Sequence[Template], order: Order, result: Purchase
-) -> PackedNodes:
+def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> PackedNodes:
     """Return a packing of about the same price without all pods of a shape on one node, if there is one."""
     if order.quick:
         return packed
     offered, tolerance = packed.offered, order.settings.fragility_tolerance
     other = less_fragile(
-        offered, packed.packing, limits(tier), tolerance, order.good_enough, order.known.plans
+        offered, packed.packing, offered.limits.vectors, tolerance, order.good_enough, order.known.plans
     )
     if other is None:
         return packed
@@ -88,9 +83,13 @@ def made_less_fragile(
 
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:
     left, entries = dict(packing.limits), []
+    to_come = Counter[int]()
+    for node in packing.nodes:
+        to_come[node.bin.limit] += node.repeats
     for node in packing.nodes:
         limit = left.get(node.bin.limit, ())
-        found, taken = _found(offered, node, limit, order.settings.min_values_policy)
+        found, taken = _found(offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit])
+        to_come[node.bin.limit] -= node.repeats
         offer = offered.offers[node.bin.key]
         is_limited = offer.template.remaining or any(
             r.min_values for r in offer.template.requirements.values()
@@ -116,21 +115,35 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
 
 
 def _found(
-    offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy
+    offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy, to_come: int
 ) -> tuple[Options, Vector]:
-    """Return the options of a node, and what it takes of limits: more than it needs if minValues require that."""
+    """Return the options of a node, and what it takes of limits: more than it needs if minValues require that.
+
+    Of limits in dollars, it may take an equal share of what the `to_come` nodes leave, because a request with one price
+    would name few types.
+    """
     offer, axes = offered.offers[node.bin.key], range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
     holds, template_offers = (
         sum(1 << i for i, _ in node.holds),
         offered.offers_by_template[offer.template.name],
     )
-    found = options(template_offers, offer, holds, size, node.bin.cost, policy)
-    if found.offers or not any(limit):
-        return found, node.bin.cost
-    most = tuple(cost + have // node.repeats for cost, have in zip(node.bin.cost, limit, strict=True))
+    cost = offered.limits.own(offer.template.name, node.bin.cost)
+    have = offered.limits.own(offer.template.name, limit)
+    money = [is_money(name) for name in sorted(offer.template.remaining)] if have else []
+    if any(money):
+        triples = zip(cost, have, money, strict=True)
+        most = tuple(need + spare // to_come if is_usd else need for need, spare, is_usd in triples)
+    else:
+        most = cost
     found = options(template_offers, offer, holds, size, most, policy)
-    return found, tuple(map(max, zip(*(template_offers.cost(each) for each in found.offers), strict=True)))
+    if not found.offers and any(limit):
+        most = tuple(need + spare // node.repeats for need, spare in zip(cost, have, strict=True))
+        found = options(template_offers, offer, holds, size, most, policy)
+    if most == cost or not found.offers:
+        return found, node.bin.cost
+    taken = tuple(map(max, zip(*(template_offers.cost(each) for each in found.offers), strict=True)))
+    return found, offered.limits.spread(offered.limits.names.index(offer.template.name), taken)
 
 
 def less_fragile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import le
 from typing import NamedTuple
@@ -17,12 +17,14 @@ from nodesmith.decisions.scheduling.offerings.options import (
     TypeOption,
     limit_cost,
     rooms,
+    shared_limit,
     undominated_offers,
     vector,
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.resources import CPU, MEMORY
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.catalog import Offering
+from nodesmith.model.policies import USD_PER_HOUR
 
 
 class Offer(NamedTuple):
@@ -128,6 +130,7 @@ class PackingProblem:
     offers_by_template: Mapping[str, TemplateOffers]
     dimensions: tuple[str, ...]
     """The resources that capacities and sizes are vectors of."""
+    limits: TierLimits
 
     @property
     def is_settled(self) -> bool:
@@ -147,7 +150,7 @@ def packing_problem(
     By `choices`, some demands must do without a NodePool that has limits. With `plain` prices the problem serves for a
     bound: surcharges and risks steer the choice but are not part of the price.
     """
-    dimensions = _dimensions(demands)
+    dimensions, limits = _dimensions(demands), TierLimits.of(tier)
     items = tuple(
         Item(
             vector(d.shape.requests, dimensions),
@@ -162,18 +165,18 @@ def packing_problem(
     offers: dict[str, Offer] = {}
     common: list[Bin] = []
     exotic: list[Bin] = []
-    for limit, template in enumerate(tier):
+    for index, template in enumerate(tier):
         barred = _barred(template, demands, choices) if choices is not None and choices.barred else 0
         offers_by_template[template.name] = template_offers = TemplateOffers(
             template, demands, dimensions, barred
         )
         surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
         for offer, cost in template_offers.best(plain=plain):
-            made = _bin(offer, surcharge, cost, limit)
+            made = _bin(offer, surcharge, limits.number[index], limits.spread(index, cost))
             offers[made.key] = offer
             (exotic if offer.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
-    return PackingProblem(tuple(demands), items, bins, offers, offers_by_template, dimensions)
+    return PackingProblem(tuple(demands), items, bins, offers, offers_by_template, dimensions, limits)
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
@@ -181,18 +184,85 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
-def _bin(offer: Offer, surcharge: float, cost: Vector, limit: int) -> Bin:
+def _bin(offer: Offer, surcharge: float, limit: int, cost: Vector) -> Bin:
     price = offer.offering.cost_hourly_usd + surcharge
     return Bin(offer.key, offer.room, price, offer.admits, limit if cost else -1, cost)
 
 
-def limits(tier: Sequence[Template]) -> dict[int, Vector]:
-    """Return what each template's limits still allow, by its index in the tier."""
-    return {
-        index: tuple(template.remaining[name] for name in sorted(template.remaining))
-        for index, template in enumerate(tier)
-        if template.remaining
-    }
+@dataclass(frozen=True, slots=True)
+class TierLimits:
+    """The limits of a tier's templates as numbered vectors. Templates that share a quota share one vector.
+
+    `number` has the number of each template's vector, and `axes` where in it the template's limits are, in order of
+    their names; `vectors` has what is left, by number. `names` are the templates' names, in order.
+    """
+
+    number: tuple[int, ...]
+    axes: tuple[Vector, ...]
+    vectors: Mapping[int, Vector]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tier: Sequence[Template]) -> TierLimits:
+        """Return the limits of a tier.
+
+        A template that exceeds a limit of its own buys nothing, and shares no vector, in which it would stop others.
+        """
+        keys = [
+            [(index, name) if one is None else one.key for name in names for one in (shared_limit(name),)]
+            for index, names in enumerate(sorted(template.remaining) for template in tier)
+        ]
+        number = list(range(len(tier)))
+        first: dict[object, int] = {}
+        for index, template in enumerate(tier):
+            for key in keys[index] if min(template.remaining.values(), default=0) >= 0 else ():
+                known, mine = number[first.setdefault(key, index)], number[index]
+                number = [known if each == mine else each for each in number]
+        left: dict[int, dict[object, int]] = {}
+        for index, template in enumerate(tier):
+            vector = left.setdefault(number[index], {})
+            for key, name in zip(keys[index], sorted(template.remaining), strict=True):
+                vector[key] = min(template.remaining[name], vector.get(key, template.remaining[name]))
+        places = {at: {key: place for place, key in enumerate(vector)} for at, vector in left.items()}
+        axes = tuple(tuple(places[at][key] for key in mine) for at, mine in zip(number, keys, strict=True))
+        vectors = {at: tuple(vector.values()) for at, vector in left.items() if vector}
+        return cls(tuple(number), axes, vectors, tuple(template.name for template in tier))
+
+    def spread(self, index: int, cost: Vector) -> Vector:
+        """Return what a node of a template takes, in the axes of its vector."""
+        if not cost:
+            return ()
+        found = [0] * len(self.vectors[self.number[index]])
+        for axis, amount in zip(self.axes[index], cost, strict=True):
+            found[axis] += amount
+        return tuple(found)
+
+    def own(self, template: str, vector: Vector) -> Vector:
+        """Return the part of a vector that belongs to a template's limits, in order of their names."""
+        return tuple([vector[axis] for axis in self.axes[self.names.index(template)]]) if vector else ()
+
+
+def with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> list[Template]:
+    """Return the templates of a tier with no more left of each quota than the `others` have."""
+    least: dict[tuple[str, str], int] = {}
+    for template in others:
+        for name, left in template.remaining.items():
+            if (shared := shared_limit(name)) is not None:
+                least[shared.key] = min(left, least.get(shared.key, left))
+
+    def lowered(template: Template) -> Template:
+        left = dict(template.remaining)
+        for name, amount in template.remaining.items():
+            if (shared := shared_limit(name)) is not None:
+                left[name] = min(amount, least.get(shared.key, amount))
+        return template if left == template.remaining else replace(template, remaining=Resources(left))
+
+    return list(map(lowered, tier)) if least else list(tier)
+
+
+def is_money(name: str) -> bool:
+    """Return whether a limit is one in dollars."""
+    return (shared := shared_limit(name)) is not None and shared.resource == USD_PER_HOUR
 
 
 def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:

@@ -14,7 +14,11 @@ from nodesmith.decisions.provisioning.purchase.packednodes import (
     find_cuts,
     made_less_fragile,
 )
-from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, limits, packing_problem
+from nodesmith.decisions.provisioning.purchase.packingproblem import (
+    PackingProblem,
+    packing_problem,
+    with_limits_left,
+)
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -49,12 +53,15 @@ def buy(tiers: Sequence[Sequence[Template]], demands: Sequence[Demand], order: O
 
 def _buy_everywhere(order: Order, result: Purchase) -> None:
     """Buy for what is left, tier by tier; in each tier reserved capacity comes first, because it is paid for anyway."""
-    for number, tier in enumerate(result.tiers):
+    for number in range(len(result.tiers)):
+        tier = result.tiers[number]
         waiting, result.left = _sellable(tier, result.left)
         before = len(result.nodes)
         if any(t.reserved for t in tier):
             tier, waiting = _use_reserved(tier, waiting, order, result)
-        result.tiers[number] = _buy_of_tier(tier, waiting, order, result)
+        bought_from = _buy_of_tier(tier, waiting, order, result)
+        result.tiers = [with_limits_left(each, bought_from) for each in result.tiers]
+        result.tiers[number] = bought_from
         for node in result.nodes[before:]:
             result.served_by[number] += len(node.pods)
 
@@ -127,13 +134,13 @@ def _buy_of_tier(
             break
         whole = packing_problem(tier, demands, order.choices)
         if few and is_choosy and not number:
-            cuts += find_cuts(without_cuts(whole, cuts), tier, order, result)
-        packed = filled(without_cuts(whole, cuts) if cuts else whole, tier, order, result)
+            cuts += find_cuts(without_cuts(whole, cuts), order, result)
+        packed = filled(without_cuts(whole, cuts) if cuts else whole, order, result)
         cuts += packed.refused
         if packed.refused and few and number < _AGAIN:
             continue
         if not packed.refused:
-            packed = made_less_fragile(packed, tier, order, result)
+            packed = made_less_fragile(packed, order, result)
         tier, demands = _buy_packed_nodes(tier, whole, packed, order, result)
         if not packed.refused:
             break
@@ -145,7 +152,8 @@ def _buy_packed_nodes(
     tier: list[Template], whole: PackingProblem, packed: PackedNodes, order: Order, result: Purchase
 ) -> tuple[list[Template], list[Demand]]:
     """Buy the packed nodes that are not refused; return the templates with their limits left, and the demands left."""
-    left_of_limits = {index: list(limit) for index, limit in limits(tier).items()}
+    limits = packed.offered.limits
+    left_of_limits = {number: list(limit) for number, limit in limits.vectors.items()}
     demands = packed.offered.demands
     queues = [list(d.pods) for d in demands]
     for node, found, taken in packed.entries:
@@ -157,10 +165,10 @@ def _buy_packed_nodes(
         result.bound_hourly_usd += _bound(tier, whole, packed, queues, order)
     rest = [replace(d, pods=tuple(q)) for d, q in zip(demands, queues, strict=True) if q]
     remaining = [
-        replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left_of_limits[i], strict=True))))
-        if i in left_of_limits
+        replace(t, remaining=Resources(dict(zip(sorted(t.remaining), left, strict=True))))
+        if (left := limits.own(t.name, tuple(left_of_limits.get(number, ()))))
         else t
-        for i, t in enumerate(tier)
+        for number, t in zip(limits.number, tier, strict=True)
     ]
     return remaining, rest
 

@@ -5,6 +5,7 @@ Offerings seldom change between decisions, and most pods constrain nothing but s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,11 +15,14 @@ from operator import ge, le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Vector, undominated
+from nodesmith.decisions.scheduling.compatibility import offering_labels
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, reservation_limit
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
+from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
+from nodesmith.model.apimachinery.resources import CPU, MEMORY, NODES, Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.policies import USD_PER_HOUR, micro_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +130,79 @@ def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
     return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
 
 
-def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
-    """Return what one node takes of a NodePool's limit, a reservation or a placement group's zone.
+_QUOTA = "quota:"
 
-    Without an offering, it takes nothing of the latter two.
+
+@dataclass(frozen=True, slots=True)
+class SharedLimit:
+    """What is left of a quota for one resource, as a limit that several NodePools share.
+
+    It applies to offers whose own labels, those of the type and of the offering, meet `rest`.
+    """
+
+    owner: str
+    resource: str
+    rest: Requirements = NO_REQUIREMENTS
+
+    @property
+    def name(self) -> str:
+        """The name among the limits of a NodePool, from which `shared_limit` reads all of this."""
+        rest = [_written(self.rest[key]) for key in sorted(self.rest)]
+        return _QUOTA + json.dumps([self.owner, self.resource, rest])
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What limits with different `rest` have in common if they share one amount."""
+        return self.owner, self.resource
+
+    def cost(self, instance_type: InstanceType, offering: Offering | None) -> int:
+        """Return what one node takes of it; without an offering, the least that it may take."""
+        if offering is None:
+            offers = instance_type.offerings
+            return min((self.cost(instance_type, each) for each in offers), default=0)
+        if self.rest and not self.rest.allow_labels(_labels(instance_type, offering)):
+            return 0
+        if self.resource == NODES:
+            return 1
+        if self.resource == USD_PER_HOUR:
+            return 0 if offering.reservation else micro_usd(offering.paid_hourly_usd)
+        return instance_type.capacity.of(self.resource)
+
+
+def _written(part: Requirement) -> list[object]:
+    return [part.key, sorted(part.values), part.complement, part.exists]
+
+
+def _labels(instance_type: InstanceType, offering: Offering) -> dict[str, str]:
+    reserved = {RESERVATION_ID: offering.reservation} if offering.reservation else {}
+    return {
+        **instance_type.labels,
+        **offering_labels(offering.zone, offering.zone_id, offering.capacity_type),
+        **reserved,
+    }
+
+
+def shared_limit(name: str) -> SharedLimit | None:
+    """Return the shared limit that has this name; None for any other limit."""
+    return _shared_limit(name) if name.startswith(_QUOTA) else None
+
+
+@lru_cache(maxsize=1024)
+def _shared_limit(name: str) -> SharedLimit:
+    owner, resource, rest = json.loads(name.removeprefix(_QUOTA))
+    parts = (Requirement(key, frozenset(values), complement=c, exists=e) for key, values, c, e in rest)
+    return SharedLimit(owner, resource, Requirements.of(*parts))
+
+
+def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
+    """Return what one node takes of a NodePool's limit, a quota, a reservation or a placement group's zone.
+
+    Without an offering, it takes nothing of the latter two, and of a quota the least that it may take.
     """
     if name == NODES:
         return 1
+    if (shared := shared_limit(name)) is not None:
+        return shared.cost(type_option.type, offering)
     if offering is not None and offering.reservation and name == reservation_limit(offering.reservation):
         return 1
     if zone := limited_zone(name):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import (
@@ -34,10 +35,27 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
+from nodesmith.model.quotas import Quota
 
 NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MANY_CLOSED, _MOST_NAMED = 15, 3
 _ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What counts against a quota: an amount for each resource that it limits, and when the newest such node was begun.
+
+    `since` is None if no node counts.
+    """
+
+    quota: Quota
+    used: Resources
+    since: datetime | None = None
+
+    def left(self, resource: str) -> int:
+        """Return what the quota still allows, at least 0."""
+        return max(0, self.quota.limits.of(resource) - self.used.of(resource))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,8 @@ class Template:
     """The zones with its subnets that the cluster is shifted away from, each in a sentence."""
     trial: str = ""
     """Why only one node may be bought: those before it did not join."""
+    usages: tuple[Usage, ...] = ()
+    """The quotas that its nodes count against; what is left of them is in `remaining`."""
 
     @property
     def name(self) -> str:
