@@ -17,7 +17,6 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
-    OLD_QUOTAS,
     POD_TEMPLATES,
     PODS,
     PROVISIONERS,
@@ -72,7 +71,7 @@ def triggered(
         yield from ((concern, key) for concern in _CONCERNED_WITH_OVERLAYS)
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
-    elif change.kind in (QUOTAS, OLD_QUOTAS) and is_wanted_otherwise(change):
+    elif change.kind == QUOTAS and is_wanted_otherwise(change):
         yield from ((concern, key) for concern in (Concern.PROVISIONING, Concern.READINESS))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key

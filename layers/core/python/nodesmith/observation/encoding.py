@@ -60,7 +60,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "nodepools": sorted(karpenters.nodepools, key=_name),
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
-        "capacityquotas": _quotas(observed),
+        "capacityquotas": sorted(observed.capacityquotas, key=_name),
         "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
         "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
@@ -70,12 +70,6 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
-
-
-def _quotas(observed: Observed) -> list[Manifest]:
-    """Return each CapacityQuota once, in the newest version that the cluster serves."""
-    found = {_name(each): each for each in (*observed.oldcapacityquotas, *observed.capacityquotas)}
-    return [found[name] for name in sorted(found)]
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:

@@ -97,17 +97,14 @@ NODE_TEMPLATES = WatchedKind(
     reduce_custom,
     custom=True,
 )
-OLD_QUOTAS, QUOTAS = (
-    WatchedKind(
-        f"{prefix}capacityquotas",
-        "CapacityQuota",
-        f"/apis/autoscaling.x-k8s.io/{version}/capacityquotas",
-        reduce_custom,
-        custom=True,
-    )
-    for prefix, version in (("old", "v1alpha1"), ("", "v1beta1"))
+QUOTAS = WatchedKind(
+    "capacityquotas",
+    "CapacityQuota",
+    "/apis/autoscaling.x-k8s.io/v1beta1/capacityquotas",
+    reduce_custom,
+    custom=True,
+    older="/apis/autoscaling.x-k8s.io/v1alpha1/capacityquotas",
 )
-"""CapacityQuotas by both versions of their API, of which a cluster may serve one only."""
 VOLUME_CLAIMS = WatchedKind(
     "persistentvolumeclaims", "PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", reduce_claim
 )
@@ -132,7 +129,6 @@ WATCHED = (
     NODECLAIMS,
     PROVISIONERS,
     NODE_TEMPLATES,
-    OLD_QUOTAS,
     QUOTAS,
     VOLUME_CLAIMS,
     VOLUMES,

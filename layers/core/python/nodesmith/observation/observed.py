@@ -133,7 +133,6 @@ class Observed:
     replicasets: Sequence[Manifest] = ()
     statefulsets: Sequence[Manifest] = ()
     jobs: Sequence[Manifest] = ()
-    oldcapacityquotas: Sequence[Manifest] = ()
     capacityquotas: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

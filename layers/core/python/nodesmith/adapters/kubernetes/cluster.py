@@ -22,7 +22,14 @@ from nodesmith.adapters.kubernetes.statuspatches import (
     with_finalizers,
     without_finalizer,
 )
-from nodesmith.adapters.kubernetes.writes import PATHS, clear_nominations, nominate, object_path, publish
+from nodesmith.adapters.kubernetes.writes import (
+    OLDER_PATHS,
+    PATHS,
+    clear_nominations,
+    nominate,
+    object_path,
+    publish,
+)
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import parse_time
@@ -155,7 +162,7 @@ class ApiCluster:
 
     def merge_status(self, kind: str, name: str, status: Manifest) -> None:
         """Merge `status` into an object's status, and conditions by type. A missing object is ignored."""
-        if self._bring_status(kind, name, status) is None and kind == CAPACITY_BUFFERS.kind:
+        if self._bring_status(kind, name, status) is None and kind in OLDER_PATHS:
             self._bring_status(kind, name, status, older=True)
 
     def annotate(self, kind: str, name: str, annotations: Mapping[str, str]) -> None:

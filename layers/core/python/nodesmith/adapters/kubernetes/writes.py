@@ -17,7 +17,8 @@ from nodesmith.observation.mirror import WATCHED
 
 PATHS = {each.kind: each.path for each in WATCHED}
 """The collection path by kind."""
-_OLDER_PATHS = {each.kind: each.older for each in WATCHED if each.older}
+OLDER_PATHS = {each.kind: each.older for each in WATCHED if each.older}
+"""The collection path of the version before, by kind."""
 
 
 def object_path(kind: str, name: str, *, older: bool = False) -> str:
@@ -27,7 +28,7 @@ def object_path(kind: str, name: str, *, older: bool = False) -> str:
     """
     if kind == "Pod":
         return pod_path(name)
-    path = _OLDER_PATHS[kind] if older else PATHS[kind]
+    path = OLDER_PATHS[kind] if older else PATHS[kind]
     namespace, _, own = name.rpartition("/")
     if not namespace:
         return f"{path}/{quote(own, safe='')}"
