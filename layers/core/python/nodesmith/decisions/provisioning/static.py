@@ -3,7 +3,7 @@
 Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes. Surplus nodes go
 in Karpenter's order: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number of
 pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. Disruption
-budgets do not apply; the nodes are drained as usual.
+budgets do not apply; the nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from nodesmith.decisions.budgets import closed_obstacle, is_open
 from nodesmith.decisions.provisioning.nodepooltiers import (
     health_of,
     parsed_nodeclasses,
@@ -46,7 +47,7 @@ def replicas(inputs: Inputs) -> tuple[list[PlannedNode], dict[str, str]]:
     for name, pool in sorted(static.items()):
         mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
         mine = [c for c in mine if c.name not in doubles]
-        lacking = _lacking(pool, mine)
+        lacking = _lacking(pool, mine) if is_open(pool, inputs.now) else 0
         if not lacking:
             continue
         try:
@@ -132,7 +133,11 @@ def surplus(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[End]:
     """Return the terminations that begin now, by NodePool."""
-    static = {name: pool.replicas for name, pool in pools.items() if pool.replicas is not None}
+    static = {
+        name: pool.replicas if is_open(pool, now) else 0
+        for name, pool in pools.items()
+        if pool.replicas is not None
+    }
     if not static:
         return []
     serving = [
@@ -147,7 +152,8 @@ def surplus(
         End(
             claim.terminating(
                 SCALED_DOWN,
-                f"NodePool {name} has {counts[name]} nodes and replicas is {static[name]}",
+                f"NodePool {name} has {counts[name]} nodes and "
+                + (closed_obstacle(pools[name], now) or f"replicas is {static[name]}"),
                 now,
                 deadline_of(claim, shown.get(claim.name), now),
             )
