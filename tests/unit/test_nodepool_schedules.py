@@ -22,6 +22,9 @@ from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.manifests import read_manifests
+from nodesmith_formats.manifests.manifests import Document
 from tests import builders
 from tests.builders import NOW, READY
 
@@ -238,3 +241,24 @@ def test_a_static_nodepool_has_no_replicas_outside_its_windows() -> None:
     assert [end.claim.cause for end in ends] == ["ScaledDown", "ScaledDown"]
     assert surplus(claims, seen, {"default": static}, MONDAY) == []
     assert out_of_schedule(Ledger(claims=tuple(claims)), seen, {"default": static}, SATURDAY) == []
+
+
+# Planning
+def test_a_plan_shows_what_a_nodepool_buys_while_it_is_open_and_keeps_a_faulty_schedule_for_its_report() -> (
+    None
+):
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]},
+    }
+
+    def plan(schedule: Any) -> Plan:
+        documents = [Document(m, "a.yaml", n) for n, m in enumerate((manifest(schedule), pod))]
+        return decide(plan_inputs(read_manifests((), documents), builders.catalog(), now=SATURDAY))
+
+    assert len(plan([WEEKDAYS]).nodes) == 1
+    faulty = plan("nights")
+    assert len(faulty.nodes) == 1
+    assert any(SCHEDULE in problem for problem in faulty.problems)
