@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.disruption import SCHEDULE
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
@@ -96,6 +98,7 @@ def test_manifests_of_cluster_autoscalers_users_keep_their_meaning(start: Start,
     )
 
 
+@pytest.mark.slow
 def test_a_nodepool_closes_and_opens_by_its_schedule(start: Start, figures: Figures) -> None:
     system = start()
     always = [{"schedule": "* * * * *", "duration": "1h"}]

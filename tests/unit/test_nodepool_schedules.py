@@ -27,6 +27,7 @@ from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_formats.manifests.manifests import Document
 from tests import builders
 from tests.builders import NOW, READY
+from tests.goparsers import kept
 
 BERLIN = "Europe/Berlin"
 WEEKDAYS = {"schedule": "0 7 * * mon-fri", "duration": "13h", "timeZone": BERLIN}
@@ -142,6 +143,17 @@ def test_the_next_moment_of_a_schedule_is_the_last_one_of_the_time_until_then(
     assert found is not None
     assert last_hit(schedule, after, found, where) == found
     assert last_hit(schedule, after, found - EARLIER, where) is None
+
+
+def test_the_next_moment_agrees_with_the_last_one_for_the_schedules_that_go_has_read() -> None:
+    kinds = [each.case.given for each in kept() if each.case.kind == "schedule" and each.found]
+    assert len(kinds) > 100
+    for given in kinds:
+        schedule, after = parse_cron(given["schedule"]), datetime.fromisoformat(given["until"])
+        found = next_hit(schedule, after)
+        assert found is not None, given
+        assert last_hit(schedule, after, found) == found
+        assert last_hit(schedule, after, found - EARLIER) is None
 
 
 # Buying
