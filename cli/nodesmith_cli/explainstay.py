@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.disruption.candidates import Candidate, quiet_since
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
@@ -55,6 +56,10 @@ def why_it_stays(
     pause, blocker = inputs.ledger.paused, look.blocked.get(claim.name)
     if blocker is not None:
         return _stay(blocker, pause.since if pause and blocker.rule == "Paused" else None)
+    pool = look.survey.pools.get(claim.nodepool)
+    if pool is not None and not pool.is_static and (why := closed_obstacle(pool, now)):
+        message = f"{why}: it ends as soon as the budgets of its NodePool allow"
+        return Stay("ScheduleClosed", message, f"NodePool/{pool.name}", leaves=True)
     one = next((each for each in look.survey.candidates if each.name == claim.name), None)
     return _of_candidate(one, look) if one is not None else None
 

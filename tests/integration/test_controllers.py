@@ -412,6 +412,30 @@ def test_a_new_cluster_is_described_its_nodeclasses_are_resolved_and_hints_sent(
     assert len(scene.cluster.calls) == calls
 
 
+def test_nodepools_show_that_disruption_pauses_while_many_nodes_are_unready(scene: Scene) -> None:
+    two_nodeclasses(scene)
+    scene.make_ready()
+    old = {"creationTimestamp": "2026-11-21T10:00:00Z"}
+    lost = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-21T11:50:00Z"}
+    for name in "abcd":
+        scene.cluster.nodes[name] = {
+            "metadata": {"name": name, **old},
+            "status": {"conditions": [lost]},
+        }
+    scene.make_ready()
+    for pool in scene.cluster.nodepools.values():
+        (shown,) = (c for c in pool["status"]["conditions"] if c["type"] == "DisruptionPaused")
+        assert (shown["status"], shown["lastTransitionTime"]) == ("True", "2026-11-21T11:50:00Z")
+        assert shown["message"].endswith("more than 45 % of the cluster's 4 nodes are not Ready")
+        assert ready(pool) == "True"
+
+    scene.cluster.nodes.pop("a")
+    scene.make_ready()
+    for pool in scene.cluster.nodepools.values():
+        (shown,) = (c for c in pool["status"]["conditions"] if c["type"] == "DisruptionPaused")
+        assert (shown["status"], shown["reason"]) == ("False", "Resumed")
+
+
 SELECTORS = {"subnetSelector": {"team": "blue"}, "securityGroupSelector": {"team": "blue"}}
 TEMPLATE_SPEC = {**SELECTORS, "amiFamily": "AL2", "instanceProfile": "nodes"}
 

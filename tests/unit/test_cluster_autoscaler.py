@@ -38,6 +38,7 @@ from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
+from tests.goparsers import kept
 
 MINUTE = timedelta(minutes=1)
 STARTUP = Taint("startup-taint.cluster-autoscaler.kubernetes.io/cni", Effect.NO_SCHEDULE)
@@ -68,6 +69,14 @@ def test_a_delay_is_a_duration_of_go(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "5", "5 m", "five", "5m!", "1d", "m", "." * 70 + "s", "٥m"])
 def test_what_is_no_duration_of_go_is_no_delay(text: str) -> None:
     assert scale_up_delay(text) is None
+
+
+def test_delays_are_as_long_as_go_reads_them() -> None:
+    answers = [each for each in kept() if each.case.kind == "duration"]
+    short = [each for each in answers if len(each.case.given) <= 64 and each.case.given != "Never"]
+    assert len(short) > 100
+    for each in short:
+        assert scale_up_delay(each.case.given) == timedelta(microseconds=each.found // 1000), each
 
 
 def test_no_node_is_bought_for_a_pod_before_its_delay_ends_and_the_next_look_is_due_then() -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.disruption import SCHEDULE
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
@@ -351,3 +352,12 @@ def test_a_node_of_auto_mode_is_reported_as_served_by_it() -> None:
     status = tell_status(of, NOW)
     assert status["foreignNodePools"] == {"system": "EKS Auto Mode"}
     assert any("system is served by EKS Auto Mode" in line for line in status_lines(status))
+
+
+def test_a_node_of_a_nodepool_that_its_schedule_has_closed_leaves_and_it_is_told_until_when() -> None:
+    pool = nodepool_manifest()
+    window = '[{"schedule": "0 7 * * mon-fri", "duration": "13h"}]'
+    pool["metadata"]["annotations"] = {SCHEDULE: window}  # NOW is a Saturday
+    rule, leaves, line = staying(ON_DEMAND, pool=pool)
+    assert (rule, leaves) == ("ScheduleClosed", True)
+    assert "closed until Mon 2026-11-23 07:00 UTC: it ends as soon as the budgets" in line

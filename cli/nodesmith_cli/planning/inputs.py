@@ -15,6 +15,8 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.zonalshifts import AUTOSHIFT, UNTOLD_END, ZonalShift, shown_shifts
+from nodesmith.model.karpenter.disruption import SCHEDULE
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -52,7 +54,7 @@ def plan_inputs(
         assumed_nodeclass(name) for name in sorted(set(map(_nodeclass_name, nodepools)))
     ]
     mirrors = {kind.kind: Mirror(kind) for kind in WATCHED}
-    for manifest in (*(d.manifest for d in manifests.documents), *nodeclasses):
+    for manifest in (*map(_open, (d.manifest for d in manifests.documents)), *nodeclasses):
         if manifest["kind"] in mirrors:
             mirrors[manifest["kind"]].put(manifest)
     data = encode(CLUSTER, now, observed(mirrors.values()))
@@ -92,6 +94,19 @@ def zonal_shifts(inputs: Inputs, zones: Iterable[str], *, live: bool) -> tuple[Z
             raise Rejected(f"--shifted-zone {zone}: the catalogue has no such zone{hint}")
         found[name] = ZonalShift(name, known[name], inputs.now + UNTOLD_END, AUTOSHIFT)
     return tuple(found[zone] for zone in sorted(found))
+
+
+def _open(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a NodePool without its schedule, if that is valid: a plan shows what it buys while it is open."""
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations")
+    if manifest["kind"] != "NodePool" or not annotations or SCHEDULE not in annotations:
+        return manifest
+    pool = parse_nodepool(manifest).value
+    if pool is None or pool.windows is None:
+        return manifest
+    others = {key: value for key, value in annotations.items() if key != SCHEDULE}
+    return {**manifest, "metadata": {**metadata, "annotations": others}}
 
 
 def _having_waited(pod: Pod, now: datetime) -> Pod:

@@ -33,7 +33,8 @@ from nodesmith.controllers.runs import (
     tick_for,
     wait_until,
 )
-from nodesmith.decisions.expiration import expired, next_deadline
+from nodesmith.decisions.budgets import next_turn
+from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedule
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.moments import next_change
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
@@ -118,7 +119,9 @@ def _steps(
     moving = ledger.replacements
     staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
-    commands += expired(ledger, snapshot, read, now) + surplus(staying, snapshot, read, now)
+    ends = expired(ledger, snapshot, read, now)
+    ends += out_of_schedule(ledger, snapshot, read, now, ends)
+    commands += ends + surplus(staying, snapshot, read, now)
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = keep_health(run.store, health, commands, done, failures)
@@ -147,6 +150,7 @@ def _steps(
         write_tags(run, ledger.claims, run.spread, done, failures),
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),
         wait_until(next_deadline(ledger.claims, now), now),
+        wait_until(next_turn(read.values(), now), now),
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)

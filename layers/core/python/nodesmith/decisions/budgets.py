@@ -1,4 +1,4 @@
-"""How many more of a NodePool's nodes may be disrupted now.
+"""How many more of a NodePool's nodes may be disrupted now, and whether its schedule lets it have nodes at all.
 
 The following rules are Karpenter's. Among all budgets that are active and name the reason, the lowest counts. A
 percentage is rounded up, and refers to the initialized nodes whose instances are not being terminated. Nodes that are
@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from nodesmith.decisions.due import first_after
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.apimachinery.times import is_schedule, last_hit, parse_cron
-from nodesmith.model.karpenter.disruption import Budget
+from nodesmith.model.apimachinery.times import is_schedule, last_hit, next_hit, parse_cron
+from nodesmith.model.karpenter.disruption import SCHEDULE, Budget, Window
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
@@ -156,7 +156,36 @@ def allowed(budgets: Iterable[Budget], reason: str, nodes: int, disrupted: int, 
     return max(0, min(limits) - disrupted) if limits else None
 
 
-def is_active(budget: Budget, now: datetime) -> bool:
+def is_open(pool: NodePool, now: datetime) -> bool:
+    """Return whether a NodePool has nodes now by its schedule."""
+    return pool.windows is None or any(is_active(window, now) for window in pool.windows)
+
+
+def opens_from(pool: NodePool, now: datetime) -> datetime | None:
+    """Return when the next window of a NodePool's schedule begins, None if it has no schedule."""
+    return first_after(
+        now,
+        (next_hit(parse_cron(each.schedule), now, _zone(each.timezone)) for each in pool.windows or ()),
+    )
+
+
+def next_turn(pools: Iterable[NodePool], now: datetime) -> datetime | None:
+    """Return the first moment at which a NodePool may open or close by its schedule, None if there is none."""
+    planned = [pool for pool in pools if pool.windows is not None]
+    ends = (holds_until(window, now) for pool in planned for window in pool.windows or ())
+    return first_after(now, (*ends, *(opens_from(pool, now) for pool in planned)))
+
+
+def closed_obstacle(pool: NodePool, now: datetime) -> str:
+    """Return why a NodePool buys nothing because of its schedule, and until when; empty if it is open."""
+    if is_open(pool, now):
+        return ""
+    opening = opens_from(pool, now)
+    until = f"until {opening:%a %Y-%m-%d %H:%M} UTC" if opening is not None else "for years"
+    return f"its schedule ({SCHEDULE}) is closed {until}"
+
+
+def is_active(budget: Budget | Window, now: datetime) -> bool:
     """Return whether a budget is active now: always, or for its duration after each moment of its schedule.
 
     A budget whose schedule cannot be parsed is always active.
@@ -167,7 +196,7 @@ def is_active(budget: Budget, now: datetime) -> bool:
     return last_hit(parse_cron(budget.schedule), since, now, _zone(budget.timezone)) is not None
 
 
-def holds_until(budget: Budget, now: datetime) -> datetime | None:
+def holds_until(budget: Budget | Window, now: datetime) -> datetime | None:
     """Return when a budget that is active by its schedule ends, None if it is always active or not active now.
 
     None also if more than `_MOST_WINDOWS` windows follow each other without a gap.

@@ -9,16 +9,16 @@ node ends as soon as its NodePool's budgets allow one more and none of its pods 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.budgets import opens_at, remaining
+from nodesmith.decisions.budgets import closed_obstacle, is_open, next_turn, opens_at, remaining
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import protected_until, refuses_disruption
-from nodesmith.decisions.termination.replacing import EXPIRED
+from nodesmith.decisions.termination.replacing import CLOSED, EXPIRED
 from nodesmith.decisions.termination.waiting import obstacles
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import duration_seconds
@@ -64,17 +64,27 @@ def next_change(
 ) -> datetime | None:
     """Return the first moment after `now` at which the result of `expired` may change, None if there is none.
 
-    A node whose moment has come, and that still exists, waits for its NodePool's budgets or for its pods.
+    A node whose moment has come, and that still exists, waits for its NodePool's budgets or for its pods. The same
+    moments count for `out_of_schedule`.
     """
     serving = [claim for claim in ledger.claims if claim.phase in _SERVING and claim.expire_after]
     moments = [moment for claim in serving for moment in (replaceable_from(claim), expires_at(claim))]
+    moments.append(next_turn((pools[name] for name in _used(ledger, pools)), now))
+    closed = {name for name in _used(ledger, pools) if not is_open(pools[name], now)}
     waiting = [claim for claim in serving if _is_past(replaceable_from(claim), now)]
+    waiting += [c for c in ledger.claims if c.phase in _SERVING and c.nodepool in closed]
     if waiting:
         names = {claim.nodepool for claim in waiting} & pools.keys()
         moments += [opens_at(pools[name], ledger, now) for name in sorted(names)]
         nodes = {node.name for claim in waiting for node in snapshot.nodes_of(claim)}
         moments += [protected_until(pod) for pod in snapshot.pods if pod.node in nodes]
     return first_after(now, moments)
+
+
+def _used(ledger: Ledger, pools: Mapping[str, NodePool]) -> list[str]:
+    """Return the names of the NodePools with a schedule that have nodes, in order."""
+    with_nodes = {claim.nodepool for claim in ledger.claims if claim.phase in _SERVING}
+    return sorted(name for name in with_nodes & pools.keys() if pools[name].windows is not None)
 
 
 def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime) -> list[End]:
@@ -98,6 +108,32 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     return [_end(claim, snapshot, "the node has reached its expireAfter", now) for claim in overdue] + [
         _end(claim, snapshot, "the node is replaced ahead of its expireAfter", now) for claim in chosen
     ]
+
+
+def out_of_schedule(
+    ledger: Ledger,
+    snapshot: Snapshot,
+    pools: Mapping[str, NodePool],
+    now: datetime,
+    ends: Sequence[End] = (),
+) -> list[End]:
+    """Return the terminations that begin now because the schedule of a NodePool has closed, besides `ends`.
+
+    They keep to budgets and protections like those of nodes that are replaced ahead of their expiration. Static
+    NodePools have `surplus` nodes instead.
+    """
+    going = [end.claim for end in ends]
+    settled, away = {c.name for c in going} | ledger.sources, ledger.shifted(now)
+    found: list[End] = []
+    for name, pool in sorted(pools.items()):
+        if pool.is_static or is_open(pool, now):
+            continue
+        mine = [c for c in ledger.claims if c.nodepool == name and c.phase in _SERVING]
+        mine = sorted((c for c in mine if c.name not in settled and c.zone not in away), key=lambda c: c.name)
+        chosen = _willing(mine, snapshot, remaining(pool, CLOSED, ledger, going, snapshot, now), now)
+        why = f"NodePool {name}: {closed_obstacle(pool, now)}"
+        found += [_end(claim, snapshot, why, now, CLOSED) for claim in chosen]
+    return found
 
 
 def _willing(
@@ -126,9 +162,9 @@ def _may_go(node: Node, own: Snapshot, now: datetime) -> bool:
     return not any(refuses_disruption(pod, now) for pod in own.pods) and not obstacles(node.name, own, now)
 
 
-def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime) -> End:
+def _end(claim: NodeClaim, snapshot: Snapshot, why: str, now: datetime, cause: str = EXPIRED) -> End:
     shown = snapshot.shown_nodeclaims()
-    return End(claim.terminating(EXPIRED, why, now, deadline_of(claim, shown.get(claim.name), now)))
+    return End(claim.terminating(cause, why, now, deadline_of(claim, shown.get(claim.name), now)))
 
 
 def _is_old(claim: NodeClaim, now: datetime) -> bool:

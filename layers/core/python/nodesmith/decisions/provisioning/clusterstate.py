@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
+from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.existing import (
@@ -19,12 +21,15 @@ from nodesmith.decisions.scheduling.existing import (
     is_going,
     nominations,
     outside,
+    with_cordoned,
     with_zones_cordoned,
 )
 from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.termination.evictions import kept
+from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
@@ -44,12 +49,19 @@ def foreseen(inputs: Inputs) -> Snapshot:
     """Return the snapshot as decisions use it.
 
     Default spreads apply, only nominations of pods that preempt others count, ending nodes are going away, and nodes in
-    zones that are shifted away take no pods.
+    zones that are shifted away, or of NodePools that their schedule has closed, take no pods.
     """
     claims = living_claims(inputs)
-    observed = with_zones_cordoned(inputs.snapshot, inputs.ledger.shifted(inputs.now))
+    observed = _with_pools_cordoned(inputs.snapshot, inputs.now)
+    observed = with_zones_cordoned(observed, inputs.ledger.shifted(inputs.now))
     seen = with_default_spreads(observed, inputs.settings.default_spreads)
     return without_ending(preempting_only(seen, claims), claims)
+
+
+def _with_pools_cordoned(snapshot: Snapshot, now: datetime) -> Snapshot:
+    pools = parsed_nodepools(snapshot.nodepools)
+    closed = {name for name, pool in pools.items() if not is_open(pool, now)}
+    return with_cordoned(snapshot, lambda node: node.labels.get(NODEPOOL) in closed) if closed else snapshot
 
 
 def without_ending(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:

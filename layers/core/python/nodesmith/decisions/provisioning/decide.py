@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.budgets import is_open, next_turn, opens_from
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
@@ -77,6 +78,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     bought_for = {key for node in nodes for key in node.claim.nominated}
     left = [*_stuck(chosen, offers), *_refused(chosen.purchase, offers), *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
+    due = first((due, freed, _opening(snapshot, inputs.now) if left else None))
     plan = replace(
         idle,
         nodes=nodes,
@@ -89,9 +91,15 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
-        due=first((due, freed)),
+        due=due,
     )
     return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner)
+
+
+def _opening(snapshot: Snapshot, now: datetime) -> datetime | None:
+    """Return when the first NodePool that its schedule has closed opens, None if none is closed."""
+    closed = (pool for pool in parsed_nodepools(snapshot.nodepools).values() if not is_open(pool, now))
+    return first(opens_from(pool, now) for pool in closed)
 
 
 def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
@@ -150,15 +158,18 @@ def _unplaced(pods: Iterable[tuple[Pod, Reason]]) -> tuple[Unplaced, ...]:
 def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
-    Return now while instances are being launched or pods are about to leave nodes. Otherwise the moment is when an
-    offering becomes available again, which metrics report, or a CapacityBuffer's schedule begins or ends.
+    Return now while instances are being launched or pods are about to leave nodes. Otherwise it is when a static
+    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, or an offering becomes available again,
+    which metrics report.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
     if coming or any(claim.is_ending for claim in claims) or any(node.deleting for node in nodes):
         return inputs.now
+    static = (pool for pool in parsed_nodepools(inputs.snapshot.nodepools).values() if pool.is_static)
     ends = (backoff.until for backoff in inputs.ledger.unavailable.values())
-    return first_after(inputs.now, (*ends, next_window(inputs.snapshot, inputs.now)))
+    times = (next_turn(static, inputs.now), next_window(inputs.snapshot, inputs.now))
+    return first_after(inputs.now, (*times, *ends))
 
 
 _PODS = 3

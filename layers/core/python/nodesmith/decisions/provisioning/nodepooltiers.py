@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
@@ -126,7 +127,7 @@ def pool_obstacle(
         return "it is being deleted"
     if not ledger.has_read(pool):
         return f"it {_UNREAD}"
-    obstacle = nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
+    obstacle = closed_obstacle(pool, now) or nodeclass_obstacle(pool.nodeclass, nodeclasses, ledger)
     if obstacle:
         return obstacle
     if backoff is not None and backoff.holds(now):

@@ -3,7 +3,7 @@
 Karpenter leaves the zone to the provider; here each node goes where the NodePool has the fewest nodes. Surplus nodes go
 in Karpenter's order: claims without a Node, then empty nodes, then nodes without do-not-disrupt, then by the number of
 pods that have to move; among equals the zone with the most nodes comes first, and there the newest node. Disruption
-budgets do not apply; the nodes are drained as usual.
+budgets do not apply; the nodes are drained as usual. Outside the windows of its schedule a NodePool has no nodes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from nodesmith.decisions.budgets import closed_obstacle, is_open
 from nodesmith.decisions.provisioning.nodepooltiers import (
     health_of,
     parsed_nodeclasses,
@@ -54,7 +55,7 @@ def replicas(inputs: Inputs, quotas: Left | None = None) -> tuple[list[PlannedNo
     for name, pool in sorted(static.items()):
         mine = [c for c in inputs.ledger.claims if c.nodepool == name and c.phase is not Phase.GIVEN_UP]
         mine = [c for c in mine if c.name not in doubles]
-        lacking = _lacking(pool, mine)
+        lacking = _lacking(pool, mine) if is_open(pool, inputs.now) else 0
         if not lacking:
             continue
         try:
@@ -164,7 +165,11 @@ def surplus(
     claims: Iterable[NodeClaim], snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
 ) -> list[End]:
     """Return the terminations that begin now, by NodePool."""
-    static = {name: pool.replicas for name, pool in pools.items() if pool.replicas is not None}
+    static = {
+        name: pool.replicas if is_open(pool, now) else 0
+        for name, pool in pools.items()
+        if pool.replicas is not None
+    }
     if not static:
         return []
     serving = [
@@ -179,7 +184,8 @@ def surplus(
         End(
             claim.terminating(
                 SCALED_DOWN,
-                f"NodePool {name} has {counts[name]} nodes and replicas is {static[name]}",
+                f"NodePool {name} has {counts[name]} nodes and "
+                + (closed_obstacle(pools[name], now) or f"replicas is {static[name]}"),
                 now,
                 deadline_of(claim, shown.get(claim.name), now),
             )

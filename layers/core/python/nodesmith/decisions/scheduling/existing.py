@@ -7,7 +7,7 @@ cordons such nodes. Until it has, decisions look at them as if it had.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -224,11 +224,14 @@ _COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 def with_zones_cordoned(snapshot: Snapshot, zones: Collection[str]) -> Snapshot:
     """Return the snapshot with the nodes in these zones cordoned."""
-    if not zones:
-        return snapshot
+    return with_cordoned(snapshot, lambda node: node.labels.get(ZONE) in zones) if zones else snapshot
+
+
+def with_cordoned(snapshot: Snapshot, chosen: Callable[[Node], bool]) -> Snapshot:
+    """Return the snapshot with the chosen nodes cordoned."""
 
     def seen(node: Node) -> Node:
-        if node.labels.get(ZONE) not in zones or REGISTERED_UNSCHEDULABLE in node.taints:
+        if not chosen(node) or REGISTERED_UNSCHEDULABLE in node.taints:
             return node
         return replace(node, taints=(*node.taints, REGISTERED_UNSCHEDULABLE))
 

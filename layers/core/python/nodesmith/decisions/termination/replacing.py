@@ -19,9 +19,11 @@ from nodesmith.model.ledger.moves import Reason
 
 EXPIRED = "Expired"
 UNHEALTHY = "Unhealthy"
+CLOSED = "ScheduleClosed"
+"""The cause of terminations outside the windows of a NodePool's schedule."""
 WARNED = frozenset(fate for fate in Fate if not fate.is_over)
 """Causes that EC2 announces. The replacement is bought in the run that reads the notice."""
-CHOSEN = frozenset({EXPIRED, UNHEALTHY, *Reason}) | WARNED
+CHOSEN = frozenset({EXPIRED, UNHEALTHY, CLOSED, *Reason}) | WARNED
 """Causes that nodesmith chose and can postpone for a while, or that leave some time."""
 FIRST_LOOK = timedelta(seconds=30)
 """The time within which provisioning decides whether the pods need a node."""

@@ -161,6 +161,26 @@ def last_hit(schedule: Cron, after: datetime, until: datetime, zone: tzinfo = UT
     return None
 
 
+def next_hit(schedule: Cron, after: datetime, zone: tzinfo = UTC) -> datetime | None:
+    """Return the first moment of a schedule that is later than `after`, in UTC; None if there is none in eight years.
+
+    The schedule uses the local time of `zone` as in `last_hit`.
+    """
+    day, last = after.astimezone(zone).date(), (after + LONGEST_GAP).astimezone(zone).date()
+    while day <= last:
+        clock = (
+            datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)
+            for hour in schedule.hours
+            for minute in schedule.minutes
+        )
+        later = (moment for moment in clock if moment > after)
+        first = min(later, default=None) if _falls_on(schedule, day) else None
+        if first is not None:
+            return first
+        day += timedelta(days=1)
+    return None
+
+
 def _newest(schedule: Cron, day: date, until: datetime, zone: tzinfo) -> datetime | None:
     clock = (
         datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone).astimezone(UTC)

@@ -7,8 +7,9 @@ setting.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,78 @@ def write_budget(budget: Budget) -> dict[str, Any]:
     if budget.timezone:
         item["timezone"] = budget.timezone
     return item
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a NodePool's schedule: it is open for the duration after each moment of the cron schedule."""
+
+    schedule: str
+    duration_seconds: int
+    timezone: str = ""
+    """Time zone of the cron schedule, such as `Europe/Berlin`; empty for UTC."""
+
+
+SCHEDULE = "nodesmith.dev/schedule"
+"""The windows in which a NodePool has nodes, as a JSON list."""
+_SCHEDULE_KEYS = frozenset({"schedule", "duration", "timeZone"})
+_MOST_WINDOWS, _LONGEST_SCHEDULE = 20, 4096
+_SPAN = re.compile(r"([0-9]{1,4}[hm]){1,2}", re.ASCII)
+_EXAMPLE = '[{"schedule": "0 7 * * mon-fri", "duration": "13h", "timeZone": "Europe/Berlin"}]'
+
+
+def read_windows(annotations: Mapping[str, str], report: Report) -> tuple[Window, ...] | None:
+    """Return the windows of a NodePool's schedule, None without a schedule or if a part of it cannot be read."""
+    text = annotations.get(SCHEDULE)
+    if text is None:
+        return None
+    found: list[Window] = []
+    faults = list(_schedule_faults(text, found))
+    for place, value, remedy in faults:
+        where = at("metadata.annotations", SCHEDULE) + place
+        told = f"{remedy}; until this is fixed, the NodePool is used at all times"
+        report.add(where, shown(value), told, fatal=False)
+    return None if faults else tuple(found)
+
+
+def _schedule_faults(text: str, found: list[Window]) -> Iterator[tuple[str, object, str]]:
+    """Yield the place, value and remedy of each fault, and add the windows without one to `found`."""
+    try:
+        items = json.loads(text) if len(text) <= _LONGEST_SCHEDULE else None
+    except (ValueError, RecursionError):
+        items = None
+    if not isinstance(items, list) or not 0 < len(items) <= _MOST_WINDOWS:
+        yield "", text, f"must be a JSON list of 1 to {_MOST_WINDOWS} windows, such as {_EXAMPLE}"
+        return
+    for index, item in enumerate(items):
+        faults = list(_window_faults(item))
+        yield from ((f"[{index}]{place}", value, remedy) for place, value, remedy in faults)
+        if not faults:
+            found.append(Window(item["schedule"], _seconds(item["duration"]), item.get("timeZone", "")))
+
+
+def _window_faults(item: object) -> Iterator[tuple[str, object, str]]:
+    if not isinstance(item, dict):
+        yield "", item, "must be an object with schedule and duration"
+        return
+    for key in sorted(item.keys() - _SCHEDULE_KEYS):
+        hint = did_you_mean(key, _SCHEDULE_KEYS)
+        yield (
+            f".{shown(key)[1:-1]}",
+            item[key],
+            f"is unknown{hint or ', use schedule, duration and timeZone'}",
+        )
+    cron, span, zone = item.get("schedule"), item.get("duration"), item.get("timeZone", "")
+    if not isinstance(cron, str) or not is_schedule(cron):
+        yield ".schedule", cron, "must be a cron schedule of five fields, such as 0 7 * * mon-fri"
+    if not isinstance(span, str) or not _SPAN.fullmatch(span) or not _seconds(span):
+        yield ".duration", span, "must be hours and minutes, such as 13h or 8h30m"
+    if not isinstance(zone, str) or (zone and not _is_timezone(zone)):
+        yield ".timeZone", zone, "must be the name of a time zone, such as Europe/Berlin"
+
+
+def _seconds(span: str) -> int:
+    return duration_seconds(span) or 0
 
 
 BUDGET_TIMEZONE = "nodesmith.dev/budget-timezone"

@@ -24,9 +24,12 @@ from nodesmith.model.karpenter.disruption import (
     BUDGET_TIMEZONE,
     MOST_AN_HOUR,
     REBALANCE_ZONES,
+    SCHEDULE,
     USUAL_DISRUPTION,
     Disruption,
+    Window,
     read_disruption,
+    read_windows,
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
 from nodesmith.model.policies import read_usd
@@ -65,6 +68,7 @@ _KNOWN = frozenset(
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
         REBALANCE_ZONES,
+        SCHEDULE,
     }
 )
 _HIGHEST_SURCHARGE = 10_000.0
@@ -263,6 +267,8 @@ class NodePool:
     replicas: int | None = None
     options: Options = DEFAULTS
     """The options in nodesmith's annotations."""
+    windows: tuple[Window, ...] | None = None
+    """When it has nodes; None for always."""
     uid: str = ""
     generation: int = 0
     hash: str = ""
@@ -310,6 +316,7 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         hash=nodepool_hash(template),
         content=content_hash(read),
         options=options,
+        windows=read_windows(annotations, read.report),
     )
     return Parsed(pool, read.report.problems)
 

@@ -1,0 +1,133 @@
+"""What manifests of Cluster Autoscaler's users ask for, and what the schedule of a NodePool says, happens."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.karpenter.disruption import SCHEDULE
+from nodesmith.model.kubernetes.nodes import DELETION_DELAY
+from nodesmith.model.kubernetes.pods import DAEMON_EVICTION, SCALE_UP_DELAY
+from nodesmith_local.runs.timeline import condition
+from tests.e2e.conftest import Figures, Start
+from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, taint
+from tests.e2e.system import CLUSTER, Manifest, System
+
+STARTUP = "startup-taint.cluster-autoscaler.kubernetes.io/cni"
+HOLD = f"{DELETION_DELAY}/volumes"
+DELAY_SECONDS = 20
+PROMPT = timedelta(seconds=15)
+"""Within this time a purchase follows the moment from which it is allowed."""
+
+
+def annotated(made: Manifest, key: str, value: str) -> Manifest:
+    """Return a workload whose pods carry an annotation."""
+    template = made["spec"]["template"]
+    metadata = {**template["metadata"], "annotations": {key: value}}
+    return {**made, "spec": {**made["spec"], "template": {**template, "metadata": metadata}}}
+
+
+def pool(**fields: Any) -> Manifest:
+    made = nodepool(**fields)
+    return {**made, "spec": {**made["spec"], "disruption": {"consolidateAfter": "Never"}}}
+
+
+def created(manifest: Manifest) -> datetime:
+    return parse_time(manifest["metadata"]["creationTimestamp"])
+
+
+def evicted(system: System) -> set[str]:
+    """Return the names of the pods with an Event that they were evicted."""
+    return {event["involvedObject"]["name"] for event in system.events("Evicted")}
+
+
+def test_manifests_of_cluster_autoscalers_users_keep_their_meaning(start: Start, figures: Figures) -> None:
+    system = start()
+    leaving = annotated(daemonset("leaving"), DAEMON_EVICTION, "true")
+    staying = annotated(
+        daemonset("staying", tolerations=[{"key": STARTUP, "operator": "Exists"}]), DAEMON_EVICTION, "false"
+    )
+    system.apply(nodeclass(CLUSTER), pool(taints=[taint(STARTUP, "")]), leaving, staying)
+    system.until_nodepools_ready()
+
+    # The purchase waits for the delay of the pod, which does not tolerate the startup taint.
+    system.apply(annotated(deployment("web", 1), SCALE_UP_DELAY, f"{DELAY_SECONDS}s"))
+    system.until("a node is bought", lambda: bool(system.claims()), DELAY_SECONDS + 60)
+    (pod,), (claim,) = system.pods("web"), system.claims()
+    waited = created(claim) - created(pod)
+    figures("delayed-20-s-pod-to-nodeclaim-s", waited.total_seconds())
+    assert timedelta(seconds=DELAY_SECONDS) <= waited <= timedelta(seconds=DELAY_SECONDS) + PROMPT
+
+    # The node is initialized once its startup taint is gone.
+    name = claim["metadata"]["name"]
+
+    def shown() -> Manifest:
+        return next((c for c in system.claims() if c["metadata"]["name"] == name), {"metadata": {}})
+
+    system.until(
+        "the node waits for its startup taint",
+        lambda: condition(shown(), "Initialized").get("reason") == "StartupTaintsExist",
+    )
+    (node,) = (node["metadata"]["name"] for node in system.nodes())
+    system.kubectl("taint", "node", node, f"{STARTUP}-")
+    system.until_running(1, "web")
+    system.until_settled()
+
+    # Its end waits for another controller; the DaemonSets' pods leave or stay as they ask.
+    system.apply(deployment("web", 0))
+    there = {
+        app: next(p["metadata"]["name"] for p in system.pods(app) if p["spec"]["nodeName"] == node)
+        for app in ("leaving", "staying")
+    }
+    system.kubectl("annotate", "node", node, f"{HOLD}=")
+    system.kubectl("delete", "nodeclaim", name, "--wait=false")
+    system.until(
+        "the drained node waits for the annotation",
+        lambda: condition(shown(), "InstanceTerminating").get("reason") == "DeletionDelayed",
+    )
+    assert there["leaving"] in evicted(system)
+    assert there["staying"] not in evicted(system)
+    system.stays("the instance runs", lambda: len(system.instances()) == 1, 5)
+    system.kubectl("annotate", "node", node, f"{HOLD}-")
+    system.until(
+        "the node is gone", lambda: not (system.claims() or system.nodes() or system.instances()), 30
+    )
+
+
+@pytest.mark.slow
+def test_a_nodepool_closes_and_opens_by_its_schedule(start: Start, figures: Figures) -> None:
+    system = start()
+    always = [{"schedule": "* * * * *", "duration": "1h"}]
+    made = pool()
+    metadata = {**made["metadata"], "annotations": {SCHEDULE: json.dumps(always)}}
+    system.apply(nodeclass(CLUSTER), {**made, "metadata": metadata}, deployment("web", 1))
+    system.until_running(1, "web")
+    system.until_settled()
+
+    opening = (datetime.now(UTC) + timedelta(seconds=150)).replace(second=0, microsecond=0)
+    later = json.dumps([{"schedule": f"{opening.minute} {opening.hour} * * *", "duration": "1h"}])
+    system.kubectl("annotate", "nodepool", "default", "--overwrite", f"{SCHEDULE}={later}")
+    system.until(
+        "the nodes are gone", lambda: not (system.claims() or system.nodes() or system.instances()), 80
+    )
+    assert datetime.now(UTC) < opening
+    (pod,) = system.pods("web")
+    assert pod["status"]["phase"] == "Pending"
+    until = f"closed until {opening:%a %Y-%m-%d %H:%M} UTC"
+    system.until(
+        "the pod's Event says when the NodePool opens",
+        lambda: any(until in event["message"] for event in system.events("FailedScheduling")),
+        20,
+    )
+
+    seconds = (opening - datetime.now(UTC)).total_seconds()
+    system.until("a node is bought", lambda: bool(system.claims()), seconds + 60)
+    (claim,) = system.claims()
+    late = created(claim) - opening
+    figures("opening-to-nodeclaim-s", late.total_seconds())
+    assert timedelta(0) <= late <= PROMPT
+    system.until_running(1, "web")
