@@ -144,10 +144,13 @@ def test_savings_of_another_nodepool_do_not_pay_for_evictions_in_a_balanced_one(
 
 
 def test_a_replacement_of_a_windows_node_runs_beside_it_for_longer() -> None:
+    survey = Survey(fleet([worker("a")], running(shape("1", "2Gi"), {"a": 1})))
+
     def worth(system: str) -> float:
-        one = worker("a", labels={"kubernetes.io/os": system})
-        survey = Survey(fleet([one], running(shape("1", "2Gi"), {"a": 1})))
-        return worth_usd(survey.candidates, 0.06, totals(survey), NOW)
+        """Return the worth of replacing the node at the same price, whatever its operating system."""
+        (one,) = survey.candidates
+        labels = {**one.node.labels, "kubernetes.io/os": system}
+        return worth_usd([replace(one, node=replace(one.node, labels=labels))], 0.06, totals(survey), NOW)
 
     assert worth("linux") - worth("windows") == pytest.approx(0.06 * 10 / 60)
 

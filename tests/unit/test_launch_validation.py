@@ -82,7 +82,9 @@ def test_user_data_that_is_too_large_for_ec2_is_found_with_its_size() -> None:
 
 def test_an_alias_with_an_impossible_version_is_found() -> None:
     terms = (AMISelectorTerm(alias="al2023@20250821"),)
-    assert told(replace(NODECLASS, ami_selector_terms=terms)).startswith("AMINotFound: alias al2023@20250821")
+    assert told(replace(NODECLASS, ami_selector_terms=terms)).startswith(
+        "AMINotFound: spec.amiSelectorTerms: alias al2023@20250821"
+    )
 
 
 def test_the_size_limit_counts_bytes() -> None:

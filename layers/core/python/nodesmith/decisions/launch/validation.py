@@ -44,7 +44,8 @@ def launch_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
 def _no_such_image(nodeclass: EC2NodeClass) -> Obstacle | None:
     faults = (version_fault(term.alias) for term in nodeclass.ami_selector_terms if term.alias)
     fault = next(filter(None, faults), "")
-    return Obstacle("AMINotFound", fault, "spec.amiSelectorTerms") if fault else None
+    field = "spec.amiSelectorTerms"
+    return Obstacle("AMINotFound", f"{field}: {fault}", field) if fault else None
 
 
 def _no_cidr(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle | None:
