@@ -52,12 +52,23 @@ def tell(snapshot: Snapshot, now: datetime) -> dict[str, Any]:
         "pending": len(waiting),
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
+        "nodeOverlays": len(snapshot.nodeoverlays),
+        "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
         "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
         "snapshotAt": snapshot.taken_at.isoformat(),
         "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
     }
+
+
+def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
+    for overlay in overlays:
+        conditions = (overlay.get("status") or {}).get("conditions") or ()
+        found: Told = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        if found.get("status") == "False":
+            yield name_of(overlay), f"{found.get('reason')}: {found.get('message')}"
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
@@ -125,6 +136,11 @@ def lines(told: Told) -> Iterator[str]:
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
     for name, server in told["foreignNodePools"].items():
         yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
+    if told["nodeOverlays"]:
+        applied = told["nodeOverlays"] - len(told["leftOut"])
+        yield f"{_count(told['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
+    for name, why in told["leftOut"].items():
+        yield f"  NodeOverlay {name} is left out: {why}"
     yield from told["zonalShifts"]
     if told["paused"]:
         yield told["paused"]
