@@ -15,6 +15,7 @@ from nodesmith.decisions.launch import as_launched, launch_plan
 from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, parsed_nodeclasses, template_of
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import INSTANCE_PROFILE, NODECLASS, NODEPOOL, RESERVED, restriction
@@ -116,7 +117,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         raise Rejected(obstacle or "the cluster is not known yet")
     nodeclass = nodeclasses[asked.nodeclass.name]
     offers = template_of(
-        _as_pool(asked),
+        as_pool(asked),
         nodeclass,
         inputs.snapshot,
         inputs.ledger,
@@ -137,7 +138,11 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
         nodeclass_hash=nodeclass.hash_in(cluster.ca_bundle),
         nodepool_hash_version=NODEPOOL_HASH_VERSION,
         nodeclass_hash_version=NODECLASS_HASH_VERSION,
-        annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
+        annotations={
+            **asked.annotations,
+            INSTANCE_PROFILE: offers.status.instance_profile,
+            **overlay_marks(options),
+        },
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
         capacity=kind.capacity,
@@ -149,7 +154,7 @@ def _planned(asked: NodeClaim, inputs: Inputs) -> PlannedNode:
     return PlannedNode(claim, request, templates)
 
 
-def _as_pool(asked: NodeClaim) -> NodePool:
+def as_pool(asked: NodeClaim) -> NodePool:
     """Return a NodePool that allows exactly what the claim asks for.
 
     Its labels say where it belongs, not what it may be.
