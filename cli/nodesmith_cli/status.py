@@ -72,6 +72,8 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "limits": list(_limits(snapshot)),
         "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
+        "nodeOverlays": len(snapshot.nodeoverlays),
+        "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
         "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
@@ -102,6 +104,15 @@ def _limits(snapshot: Snapshot) -> Iterator[str]:
         for condition in (pool.get("status") or {}).get("conditions") or ():
             if condition.get("type") == NEAR_LIMIT and condition.get("status") == "True":
                 yield f"NodePool {name_of(pool)}: {condition.get('message')}"
+
+
+def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
+    for overlay in overlays:
+        conditions = (overlay.get("status") or {}).get("conditions") or ()
+        found: Told = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        if found.get("status") == "False":
+            yield name_of(overlay), f"{found.get('reason')}: {found.get('message')}"
 
 
 def _is_interrupted(claim: NodeClaim) -> bool:
@@ -169,6 +180,11 @@ def lines(told: Told) -> Iterator[str]:
     yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
     for name, server in told["foreignNodePools"].items():
         yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
+    if told["nodeOverlays"]:
+        applied = told["nodeOverlays"] - len(told["leftOut"])
+        yield f"{_count(told['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
+    for name, why in told["leftOut"].items():
+        yield f"  NodeOverlay {name} is left out: {why}"
     yield from told["zonalShifts"]
     yield from told["limits"]
     if told["paused"]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
 from nodesmith.model.schema.crds import custom_resource_definitions
 from tests.contract.servers import REAL, Call, Server
-from tests.nodeoverlays import CASES, PATH, UNKNOWN_CAPACITY_TYPE, spec_of
+from tests.nodeoverlays import API_VERSION, CASES, PATH, UNKNOWN_CAPACITY_TYPE, spec_of
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -26,11 +27,15 @@ def serving(request: pytest.FixtureRequest, server: Server) -> Call:
     return server.call
 
 
+def manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "NodeOverlay", "metadata": {"name": name}, "spec": spec}
+
+
 def test_the_api_server_takes_what_nodesmith_takes(serving: Call, own: Callable[[str], str]) -> None:
     differing = {}
     for number, (what, change, valid) in enumerate(CASES):
         name = own(f"case-{number}")
-        code, said = serving("POST", PATH, {"metadata": {"name": name}, "spec": spec_of(change)})
+        code, said = serving("POST", PATH, manifest(name, spec_of(change)))
         if (code == 201) != valid:
             differing[what] = code, said
         serving("DELETE", f"{PATH}/{name}")
@@ -40,18 +45,15 @@ def test_the_api_server_takes_what_nodesmith_takes(serving: Call, own: Callable[
 def test_the_api_server_takes_an_unknown_capacity_type_which_nodesmith_does_not(
     serving: Call, own: Callable[[str], str]
 ) -> None:
-    manifest = {"metadata": {"name": own("odd")}, "spec": UNKNOWN_CAPACITY_TYPE}
-    assert serving("POST", PATH, manifest)[0] == 201
-    assert parse_nodeoverlay(manifest).value is None
-    serving("DELETE", f"{PATH}/{manifest['metadata']['name']}")
+    odd = manifest(own("odd"), UNKNOWN_CAPACITY_TYPE)
+    assert serving("POST", PATH, odd)[0] == 201
+    assert parse_nodeoverlay(odd).value is None
+    serving("DELETE", f"{PATH}/{odd['metadata']['name']}")
 
 
 def test_kubectl_shows_whether_an_overlay_is_ready(serving: Call, own: Callable[[str], str]) -> None:
     name = own("shown")
-    assert (
-        serving("POST", PATH, {"metadata": {"name": name}, "spec": {"requirements": [], "weight": 7}})[0]
-        == 201
-    )
+    assert serving("POST", PATH, manifest(name, {"requirements": [], "weight": 7}))[0] == 201
     ready = {
         "type": "Ready",
         "status": "False",

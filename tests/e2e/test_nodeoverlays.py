@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_FAMILY, ON_DEMAND
 from nodesmith.model.karpenter.nodeoverlays import CAPACITY_APPLIED, PRICE_APPLIED
+from tests import builders
 from tests.builders import expression
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
@@ -44,7 +45,8 @@ def condition(system: System, name: str) -> tuple[str, str]:
 
 def test_overlays_steer_prices_add_resources_and_show_contradictions(start: Start) -> None:
     system = start(speed=10)
-    system.apply(nodeclass(CLUSTER), nodepool(), deployment("before", 2))
+    on_demand = nodepool(requirements=[*builders.EXPRESS, expression(CAPACITY_TYPE, "In", ON_DEMAND)])
+    system.apply(nodeclass(CLUSTER), on_demand, deployment("before", 2))
     system.until_running(2)
     assert families(system, "before") != {"m5"}
 

@@ -15,6 +15,7 @@ from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle.stages import initialize
 from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.nodeclaims import by_hand
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.decisions.provisioning.outcomes import launched_claim
@@ -449,3 +450,24 @@ def test_a_node_is_replaced_once_an_overlay_makes_another_family_cheaper() -> No
     assert moves(overlay(requirements=family("m5"), priceAdjustment="-60%")) == [{"m5"}]
     assert moves(overlay(requirements=family("c6a"), priceAdjustment="+200%")) == [{"m5"}]
     assert moves(overlay(priceAdjustment="-60%")) == []
+
+
+def test_a_users_nodeclaim_gets_overlaid_resources_and_marks() -> None:
+    asked = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": "mine", "uid": "u", "creationTimestamp": "2026-11-21T11:59:50Z"},
+        "spec": {
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "requirements": family("m5"),
+            "resources": {"requests": {FUSE: "1"}},
+        },
+    }
+    of_mine = overlay(
+        requirements=[expression("node.kubernetes.io/instance-type", "In", "m5.large")], capacity={FUSE: "2"}
+    )
+    given = seen(of_mine, overlay("p", price="3"), nodeclaims=(asked,))
+    (node,) = by_hand(given).planned
+    assert node.claim.annotations.keys() >= {CAPACITY_APPLIED, PRICE_APPLIED}
+    assert launched(node, given, "m5.large").capacity.of(FUSE) == 2
+    assert launched(node, given, "m5.xlarge").capacity.of(FUSE) == 0

@@ -14,6 +14,7 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot
+from tests.nodeoverlays import overlay
 
 BORN = NOW - timedelta(hours=3)
 BEGAN = NOW - timedelta(seconds=40)
@@ -88,3 +89,14 @@ def test_nodes_of_moves_are_shown_once_they_are_closed_to_new_pods() -> None:
     text = "\n".join(lines(found))
     closed = "node-a  closed to new pods: its move is Proposed or Replacing"
     assert f"2 nodes under disruption\n  {closed}\n  node-b  Drifted: Terminating" in text
+
+
+def test_overlays_are_counted_and_those_left_out_are_named() -> None:
+    why = {"type": "ValidationSucceeded", "status": "False", "reason": "Conflict", "message": "contradicts b"}
+    overlays = (overlay("a", price="1"), overlay("b", price="2"))
+    shown = ({**overlays[0], "status": {"conditions": [why]}}, overlays[1])
+    found = list(lines(tell(seen(nodeoverlays=shown), NOW)))
+    assert found[2:4] == [
+        "2 NodeOverlays (1 applied)",
+        "  NodeOverlay a is left out: Conflict: contradicts b",
+    ]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith_cli.audit.pools import Pool
@@ -108,9 +107,12 @@ def _type(pool: str, kind: InstanceType, kept: Sequence[tuple[_Overlay, frozense
         offerings.append(replace(offering, price_hourly_usd=changed))
         for overlay in mine:
             added = {**overlay.capacity, **added}
-    capacity, left = ({**resources, **added} for resources in (kind.capacity, kind.allocatable))
+    resources = type(kind.capacity)
     return replace(
-        kind, offerings=tuple(offerings), capacity=Resources(capacity), allocatable=Resources(left)
+        kind,
+        offerings=tuple(offerings),
+        capacity=resources({**kind.capacity, **added}),
+        allocatable=resources({**kind.allocatable, **added}),
     )
 
 

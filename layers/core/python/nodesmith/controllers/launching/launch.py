@@ -16,7 +16,15 @@ from typing import Any, Protocol
 from nodesmith.controllers.launching.pendingclaims import first_calls
 from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.launch.templates import tenancy
-from nodesmith.decisions.provisioning import Inputs, PlannedNode, by_hand, canonical, is_old, replicas
+from nodesmith.decisions.provisioning import (
+    Inputs,
+    PlannedNode,
+    as_pool,
+    by_hand,
+    canonical,
+    is_old,
+    replicas,
+)
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
@@ -28,7 +36,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.learned import known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason
@@ -165,8 +173,8 @@ class TypeTable:
         nodeclass, bought = claim.nodeclass.name, tenancy(claim.requirements)
         if nodeclass not in self.nodeclasses:
             return None
-        pool = self.nodepools.get(claim.nodepool) if self._overlays.applied else None
-        of = nodeclass, bought, pool.name if pool else ""
+        pool = self._pool(claim) if self._overlays.applied else None
+        of = nodeclass, bought, claim.name if claim.is_by_hand else pool.name if pool else ""
         if of not in self._tables:
             configuration = NodeConfiguration.of(self.nodeclasses[nodeclass], (bought,))
             status = self._statuses.get(nodeclass)
@@ -174,6 +182,9 @@ class TypeTable:
             found = self._overlays.on(pool, type_set(types)).types if pool else types
             self._tables[of] = {t.name: t for t in found}
         return self._tables[of].get(name)
+
+    def _pool(self, claim: NodeClaim) -> NodePool | None:
+        return as_pool(claim) if claim.is_by_hand else self.nodepools.get(claim.nodepool)
 
 
 def buy_without_pods(

@@ -7,7 +7,14 @@ example.
 
 from nodesmith.decisions.provisioning.decide import decide, rehearse
 from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
-from nodesmith.decisions.provisioning.nodeclaims import as_read, by_hand, is_about_to_buy, is_old, unread
+from nodesmith.decisions.provisioning.nodeclaims import (
+    as_pool,
+    as_read,
+    by_hand,
+    is_about_to_buy,
+    is_old,
+    unread,
+)
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
 from nodesmith.decisions.provisioning.record import (
     canonical,
@@ -24,6 +31,7 @@ __all__ = [
     "Plan",
     "PlannedNode",
     "Unplaced",
+    "as_pool",
     "as_read",
     "by_hand",
     "by_turns",

@@ -16,6 +16,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import nodeclass_obstacle, p
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import most_resources
 from nodesmith.decisions.scheduling.offerings.options import TypeOption
+from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
 from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.errors import Rejected
@@ -118,7 +119,7 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         raise Rejected(obstacle or "the cluster is not known yet")
     nodeclass = nodeclasses[asked.nodeclass.name]
     offers = template_of(
-        _as_pool(asked),
+        as_pool(asked),
         nodeclass,
         inputs.snapshot,
         inputs.ledger,
@@ -142,7 +143,11 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
         nodeclass_hash=nodeclass.hash_in(cluster.ca_bundle),
         nodepool_hash_version=NODEPOOL_HASH_VERSION,
         nodeclass_hash_version=NODECLASS_HASH_VERSION,
-        annotations={**asked.annotations, INSTANCE_PROFILE: offers.status.instance_profile},
+        annotations={
+            **asked.annotations,
+            INSTANCE_PROFILE: offers.status.instance_profile,
+            **overlay_marks(options),
+        },
         security_groups=tuple(group.id for group in offers.status.security_groups),
         capacity_type=cheapest.capacity_type,
         capacity=most_resources(kind.capacity for kind, _ in options),
@@ -155,7 +160,7 @@ def _planned(asked: NodeClaim, inputs: Inputs, quotas: Left) -> PlannedNode:
     return PlannedNode(claim, request, templates)
 
 
-def _as_pool(asked: NodeClaim) -> NodePool:
+def as_pool(asked: NodeClaim) -> NodePool:
     """Return a NodePool that allows exactly what the claim asks for.
 
     Its labels say where it belongs, not what it may be.

@@ -124,7 +124,7 @@ def _window_faults(item: object) -> Iterator[tuple[str, object, str]]:
         yield ".schedule", cron, "must be a cron schedule of five fields, such as 0 7 * * mon-fri"
     if not isinstance(span, str) or not _SPAN.fullmatch(span) or not _seconds(span):
         yield ".duration", span, "must be hours and minutes, such as 13h or 8h30m"
-    if not isinstance(zone, str) or (zone and not _is_timezone(zone)):
+    if not isinstance(zone, str) or (zone and not is_timezone(zone)):
         yield ".timeZone", zone, "must be the name of a time zone, such as Europe/Berlin"
 
 

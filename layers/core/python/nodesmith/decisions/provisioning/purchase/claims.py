@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Options, value
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_preferences
 from nodesmith.decisions.scheduling.demands import Demand
+from nodesmith.decisions.scheduling.offerings.overlays import overlay_marks
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import reservation_labels
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import (
@@ -32,7 +33,6 @@ from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodeoverlays import CAPACITY_APPLIED, PRICE_APPLIED
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import instance_tags
 from nodesmith.model.kubernetes.pods import Pod
@@ -102,7 +102,7 @@ def planned_node(
             MIN_VALUES_RELAXED: "true" if found.relaxed else "false",
             INSTANCE_PROFILE: template.status.instance_profile,
             **_gpu_parts(pool),
-            **_overlay_marks(offers),
+            **overlay_marks((offer.type_option.type, offer.offering) for offer in offers),
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
@@ -145,14 +145,6 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
 def _gpu_parts(pool: NodePool) -> dict[str, str]:
     parts = pool.options.gpu_parts
     return {GPU_PARTS: ",".join(f"{name}={number}" for name, number in parts)} if parts else {}
-
-
-def _overlay_marks(offers: Sequence[Offer]) -> dict[str, str]:
-    marks = {
-        PRICE_APPLIED: any(offer.offering.overlay for offer in offers),
-        CAPACITY_APPLIED: any(offer.type_option.type.overlays for offer in offers),
-    }
-    return {key: "true" for key, applied in marks.items() if applied}
 
 
 def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:

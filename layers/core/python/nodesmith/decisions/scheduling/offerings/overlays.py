@@ -26,7 +26,13 @@ from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, by_price, instance_types
-from nodesmith.model.karpenter.nodeoverlays import NodeOverlay, in_order, parse_nodeoverlays
+from nodesmith.model.karpenter.nodeoverlays import (
+    CAPACITY_APPLIED,
+    PRICE_APPLIED,
+    NodeOverlay,
+    in_order,
+    parse_nodeoverlays,
+)
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
@@ -196,6 +202,16 @@ def _contradictions(
                 if both_price and common:
                     where = f"{name} ({common[0].capacity_type}, {common[0].zone})"
                     yield Contradiction(other.name, "the price", where)
+
+
+def overlay_marks(options: Iterable[tuple[InstanceType, Offering]]) -> dict[str, str]:
+    """Return the annotations of a claim for these options that say what NodeOverlays have changed."""
+    found = list(options)
+    marks = {
+        PRICE_APPLIED: any(offering.overlay for _, offering in found),
+        CAPACITY_APPLIED: any(kind.overlays for kind, _ in found),
+    }
+    return {key: "true" for key, applied in marks.items() if applied}
 
 
 def _allows_labels(overlay: NodeOverlay, labels: Mapping[str, str]) -> bool:
