@@ -23,7 +23,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
@@ -74,6 +74,18 @@ def usages(snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> tuple[
         return ()
     counted = list(_counted(snapshot, ledger))
     return tuple(_usage(quota, counted) for quota in quotas)
+
+
+def exceeded(claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> str:
+    """Return which quota these further claims would exceed, in a sentence; empty if none."""
+    before = usages(snapshot, ledger, settings)
+    together = replace(ledger, claims=(*ledger.claims, *claims)) if before else ledger
+    for was, would_be in zip(before, usages(snapshot, together, settings), strict=True):
+        for name, limit in sorted(was.quota.limits.items()):
+            if was.used.of(name) < would_be.used.of(name) > limit:
+                amounts = f"{amount_in_words(name, was.used.of(name))} of {amount_in_words(name, limit)}"
+                return f"its replacements would exceed the limit of {was.quota.owner}: {amounts} used"
+    return ""
 
 
 def _counted(snapshot: Snapshot, ledger: Ledger) -> Iterator[_Counted]:
