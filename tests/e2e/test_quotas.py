@@ -29,7 +29,8 @@ def waiting(system: System, app: str) -> list[str]:
 def explained(system: System, app: str) -> str:
     """Return what `nodesmith explain pod` prints about the first pod of an app that has no node."""
     names = waiting(system, app)
-    return system.nodesmith("explain", "pod", f"default/{names[0]}").stdout if names else ""
+    told = system.nodesmith("explain", "pod", f"default/{names[0]}").stdout if names else ""
+    return " ".join(told.split())  # the terminal's lines are wrapped
 
 
 def quota_of(team: str, nodes: int) -> Manifest:
@@ -71,7 +72,7 @@ def test_a_quota_over_a_label_stops_the_fourth_node_until_it_is_raised(shared: S
     told(system, team, "LimitReached")
     status = shown(system, "capacityquotas.autoscaling.x-k8s.io", team)["status"]
     assert status["used"] == {"resources": {"nodes": "3"}}
-    assert "CapacityQuota gold: 3 of 3 nodes used" in system.nodesmith("status").stdout
+    assert "CapacityQuota gold: 3 of 3 nodes used" in " ".join(system.nodesmith("status").stdout.split())
 
     raised = system.clock.now()
     system.apply(quota_of(team, 5))
@@ -129,8 +130,8 @@ def test_a_limit_in_dollars_stops_purchases_with_events_until_it_is_raised(share
     system.stays("the limit holds", lambda: len(claims_of(system, team)) == 2, seconds=5)
     told(system, team, "LimitNearlyReached")
     told(system, team, "LimitReached")
-    shown_pool = system.nodesmith("explain", "nodepool", team).stdout
-    assert "limit     NodePool money: 0.306 of 0.367 USD an hour used since" in shown_pool
+    shown_pool = " ".join(system.nodesmith("explain", "nodepool", team).stdout.split())
+    assert "limit NodePool money: 0.306 of 0.367 USD an hour used since" in shown_pool
 
     raised = system.clock.now()
     pool["metadata"]["annotations"] = {LIMIT_USD_PER_HOUR: "2"}

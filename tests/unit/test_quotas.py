@@ -189,7 +189,10 @@ class TestUse:
     def test_the_limits_of_a_cluster_hold_over_all_its_nodes(self) -> None:
         found = plan(9, nodes=(node("other"),), cluster="nodes=3,cpu=100")
         assert len(found.nodes) == 2
-        assert "the limit of 3 nodes of the cluster is reached (3 nodes used since" in reason(found)
+        assert (
+            "the limit of 3 nodes of the cluster is reached (3 nodes used with the nodes that are bought now"
+            in reason(found)
+        )
         assert "raise nodes in CLUSTER_LIMITS of the cluster's registration to at least 4" in reason(found)
 
 
@@ -369,7 +372,7 @@ class TestShown:
         (usage,) = usages(snapshot(nodepools=(pool,)), ledger(claims=(there,)), NodeSettings())
         (condition,) = limit_condition(usage, pool, NEAR_LIMIT)
         assert (condition.status, condition.reason) == ("True", "LimitNearlyReached")
-        assert condition.message == "0.85 USD an hour of 1 USD an hour used"
+        assert condition.message == "0.85 of 1 USD an hour used"
 
     def test_pods_without_a_node_because_of_a_limit_cause_an_event_on_its_object(self) -> None:
         blobs, cluster = FakeBlobs(), FakeCluster()
@@ -449,7 +452,7 @@ class TestReplacements:
         known = snapshot(quotas=(quota_manifest(),)), ledger(claims=tuple(there[:2])), NodeSettings()
         assert exceeded(there[2:], *known) == ""
         more = [*there[2:], claim("default-y")]
-        told = "its replacements would exceed the limit of CapacityQuota gold: 2 nodes of 3 nodes used"
+        told = "its replacements would exceed the limit of CapacityQuota gold: 2 of 3 nodes used"
         assert exceeded(more, *known) == told
 
 

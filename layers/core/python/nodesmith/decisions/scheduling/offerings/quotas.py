@@ -29,7 +29,7 @@ from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import USD_PER_HOUR, micro_usd
-from nodesmith.model.quotas import Quota, amount_in_words, quotas_of
+from nodesmith.model.quotas import Quota, amount_in_words, quotas_of, used_in_words
 from nodesmith.model.snapshot import Snapshot
 
 _LATER = {REGISTERED: "true", INITIALIZED: "true"}
@@ -83,7 +83,7 @@ def exceeded(claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, se
     for was, would_be in zip(before, usages(snapshot, together, settings), strict=True):
         for name, limit in sorted(was.quota.limits.items()):
             if was.used.of(name) < would_be.used.of(name) > limit:
-                amounts = f"{amount_in_words(name, was.used.of(name))} of {amount_in_words(name, limit)}"
+                amounts = used_in_words(name, was.used.of(name), limit)
                 return f"its replacements would exceed the limit of {was.quota.owner}: {amounts} used"
     return ""
 
@@ -234,8 +234,7 @@ def sentences(made: Template) -> Iterator[str]:
             yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
             continue
         for name, limit in sorted(quota.limits.items()):
-            used = amount_in_words(name, usage.used.of(name)).partition(" ")[0]
-            yield f"{quota.owner}: {used} of {amount_in_words(name, limit)} used{since}"
+            yield f"{quota.owner}: {used_in_words(name, usage.used.of(name), limit)} used{since}"
 
 
 def _since(usage: Usage) -> str:
@@ -249,9 +248,11 @@ def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str,
         why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
         return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
     limit = quota.limits.of(resource)
+    is_growing = limit - room > usage.used.of(resource)
+    since = " with the nodes that are bought now" if is_growing else _since(usage)
     why = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
-        f" ({amount_in_words(resource, limit - room)} used{_since(usage)},"
+        f" ({amount_in_words(resource, limit - room)} used{since},"
         f" the least that a node that would do takes is {amount_in_words(resource, least)})"
     )
     enough = amount_in_words(resource, limit - room + least).partition(" ")[0]
