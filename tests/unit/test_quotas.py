@@ -456,6 +456,27 @@ class TestReplacements:
         assert exceeded(more, *known) == told
 
 
+class TestExpendablePods:
+    """Pods below the cluster's cutoff use room that is there; nothing is bought for them, and they keep no node."""
+
+    CUTOFF = NodeSettings(expendable_priority_cutoff=-10, fragility_tolerance=0)
+
+    def test_no_node_is_bought_for_them(self) -> None:
+        some = [*pods(shape("1", priority=-11)), *pods(shape("1", app="db", priority=-10))]
+        found = decide(inputs(snapshot=snapshot(pods=some), settings=self.CUTOFF))
+        (left,) = found.ignored
+        assert [each.claim.nominated for each in found.nodes] == [("default/db-0000",)]
+        assert left.pods == ("default/web-0000",)
+        assert left.reason == "its priority -11 is below -10, the cluster's EXPENDABLE_PRIORITY_CUTOFF"
+
+    @pytest.mark.parametrize(("priority", "reasons"), [(-11, ["Empty"]), (-10, [])])
+    def test_a_node_with_them_alone_counts_as_empty(self, priority: int, reasons: list[str]) -> None:
+        kept = {"karpenter.sh/do-not-disrupt": "true"}
+        of = replace(shape("3", priority=priority), annotations=FrozenMap(kept))
+        given = fleet([worker("a")], running(of, {"a": 1}))
+        assert [each.reason for each in propose(replace(given, settings=self.CUTOFF)).proposals] == reasons
+
+
 class TestFaults:
     @pytest.mark.parametrize(
         ("change", "field", "remedy"),

@@ -39,6 +39,8 @@ class NodeSettings:
     """constraints for pods without a topology spread constraint of their own"""
     cluster_limits: tuple[tuple[str, int], ...] = ()
     """limits over all nodes of the cluster: resource and amount in its unit, sorted by name"""
+    expendable_priority_cutoff: int | None = None
+    """pods of a lower priority neither cause purchases nor keep nodes; None if there are no such pods"""
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 

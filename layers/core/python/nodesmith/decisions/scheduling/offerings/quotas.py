@@ -247,13 +247,13 @@ def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str,
     if quota.fault:
         why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
         return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
-    limit = quota.limits.of(resource)
-    is_growing = limit - room > usage.used.of(resource)
-    since = " with the nodes that are bought now" if is_growing else _since(usage)
+    limit, counted = quota.limits.of(resource), usage.used.of(resource)
+    used = max(counted, limit - room)
+    since = " with the nodes that are bought now" if used > counted else _since(usage)
     why = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
-        f" ({amount_in_words(resource, limit - room)} used{since},"
+        f" ({amount_in_words(resource, used)} used{since},"
         f" the least that a node that would do takes is {amount_in_words(resource, least)})"
     )
-    enough = amount_in_words(resource, limit - room + least).partition(" ")[0]
+    enough = amount_in_words(resource, used + least).partition(" ")[0]
     return f"{_LIMIT_OF}{owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"
