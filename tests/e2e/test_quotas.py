@@ -33,6 +33,17 @@ def explained(system: System, app: str) -> str:
     return " ".join(told.split())  # the terminal's lines are wrapped
 
 
+def until_only(system: System, running: int, app: str) -> None:
+    """Wait until so many pods of an app run, while others wait."""
+    system.until(
+        f"{running} pods of {app} run and the others wait",
+        lambda: (
+            len(waiting(system, app)) == len(system.pods(app)) - running > 0
+            and sum(pod["status"].get("phase") == "Running" for pod in system.pods(app)) == running
+        ),
+    )
+
+
 def quota_of(team: str, nodes: int) -> Manifest:
     made = quota_manifest(team, {"nodes": str(nodes)}, labels={"team": team})
     return {**made, "metadata": {"name": team}}
@@ -60,7 +71,7 @@ def test_a_quota_over_a_label_stops_the_fourth_node_until_it_is_raised(shared: S
         lambda: "used" in (shown(system, "capacityquotas.autoscaling.x-k8s.io", team).get("status") or {}),
     )
     system.apply(deployment(team, 5, cpu="3", nodeSelector={"team": team}))
-    system.until_running(3, team)
+    until_only(system, 3, team)
     system.until(
         "`explain pod` names the quota",
         lambda: (
@@ -119,7 +130,7 @@ def test_a_limit_in_dollars_stops_purchases_with_events_until_it_is_raised(share
     system.apply(nodeclass(CLUSTER), pool)
     system.until_nodepools_ready()
     system.apply(deployment(team, 4, cpu="3", nodeSelector={"team": team}))
-    system.until_running(2, team)
+    until_only(system, 2, team)
     system.until(
         "`explain pod` names the limit, its value and what is used",
         lambda: (

@@ -30,6 +30,7 @@ GROUPS: Mapping[str, str] = {
     "PriorityClass": "scheduling.k8s.io",
     "RuntimeClass": "node.k8s.io",
     "PodDisruptionBudget": "policy",
+    "CapacityQuota": "autoscaling.x-k8s.io",
     "NodePool": "karpenter.sh",
     "NodeClaim": "karpenter.sh",
     "EC2NodeClass": "karpenter.k8s.aws",
@@ -118,7 +119,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
 
 _UNNAMESPACED = frozenset(
     "Node Namespace PersistentVolume StorageClass CSINode VolumeAttachment PriorityClass RuntimeClass NodePool"
-    " NodeClaim EC2NodeClass".split()
+    " NodeClaim EC2NodeClass CapacityQuota".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
 """The creation time of objects without one. It is fixed, so that the same files always give the same plan."""
