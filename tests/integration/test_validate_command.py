@@ -164,3 +164,29 @@ def test_a_nodepool_of_auto_mode_is_a_warning_and_not_validated(tmp_path: Path) 
     assert (finding["severity"], finding["object"]) == ("warning", "NodePool/general-purpose")
     assert "is served by EKS Auto Mode" in finding["message"]
     assert ran.exit_code == 0
+
+
+def test_mistakes_in_quotas_and_in_dollars_are_reported_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    priced = POOL.replace(
+        "  name: default\n",
+        '  name: default\n  annotations:\n    nodesmith.dev/limit-usd-per-hour: "5 EUR"\n',
+        1,
+    )
+    quota = """apiVersion: autoscaling.x-k8s.io/v1beta1
+kind: CapacityQuota
+metadata:
+  name: gold
+spec:
+  limits:
+    resources:
+      node: 3
+"""
+    file.write_text("---\n".join((priced, CLASS, quota)))
+    ran = validated(file, "-o", "json")
+    told = {each["field"]: (each["severity"], each["message"]) for each in json.loads(ran.stdout)}
+    assert told["spec.limits.resources.node"] == ("error", "is an unknown resource: did you mean 'nodes'?")
+    severity, message = told["metadata.annotations[nodesmith.dev/limit-usd-per-hour]"]
+    assert severity == "warning"
+    assert "convert 5 EUR into US dollars" in message
+    assert ran.exit_code == 1

@@ -17,7 +17,8 @@ from nodesmith_cli.planning import Manifests, plan_inputs, plan_json, read_manif
 from nodesmith_cli.planning.manifests import GROUPS, restricted
 from nodesmith_cli.planning.nodeclasses import assumed_zones
 from nodesmith_formats.manifests.manifests import Document
-from tests.builders import NOW, nodeclass_manifest, nodepool_manifest
+from tests.builders import NOW, anti_affinity, nodeclass_manifest, nodepool_manifest
+from tests.quotas import quota_manifest
 from tests.storage import attachment
 
 Manifest = dict[str, Any]
@@ -494,3 +495,14 @@ def test_budgets_and_attachments_of_a_cluster_are_read_without_complaints() -> N
     seen = inputs(guarding, held).snapshot
     assert [(budget.key, budget.min_available) for budget in seen.budgets] == [("default/web", "50%")]
     assert seen.problems == ()
+
+
+def test_a_plan_respects_capacity_quotas() -> None:
+    apart = {"affinity": anti_affinity("a")}
+    some = [
+        {**pod(f"a-{n}", **apart), "metadata": {"name": f"a-{n}", "labels": {"app": "a"}}} for n in range(4)
+    ]
+    planned = plan(*some, quota_manifest(limits={"nodes": "3"}))
+    (left,) = planned["unplaced"]
+    assert len(planned["nodes"]) == 3
+    assert "the limit of 3 nodes of CapacityQuota gold is reached" in left["reason"]

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.launching.unschedulable import tell_unplaced, write_unplaced
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
 from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_condition, limit_events
 from nodesmith.decisions.readiness.readiness import QUOTA_NEAR_LIMIT, StatusUpdate, quota_update
-from nodesmith.decisions.scheduling.offerings.quotas import Left, usages
+from nodesmith.decisions.scheduling.offerings.quotas import Left, exceeded, usages
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parse_nodepool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import parse_cluster_limits
 from nodesmith.model.quotas import parse_quota
@@ -44,6 +45,8 @@ from tests.builders import (
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
+from tests.fleets import fleet, running, worker
+from tests.fleets import pool as fleet_pool
 from tests.quotas import USD, dearest_usd, dollar_pool, quota_manifest
 
 CPU, ZONE = "karpenter.k8s.aws/instance-cpu", "topology.kubernetes.io/zone"
@@ -186,7 +189,10 @@ class TestUse:
     def test_the_limits_of_a_cluster_hold_over_all_its_nodes(self) -> None:
         found = plan(9, nodes=(node("other"),), cluster="nodes=3,cpu=100")
         assert len(found.nodes) == 2
-        assert "the limit of 3 nodes of the cluster is reached (3 nodes used since" in reason(found)
+        assert (
+            "the limit of 3 nodes of the cluster is reached (3 nodes used with the nodes that are bought now"
+            in reason(found)
+        )
         assert "raise nodes in CLUSTER_LIMITS of the cluster's registration to at least 4" in reason(found)
 
 
@@ -366,7 +372,7 @@ class TestShown:
         (usage,) = usages(snapshot(nodepools=(pool,)), ledger(claims=(there,)), NodeSettings())
         (condition,) = limit_condition(usage, pool, NEAR_LIMIT)
         assert (condition.status, condition.reason) == ("True", "LimitNearlyReached")
-        assert condition.message == "0.85 USD an hour of 1 USD an hour used"
+        assert condition.message == "0.85 of 1 USD an hour used"
 
     def test_pods_without_a_node_because_of_a_limit_cause_an_event_on_its_object(self) -> None:
         blobs, cluster = FakeBlobs(), FakeCluster()
@@ -410,6 +416,65 @@ class TestShown:
         told = list(lines(tell(snapshot(nodepools=(pool,), quotas=(quota,)), NOW)))
         assert "CapacityQuota gold: 2 of 3 nodes used" in told
         assert "NodePool default: all of it used" in told
+
+
+class TestReplacements:
+    """A replacement needs room in every limit beside the node that it replaces; removing a node needs none."""
+
+    FULL = shape("3", "1Gi")
+    DEAR = "m5.2xlarge"
+
+    def moves(self, *quotas: dict[str, Any], **known: Any) -> Any:
+        workers = [worker(name, self.DEAR, claim={"price_hourly_usd": 0.384}) for name in "ab"]
+        pods = running(self.FULL, {"a": 1, "b": 1})
+        return propose(fleet(workers, pods, quotas=quotas, **known)).proposals
+
+    def test_a_node_is_replaced_by_a_cheaper_one_while_old_and_new_stay_within_the_limits(self) -> None:
+        assert any(one.replacements for one in self.moves(quota_manifest(limits={"nodes": "3"})))
+        pool = fleet_pool()
+        pool["metadata"]["annotations"] = {LIMIT_USD_PER_HOUR: "1"}
+        (one,) = self.moves(pools=[pool])
+        assert len(one.replacements) == 1
+        assert 0.768 + dearest_usd(one.replacements) <= 1
+
+    def test_a_node_at_a_limit_is_not_replaced(self) -> None:
+        assert not self.moves(quota_manifest(limits={"nodes": "2"}))
+        pool = fleet_pool()
+        pool["metadata"]["annotations"] = {LIMIT_USD_PER_HOUR: "0.768"}
+        assert not self.moves(pools=[pool])
+
+    def test_an_empty_node_is_removed_whatever_the_limits(self) -> None:
+        found = propose(fleet([worker("a")], quotas=(quota_manifest(limits={"nodes": "0"}),)))
+        assert [one.sources for one in found.proposals] == [("claim-a",)]
+
+    def test_replacements_that_together_exceed_a_quota_are_noticed(self) -> None:
+        there = [claim(f"default-x{number}") for number in range(3)]
+        known = snapshot(quotas=(quota_manifest(),)), ledger(claims=tuple(there[:2])), NodeSettings()
+        assert exceeded(there[2:], *known) == ""
+        more = [*there[2:], claim("default-y")]
+        told = "its replacements would exceed the limit of CapacityQuota gold: 2 of 3 nodes used"
+        assert exceeded(more, *known) == told
+
+
+class TestExpendablePods:
+    """Pods below the cluster's cutoff use room that is there; nothing is bought for them, and they keep no node."""
+
+    CUTOFF = NodeSettings(expendable_priority_cutoff=-10, fragility_tolerance=0)
+
+    def test_no_node_is_bought_for_them(self) -> None:
+        some = [*pods(shape("1", priority=-11)), *pods(shape("1", app="db", priority=-10))]
+        found = decide(inputs(snapshot=snapshot(pods=some), settings=self.CUTOFF))
+        (left,) = found.ignored
+        assert [each.claim.nominated for each in found.nodes] == [("default/db-0000",)]
+        assert left.pods == ("default/web-0000",)
+        assert left.reason == "its priority -11 is below -10, the cluster's EXPENDABLE_PRIORITY_CUTOFF"
+
+    @pytest.mark.parametrize(("priority", "reasons"), [(-11, ["Empty"]), (-10, [])])
+    def test_a_node_with_them_alone_counts_as_empty(self, priority: int, reasons: list[str]) -> None:
+        kept = {"karpenter.sh/do-not-disrupt": "true"}
+        of = replace(shape("3", priority=priority), annotations=FrozenMap(kept))
+        given = fleet([worker("a")], running(of, {"a": 1}))
+        assert [each.reason for each in propose(replace(given, settings=self.CUTOFF)).proposals] == reasons
 
 
 class TestFaults:

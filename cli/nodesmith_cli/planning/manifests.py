@@ -32,6 +32,7 @@ GROUPS: Mapping[str, str] = {
     "PriorityClass": "scheduling.k8s.io",
     "RuntimeClass": "node.k8s.io",
     "PodDisruptionBudget": "policy",
+    "CapacityQuota": "autoscaling.x-k8s.io",
     "NodePool": "karpenter.sh",
     "NodeClaim": "karpenter.sh",
     "NodeOverlay": "karpenter.sh",
@@ -122,7 +123,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
 
 _UNNAMESPACED = frozenset(
     "Node Namespace PersistentVolume StorageClass CSINode VolumeAttachment PriorityClass RuntimeClass NodePool"
-    " NodeClaim NodeOverlay EC2NodeClass".split()
+    " NodeClaim NodeOverlay EC2NodeClass CapacityQuota".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
 """The creation time of objects without one. It is fixed, so that the same files always give the same plan."""

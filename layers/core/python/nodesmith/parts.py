@@ -251,6 +251,7 @@ class ClusterParts:
             interruption_cost_hours=self.settings.interruption_cost_hours,
             default_spreads=self.settings.default_spreads,
             cluster_limits=self.settings.cluster_limits,
+            expendable_priority_cutoff=self.settings.expendable_priority_cutoff,
         )
 
     @contextmanager

@@ -68,6 +68,13 @@ def _count(text: str) -> int:
     return value
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number such as -10") from None
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in {"true", "false"}:
         raise ValueError("must be true or false")
@@ -180,6 +187,12 @@ class Settings:
         "limits over all nodes of the cluster, such as nodes=200,cpu=4000,nodesmith.dev/usd-per-hour=120",
         (),
         parse_cluster_limits,
+    )
+    expendable_priority_cutoff: int | None = _setting(
+        "EXPENDABLE_PRIORITY_CUTOFF",
+        "pods of a lower priority neither cause purchases nor keep nodes; empty if there are no such pods",
+        None,
+        _whole,
     )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",

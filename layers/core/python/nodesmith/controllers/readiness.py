@@ -133,8 +133,9 @@ def make_ready(run: Readiness) -> ReadinessReport:
         if cluster is not None:
             written += _hashed(run, pools, parsed, ledger, cluster, failures)
         _announce(run, shifts, pools, statuses, failures)
-        with failures.of("Events about limits"):
-            run.cluster.publish(near)
+        if near:
+            with failures.of("Events about limits"):
+                run.cluster.publish(near)
         released = _released(run, snapshot, ledger, now, failures)
         if (
             changed or read or is_shifting

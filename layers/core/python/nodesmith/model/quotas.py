@@ -204,7 +204,16 @@ def amount_in_words(resource: str, amount: int) -> str:
         number = f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     else:
         number = _short_bytes(resource, amount)
-    return f"{number} {_IN_WORDS.get(resource, resource)}"
+    return (
+        f"{number} node"
+        if (resource, amount) == (NODES, 1)
+        else f"{number} {_IN_WORDS.get(resource, resource)}"
+    )
+
+
+def used_in_words(resource: str, used: int, limit: int) -> str:
+    """Return how much of a limit is used: `3 of 4 nodes`."""
+    return f"{amount_in_words(resource, used).partition(' ')[0]} of {amount_in_words(resource, limit)}"
 
 
 _MANY_BYTES = 10 * 2**30

@@ -25,8 +25,10 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search.search import look_again, may_end
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.scheduling.offerings.quotas import exceeded
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.launcheffects import intents
 from nodesmith.model.commands import End
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -165,6 +167,7 @@ class _Carrying:
 
     def __init__(self, look: Look, inputs: Inputs, found: list[Proposal | str], moves: list[Move]) -> None:
         self._look, self._inputs, self._bought = look, inputs, 0
+        self._claims: list[NodeClaim] = []
         proposals = [each for each in found if isinstance(each, Proposal)]
         self._written = record(inputs, proposals, look.digest, again=[move.id for move in moves])
         if any(each.replacements for each in proposals):
@@ -178,6 +181,8 @@ class _Carrying:
             if isinstance(found, str):
                 abandon(look, move, found)
                 note_failed_validation(look, move, ())
+            elif why := self._exceeds(found):
+                abandon(look, move, why)
             elif len(committable(found.replacements)) < len(found.replacements):
                 abandon(look, move, f"{len(found.replacements)} nodes are more than one commit takes")
             else:
@@ -189,6 +194,15 @@ class _Carrying:
         except (Transient, Rejected) as error:
             look.failures.add(error, f"move {move.id}")
         return True
+
+    def _exceeds(self, found: Proposal) -> str:
+        """Return which quota the replacements would exceed, together with those of moves before; empty if none.
+
+        Nodes of static NodePools are planned apart from all others.
+        """
+        inputs, claims = self._inputs, intents(found.replacements, self._inputs.now)
+        ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *self._claims))
+        return exceeded(claims, inputs.snapshot, ledger, inputs.settings) if claims else ""
 
     def _stands(self, move: Move, found: Proposal) -> None:
         why = found.why or move.why
@@ -217,6 +231,7 @@ class _Carrying:
                 look.supersede(inputs.decision, self._written)
             raise
         self._bought += 1
+        self._claims += intents(found.replacements, inputs.now)
         look.keep_snapshot(inputs.decision)
         look.done["NodeClaimsLaunched"] += len(settled.launched)
         look.done["NodeClaimsGivenUp"] += len(settled.given_up)

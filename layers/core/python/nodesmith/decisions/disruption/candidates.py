@@ -18,6 +18,7 @@ from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.scheduling.pending import is_expendable
 from nodesmith.decisions.termination.evictions import Allowances, must_go, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
@@ -71,6 +72,7 @@ class Survey:
         self.allowances = Allowances(inputs.snapshot.budgets)
         self.candidates: list[Candidate] = []
         self.blocked: dict[str, Blocker] = {}
+        self._cutoff = inputs.settings.expendable_priority_cutoff
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
         self._resting = inputs.ledger.resting
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
@@ -131,7 +133,8 @@ class Survey:
         return Blocker("ZonalShift", on, str(shift)) if shift else Blocker("Paused", on, str(self._paused))
 
     def _candidate(self, claim: NodeClaim, node: Node, pool: NodePool) -> Candidate | Blocker:
-        all_pods = self._pods.get(node.name, ())
+        pods_there = self._pods.get(node.name, ())
+        all_pods = [pod for pod in pods_there if not is_expendable(pod.shape, self._cutoff)]
         held = holder(all_pods, self.allowances, self.now)
         if held is not None and claim.termination_grace_period is None:
             return held

@@ -108,7 +108,8 @@ def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
     """Find the pods that need a node. `snapshot` is the one that is `foreseen`."""
     going = frozenset(node.name for node in snapshot.nodes if is_going(node))
     keeps = kept(snapshot, living_claims(inputs), inputs.now)
-    return Needs(*provisionable(snapshot.pods, going, keeps), going)
+    cutoff = inputs.settings.expendable_priority_cutoff
+    return Needs(*provisionable(snapshot.pods, going, keeps, cutoff), going)
 
 
 @dataclass(frozen=True, slots=True)

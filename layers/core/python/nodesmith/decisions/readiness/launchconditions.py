@@ -18,7 +18,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
-from nodesmith.model.quotas import amount_in_words
+from nodesmith.model.quotas import used_in_words
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
@@ -160,10 +160,7 @@ def limit_condition(usage: Usage | None, manifest: Mapping[str, Any], kind: str)
         return [StatusCondition(kind, "False", "BelowLimit")] if was_shown else []
     reached = _WHOLE_PERCENT if max(told.values()) >= _WHOLE_PERCENT else _NEAR_PERCENT
     used, limits = usage.used, usage.quota.limits
-    amounts = (
-        f"{amount_in_words(name, used.of(name))} of {amount_in_words(name, limits[name])} used"
-        for name in told
-    )
+    amounts = (f"{used_in_words(name, used.of(name), limits[name])} used" for name in told)
     return [StatusCondition(kind, "True", _EVENT_REASONS[reached], shortened("; ".join(amounts)))]
 
 

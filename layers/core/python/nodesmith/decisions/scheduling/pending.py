@@ -33,13 +33,17 @@ FLEXIBLE, NONE = "flexible", "none"
 
 
 def provisionable(
-    pods: Iterable[Pod], going: Collection[str] = (), is_kept: Callable[[Pod], bool] = lambda _: False
+    pods: Iterable[Pod],
+    going: Collection[str] = (),
+    is_kept: Callable[[Pod], bool] = lambda _: False,
+    cutoff: int | None = None,
 ) -> tuple[list[Pod], list[tuple[Pod, str]]]:
     """Return the pods to provision for, and the ignored pods with their reasons.
 
     Pods on nodes in `going` (being deleted or disrupted) will need another node and are provided for at once, unless
-    they cannot be evicted (`is_kept`) or have no controller that recreates them. DaemonSet pods, static pods and pods
-    being deleted are in neither list.
+    they cannot be evicted (`is_kept`) or have no controller that recreates them. Pods whose priority is below `cutoff`
+    are expendable: they only use room that is there. DaemonSet pods, static pods and pods being deleted are in neither
+    list.
     """
     wanted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
@@ -49,7 +53,7 @@ def provisionable(
             continue
         if pod.node and (pod.node not in going or not pod.shape.owner or is_kept(pod)):
             continue
-        reason = ("" if pod.node else _state_refusal(pod)) or pod.refusal
+        reason = ("" if pod.node else _state_refusal(pod)) or _expendable(pod, cutoff) or pod.refusal
         if not reason:
             if pod.shape not in refusals:
                 refusals[pod.shape] = shape_refusal(pod.shape)
@@ -70,6 +74,17 @@ def _state_refusal(pod: Pod) -> str:
     if not pod.unschedulable:
         return "the scheduler has not called it unschedulable (yet, or it waits for a scheduling gate)"
     return ""
+
+
+def _expendable(pod: Pod, cutoff: int | None) -> str:
+    if not is_expendable(pod.shape, cutoff):
+        return ""
+    return f"its priority {pod.shape.priority} is below {cutoff}, the cluster's EXPENDABLE_PRIORITY_CUTOFF"
+
+
+def is_expendable(shape: Shape, cutoff: int | None) -> bool:
+    """Return whether pods of a shape neither cause purchases nor keep nodes. Without a cutoff, none do so little."""
+    return cutoff is not None and shape.priority < cutoff
 
 
 def shape_refusal(shape: Shape) -> str:

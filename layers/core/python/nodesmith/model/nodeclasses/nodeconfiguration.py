@@ -41,6 +41,8 @@ class NodeSettings:
     """True if Windows nodes on Nitro get /28 prefixes for their pods"""
     cluster_limits: tuple[tuple[str, int], ...] = ()
     """limits over all nodes of the cluster: resource and amount in its unit, sorted by name"""
+    expendable_priority_cutoff: int | None = None
+    """pods of a lower priority neither cause purchases nor keep nodes; None if there are no such pods"""
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 

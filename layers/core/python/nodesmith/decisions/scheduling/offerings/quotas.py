@@ -23,13 +23,13 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import USD_PER_HOUR, micro_usd
-from nodesmith.model.quotas import Quota, amount_in_words, quotas_of
+from nodesmith.model.quotas import Quota, amount_in_words, quotas_of, used_in_words
 from nodesmith.model.snapshot import Snapshot
 
 _LATER = {REGISTERED: "true", INITIALIZED: "true"}
@@ -74,6 +74,18 @@ def usages(snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> tuple[
         return ()
     counted = list(_counted(snapshot, ledger))
     return tuple(_usage(quota, counted) for quota in quotas)
+
+
+def exceeded(claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> str:
+    """Return which quota these further claims would exceed, in a sentence; empty if none."""
+    before = usages(snapshot, ledger, settings)
+    together = replace(ledger, claims=(*ledger.claims, *claims)) if before else ledger
+    for was, would_be in zip(before, usages(snapshot, together, settings), strict=True):
+        for name, limit in sorted(was.quota.limits.items()):
+            if was.used.of(name) < would_be.used.of(name) > limit:
+                amounts = used_in_words(name, was.used.of(name), limit)
+                return f"its replacements would exceed the limit of {was.quota.owner}: {amounts} used"
+    return ""
 
 
 def _counted(snapshot: Snapshot, ledger: Ledger) -> Iterator[_Counted]:
@@ -222,8 +234,7 @@ def sentences(made: Template) -> Iterator[str]:
             yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
             continue
         for name, limit in sorted(quota.limits.items()):
-            used = amount_in_words(name, usage.used.of(name)).partition(" ")[0]
-            yield f"{quota.owner}: {used} of {amount_in_words(name, limit)} used{since}"
+            yield f"{quota.owner}: {used_in_words(name, usage.used.of(name), limit)} used{since}"
 
 
 def _since(usage: Usage) -> str:
@@ -236,11 +247,13 @@ def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str,
     if quota.fault:
         why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
         return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
-    limit = quota.limits.of(resource)
+    limit, counted = quota.limits.of(resource), usage.used.of(resource)
+    used = max(counted, limit - room)
+    since = " with the nodes that are bought now" if used > counted else _since(usage)
     why = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
-        f" ({amount_in_words(resource, limit - room)} used{_since(usage)},"
+        f" ({amount_in_words(resource, used)} used{since},"
         f" the least that a node that would do takes is {amount_in_words(resource, least)})"
     )
-    enough = amount_in_words(resource, limit - room + least).partition(" ")[0]
+    enough = amount_in_words(resource, used + least).partition(" ")[0]
     return f"{_LIMIT_OF}{owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"
