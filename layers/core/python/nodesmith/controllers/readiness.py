@@ -12,9 +12,10 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.due import first
 from nodesmith.decisions.readiness.launchconditions import announcements, launch_fault, shift_condition, shown
-from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
+    held_nodeclasses,
+    next_hold,
     next_resolution,
     nodeclass_update,
     nodepool_update,

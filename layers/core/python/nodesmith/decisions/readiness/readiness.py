@@ -7,14 +7,14 @@ EC2NodeClass has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from nodesmith.decisions.due import first
-from nodesmith.model.apimachinery.labels import NODECLASS
+from nodesmith.decisions.due import first, first_after
+from nodesmith.model.apimachinery.labels import NODECLASS, NODECLASS_FINALIZER
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.apimachinery.resources import (
     CPU,
@@ -25,10 +25,11 @@ from nodesmith.model.apimachinery.resources import (
     format_resources,
     total,
 )
-from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
 from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.karpenter.ownership import nodeclass_name
 from nodesmith.model.kubernetes.events import AWAITING, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Ledger, Pause
@@ -345,3 +346,34 @@ def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dic
     ]
     resources = total([_ALWAYS_SHOWN, *map(without_attachable, found), Resources({"nodes": len(found)})])
     return {"nodes": len(found), "resources": format_resources(resources)}
+
+
+# EC2NodeClasses that were deleted but still have Karpenter's finalizer: Karpenter removes it within seconds after no
+# NodeClaim refers to the EC2NodeClass any more. If Karpenter was uninstalled, the finalizer stays and the deletion
+# waits forever.
+KARPENTERS_TURN = timedelta(minutes=5)
+"""How long after the deletion the finalizer is left to Karpenter, which may run without being detected."""
+
+
+def held_nodeclasses(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> list[str]:
+    """Return the names of the deleted EC2NodeClasses that only Karpenter's finalizer keeps.
+
+    One that a NodeClaim refers to is in use, whether nodesmith or Karpenter created the NodeClaim.
+    """
+    return sorted(name for name, at in _held(snapshot, claims) if at <= now)
+
+
+def next_hold(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Return the first moment after `now` from which another EC2NodeClass counts as held, None if there is none."""
+    return first_after(now, (at for _, at in _held(snapshot, claims)))
+
+
+def _held(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str, datetime]]:
+    """Yield the deleted EC2NodeClasses that only the finalizer keeps, each with the end of `KARPENTERS_TURN`."""
+    used = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
+    for manifest in snapshot.nodeclasses:
+        metadata = manifest["metadata"]
+        deleted = metadata.get("deletionTimestamp")
+        is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
+        if is_held and metadata["name"] not in used:
+            yield str(metadata["name"]), parse_time(deleted) + KARPENTERS_TURN
