@@ -13,6 +13,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
+from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.capacitybuffers import parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
@@ -258,3 +259,20 @@ def test_the_crd_refuses_what_validate_refuses(local: LocalApiServer, spec: dict
     with pytest.raises(ApiError):
         created(local.store, "capacitybuffers", {**BUFFER, "spec": spec})
     assert parse_buffer({**BUFFER, "spec": spec}).value is None
+
+
+class OfAnEarlierRelease(Recorded):
+    """An API server whose roles do not grant what CapacityBuffers need."""
+
+    def _request(self, method: Method, path: str, *how: Any) -> Any:
+        if right(method, path)[1] in {"podtemplates", "capacitybuffers"}:
+            raise Transient("403 Forbidden", "Forbidden")
+        return super()._request(method, path, *how)
+
+
+def test_a_cluster_with_the_roles_of_an_earlier_release_is_observed_without_buffers(
+    local: LocalApiServer,
+) -> None:
+    observed = Observer(OfAnEarlierRelease(local.url)).observe()
+    assert [each["metadata"]["name"] for each in observed.nodepools] == ["default"]
+    assert (observed.podtemplates, observed.capacitybuffers) == ([], [])
