@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed, failure, read_json
+from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.errors import NodesmithError, Transient
 from nodesmith.observation.mirror import WatchedKind, key_of
 from nodesmith_forwarder.backoff import jittered, wait_seconds
@@ -51,6 +52,8 @@ class Watch:
             except NodesmithError as error:
                 if isinstance(error, NotServed) and self._kind.custom:
                     self._try_another(stop)
+                elif is_ungranted(self._kind, error):
+                    self._absent(stop, f"may not be read until this release's roles are applied ({error})")
                 else:
                     self._lost(error, stop)
 
@@ -99,12 +102,16 @@ class Watch:
         if self._path == paths[0]:
             self._absent(stop)
 
-    def _absent(self, stop: Event) -> None:
-        """Treat a kind whose CRD is missing as one without objects. Kinds that nodesmith does not install may be."""
+    def _absent(self, stop: Event, why: str = "is not installed") -> None:
+        """Treat a kind that cannot be read as one without objects for a while.
+
+        A kind that nodesmith does not install may be missing silently.
+        """
+        self._version = ""
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
             level = logging.INFO if self._kind.older else logging.WARNING
-            LOG.log(level, "%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
+            LOG.log(level, "%s %s, looking again every %.0f s", self._kind.kind, why, ABSENT_SECONDS)
         stop.wait(jittered(ABSENT_SECONDS, 0.2))
 
     def _rest(self, stop: Event) -> None:

@@ -13,19 +13,23 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.statuspatches import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
+from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.karpenter.capacitybuffers import parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time
+from nodesmith_local.apiserver import ApiError
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
 from tests.quotas import QUOTA_CRD, quota_manifest
 from tests.served import CRDS, created, now
 
-BASE = Path(__file__).parents[2] / "forwarder" / "base"
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "forwarder" / "base"
 Right = tuple[str, str, str]
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
 CLAIM = {
@@ -53,6 +57,30 @@ NODECLASS = {
     },
 }
 CONDITIONS = {"conditions": [{"type": "Ready", "status": "True", "reason": "", "message": ""}]}
+
+
+BUFFER = {
+    "metadata": {"name": "room", "namespace": "default"},
+    "spec": {"scalableRef": {"kind": "Deployment", "name": "web"}, "replicas": 1},
+}
+WORKLOAD = {
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "web"}]},
+        },
+    },
+}
+
+
+def buffer_crd(*versions: str) -> dict[str, Any]:
+    """Return the CRD of CapacityBuffer that serves only these versions, the first of which is stored."""
+    crd: dict[str, Any] = yaml.safe_load((ROOT / "overlays" / "capacity-buffers" / "crd.yaml").read_text())
+    served = [each for each in crd["spec"]["versions"] if each["name"] in versions]
+    crd["spec"]["versions"] = [{**each, "storage": each["name"] == versions[0]} for each in served]
+    return crd
 
 
 class Recorded(ApiServer):
@@ -136,6 +164,9 @@ def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -
     for kind in ("Provisioner", "AWSNodeTemplate"):
         cluster.merge_status(kind, "old", CONDITIONS)
     cluster.merge_status("CapacityQuota", "gold", {"used": {"resources": {"nodes": "1"}}})
+    local.store.create("customresourcedefinitions", buffer_crd("v1beta1"))
+    created(local.store, "capacitybuffers", dict(BUFFER))
+    cluster.merge_status("CapacityBuffer", "default/room", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (
@@ -185,3 +216,66 @@ def test_writers_may_set_every_owner_that_blocks_deletion(provisioner: str) -> N
         assert owner["blockOwnerDeletion"]
         group, plural = owner["apiVersion"].partition("/")[0], f"{owner['kind'].lower()}s"
         assert (group, f"{plural}/finalizers", "update") in granted("writer.yaml")
+
+
+@pytest.mark.parametrize("versions", [("v1beta1", "v1alpha1"), ("v1alpha1",)])
+def test_buffers_are_read_and_written_in_the_version_that_is_served(
+    local: LocalApiServer, versions: tuple[str, ...]
+) -> None:
+    server = Recorded(local.url)
+    cluster = ApiCluster(server, system_time)
+    cluster.merge_status("CapacityBuffer", "default/room", CONDITIONS)
+    assert Observer(server).observe().capacitybuffers == [], "without the CRD there are none"
+    local.store.create("customresourcedefinitions", buffer_crd(*versions))
+    created(local.store, "capacitybuffers", dict(BUFFER))
+    cluster.merge_status("CapacityBuffer", "default/room", {"replicas": 1, **CONDITIONS})
+    (shown,) = Observer(server).observe().capacitybuffers
+    assert shown["apiVersion"] == f"autoscaling.x-k8s.io/{versions[0]}"
+    assert shown["status"]["replicas"] == 1
+    assert [each["type"] for each in shown["status"]["conditions"]] == ["Ready"]
+
+
+def test_workloads_are_read_only_if_a_buffer_refers_to_one(local: LocalApiServer) -> None:
+    created(local.store, "deployments", dict(WORKLOAD))
+    server = Recorded(local.url)
+    assert Observer(server).observe().deployments == []
+    assert ("apps", "deployments", "list") not in server.needed
+    local.store.create("customresourcedefinitions", buffer_crd("v1beta1"))
+    created(local.store, "capacitybuffers", dict(BUFFER))
+    (read,) = Observer(server).observe().deployments
+    assert (read["metadata"]["name"], read["replicas"]) == ("web", 1)
+    assert ("apps", "statefulsets", "list") not in server.needed
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"podTemplateRef": {"name": "a"}},
+        {"replicas": 1},
+        {"podTemplateRef": {"name": "a"}, "scalableRef": {"kind": "Job", "name": "b"}, "replicas": 1},
+        {"podTemplateRef": {"name": "a"}, "replicas": -1},
+        {"podTemplateRef": {"name": "a"}, "limits": {"cpu": "much"}},
+    ],
+)
+def test_the_crd_refuses_what_validate_refuses(local: LocalApiServer, spec: dict[str, Any]) -> None:
+    local.store.create("customresourcedefinitions", buffer_crd("v1beta1"))
+    with pytest.raises(ApiError):
+        created(local.store, "capacitybuffers", {**BUFFER, "spec": spec})
+    assert parse_buffer({**BUFFER, "spec": spec}).value is None
+
+
+class OfAnEarlierRelease(Recorded):
+    """An API server whose roles do not grant what CapacityBuffers need."""
+
+    def _request(self, method: Method, path: str, *how: Any) -> Any:
+        if right(method, path)[1] in {"podtemplates", "capacitybuffers"}:
+            raise Transient("403 Forbidden", "Forbidden")
+        return super()._request(method, path, *how)
+
+
+def test_a_cluster_with_the_roles_of_an_earlier_release_is_observed_without_buffers(
+    local: LocalApiServer,
+) -> None:
+    observed = Observer(OfAnEarlierRelease(local.url)).observe()
+    assert [each["metadata"]["name"] for each in observed.nodepools] == ["default"]
+    assert (observed.podtemplates, observed.capacitybuffers) == ([], [])

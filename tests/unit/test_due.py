@@ -14,7 +14,7 @@ from nodesmith.decisions.disruption import moments as disruption
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.garbagecollection import Facts
 from nodesmith.decisions.garbagecollection import decide as garbagecollection
-from nodesmith.decisions.lifecycle import moments as lifecycle_moments
+from nodesmith.decisions.lifecycle import steps as lifecycle_steps
 from nodesmith.decisions.provisioning.decide import next_change as provisioning_change
 from nodesmith.decisions.readiness.leftfinalizers import next_hold
 from nodesmith.decisions.readiness.readiness import next_resolution
@@ -57,7 +57,7 @@ class TestLifecycle:
         nodes = tuple(each.node for each in workers)
         snapshot = builders.snapshot(**{"nodes": nodes, "nodeclaims": shown, **seen})
         ledger = Ledger(claims=(*(each.claim for each in workers), *claims))
-        return lifecycle_moments.next_change(ledger, snapshot, pools, NOW)
+        return lifecycle_steps.next_change(ledger, snapshot, pools, NOW)
 
     def test_nodes_in_service_give_it_nothing_to_do(self) -> None:
         assert self.due(*(worker(f"n{number}") for number in range(50))) is None

@@ -14,7 +14,14 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.errors import Transient
-from nodesmith.observation.mirror import CAPACITY_BUFFERS, DEPLOYMENTS, NODEPOOLS, NODES, WatchedKind
+from nodesmith.observation.mirror import (
+    CAPACITY_BUFFERS,
+    DEPLOYMENTS,
+    NODEPOOLS,
+    NODES,
+    POD_TEMPLATES,
+    WatchedKind,
+)
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
@@ -203,3 +210,15 @@ def test_a_buffer_that_no_api_server_accepts_is_left_out() -> None:
     server = Scripted([[buffer_manifest(scalableRef="web")]], [[]])
     world, _ = watched(server, 1, CAPACITY_BUFFERS)
     assert world._mirrors["capacitybuffers"].objects == {}
+
+
+def test_a_kind_that_an_earlier_releases_roles_do_not_grant_counts_as_empty(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        world, _ = watched(
+            Scripted([Transient("403 Forbidden: podtemplates", "Forbidden")]), 3, POD_TEMPLATES
+        )
+    assert "PodTemplate" not in world.missing
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("PodTemplate may not be read until this release's roles are applied")

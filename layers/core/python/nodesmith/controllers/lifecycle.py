@@ -36,7 +36,7 @@ from nodesmith.controllers.runs import (
 from nodesmith.decisions.budgets import next_turn
 from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedule
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
-from nodesmith.decisions.lifecycle.moments import next_change
+from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
 from nodesmith.decisions.scheduling.existing import NOMINATION

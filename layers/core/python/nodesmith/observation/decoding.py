@@ -78,7 +78,7 @@ def read(text: bytes) -> Snapshot:
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
             nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
             daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
-            capacitybuffers=tuple(document.get("capacitybuffers") or ()),
+            capacitybuffers=tuple(_buffers(document.get("capacitybuffers") or ())),
             podtemplates=dict(_templates(document.get("podtemplates") or (), known)),
             nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
             nodeclasses=tuple(document["nodeclasses"]),
@@ -163,6 +163,14 @@ def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: l
             yield parse_node(manifest, _moment(event) if event else None)
         except UNREADABLE as error:
             problems.append(f"Node/{manifest['metadata']['name']}: cannot be read and is left out: {error}")
+
+
+def _buffers(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yield CapacityBuffers. They may be invalid, but each has a name and a namespace, which decisions rely on."""
+    for manifest in manifests:
+        about = manifest["metadata"]
+        identity = {"name": str(about["name"]), "namespace": str(about["namespace"])}
+        yield {**manifest, "metadata": {**about, **identity}}
 
 
 def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Iterator[tuple[str, PodTemplate]]:

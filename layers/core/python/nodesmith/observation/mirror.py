@@ -32,7 +32,8 @@ class WatchedKind:
 
     `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed; if its
     version is not served, the one at the path `older` is read. A `referred` kind is read only while a CapacityBuffer
-    refers to an object of it.
+    refers to an object of it. The roles of an earlier release do not grant a `newer` kind: until those of this release
+    are applied, it counts as one without objects.
     """
 
     name: str
@@ -42,6 +43,7 @@ class WatchedKind:
     custom: bool = False
     older: str = ""
     referred: bool = False
+    newer: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -52,7 +54,9 @@ class WatchedKind:
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
 NODES = WatchedKind("nodes", "Node", "/api/v1/nodes", reduce_node)
 DAEMONSETS = WatchedKind("daemonsets", "DaemonSet", "/apis/apps/v1/daemonsets", reduce_daemonset)
-POD_TEMPLATES = WatchedKind("podtemplates", "PodTemplate", "/api/v1/podtemplates", reduce_pod_template)
+POD_TEMPLATES = WatchedKind(
+    "podtemplates", "PodTemplate", "/api/v1/podtemplates", reduce_pod_template, newer=True
+)
 CAPACITY_BUFFERS = WatchedKind(
     "capacitybuffers",
     "CapacityBuffer",
@@ -60,6 +64,7 @@ CAPACITY_BUFFERS = WatchedKind(
     reduce_buffer,
     custom=True,
     older="/apis/autoscaling.x-k8s.io/v1alpha1/capacitybuffers",
+    newer=True,
 )
 DEPLOYMENTS = WatchedKind(
     "deployments", "Deployment", "/apis/apps/v1/deployments", reduce_scalable, referred=True

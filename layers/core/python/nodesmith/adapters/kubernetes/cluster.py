@@ -291,9 +291,17 @@ def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
         except NotServed:
             if not kind.custom:
                 raise
+        except Transient as error:
+            if not is_ungranted(kind, error):
+                raise
         else:
             break
     return mirror
+
+
+def is_ungranted(kind: WatchedKind, error: Exception) -> bool:
+    """Return whether reading a kind failed because the cluster has the roles of an earlier release."""
+    return kind.newer and isinstance(error, Transient) and error.code == "Forbidden"
 
 
 KARPENTERS_LEASE = "karpenter-leader-election"

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from nodesmith.decisions import consolidatable, expiration
+from nodesmith.decisions.due import first_after
 from nodesmith.decisions.lifecycle.stages import (
     check,
     end,
@@ -21,7 +23,10 @@ from nodesmith.decisions.lifecycle.stages import (
     register,
 )
 from nodesmith.decisions.nomination import to_clear, to_nominate
+from nodesmith.decisions.provisioning.nodeclaims import unclaimed
+from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.decisions.scheduling.existing import awaited_daemons
+from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.commands import (
     ClearNominations,
@@ -37,9 +42,10 @@ from nodesmith.model.commands import (
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepools import DEFAULTS, Options, owner_uid, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, owner_uid, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Manifest, Pod
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
@@ -243,3 +249,30 @@ def awaited(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> d
             names = {f"{each.namespace}/{each.owner.partition('/')[2]}" for each in missing}
             found[claim.name] = tuple(sorted(names))
     return found
+
+
+def next_change(
+    ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], now: datetime
+) -> datetime | None:
+    """Return when time alone gives lifecycle something to do; None for never.
+
+    That is `now` while a claim depends on EC2 or on time alone. Other moments are those at which nodes may expire or
+    become consolidatable, and at which the protection of pods ends. `pools` are the valid NodePools by name.
+    """
+    if unclaimed(snapshot, ledger.claims) or any(_is_under_way(claim, snapshot) for claim in ledger.claims):
+        return now
+    ours = {claim.node_name for claim in ledger.claims if claim.node_name}
+    moments = [
+        expiration.next_change(ledger, snapshot, pools, now),
+        consolidatable.next_change(ledger.claims, snapshot, pools, now),
+        *(protected_until(pod) for pod in snapshot.pods if pod.node in ours),
+    ]
+    return first_after(now, moments)
+
+
+def _is_under_way(claim: NodeClaim, snapshot: Snapshot) -> bool:
+    if claim.phase in {Phase.LAUNCHED, Phase.GIVEN_UP} or is_held(claim):
+        return True
+    if claim.instance_id and tags_due(claim):
+        return True
+    return claim.phase in {Phase.REGISTERED, Phase.INITIALIZED} and not snapshot.nodes_of(claim)

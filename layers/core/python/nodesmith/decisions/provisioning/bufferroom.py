@@ -16,7 +16,7 @@ from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
-from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
+from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
@@ -53,21 +53,20 @@ def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
         return replace(plan, rooms=tuple(Room(each.key, each.wanted, each.count) for each in asked))
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     free = _left_by(plan, snapshot, inputs)
-    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    planner = _planner(inputs, offers, pods, free, rest)
-    planner.tiers = _uncontended(offers.tiers if rest.tiers is None else rest.tiers, plan)
+    planner = _planner(inputs, snapshot, pods, free, rest)
+    planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
     why = _unproven(asked, free, snapshot, inputs.ledger)
     there = _placed(pods, free, planner)
-    fresh = [pod for pod in pods if pod.key not in there and pod.key not in why]
-    repeating = _repeating(fresh, asked, snapshot, inputs)
-    fresh, held = repeating.split(fresh)
-    why |= {pod.key: str(reason) for pod, reason in held}
+    in_flight = frozenset(existing.name for existing in free if existing.in_flight)
+    lacking = [pod for pod in pods if pod.key not in there and pod.key not in why]
+    repeating = _repeating(lacking, asked, snapshot, inputs)
+    fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
     if fresh and not plan.new:
         chosen, _ = Search(planner, fresh, free, bounded=True).best(PreferenceMode.RULE)
         there |= {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
         nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
-    placed = _Placed(there, frozenset(e.name for e in free if e.in_flight), nodes, why)
+    placed = _Placed(there, in_flight, nodes, why | {pod.key: str(reason) for pod, reason in held})
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
@@ -110,8 +109,9 @@ def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[t
 
 
 def _planner(
-    inputs: Inputs, offers: Pools, pods: Sequence[Pod], free: Sequence[ExistingNode], rest: Rest
+    inputs: Inputs, snapshot: Snapshot, pods: Sequence[Pod], free: Sequence[ExistingNode], rest: Rest
 ) -> Planner:
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     met = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
     return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=rest.planner)
 
@@ -180,13 +180,13 @@ def _repeating(
 
 
 def with_stand_ins(
-    snapshot: Snapshot, asked: Iterable[Resolution], ledger: Ledger, names: Workloads
+    snapshot: Snapshot, asked: Sequence[Resolution], ledger: Ledger, names: Workloads
 ) -> Snapshot:
     """Return the snapshot with one planned pod of a buffer on each Node that was bought for it and serves it.
 
     A Node serves a buffer if it has room for one of its pods, or if pods run there, which have used the room.
     """
-    if not any(claim.attempts for claim in ledger.claims):
+    if not asked or not any(claim.attempts for claim in ledger.claims):
         return snapshot
     free = existing_nodes(snapshot, ledger.claims)
     found = [
@@ -252,8 +252,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
     there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
-    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    planner = _planner(inputs, offers, [*there.fresh, *pods], there.free, Rest())
+    planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Rest())
     planner.assign(there.fresh, there.free, PreferenceMode.RULE)
     placed = _placed(pods, there.free, planner)
     return {pod: placed[pod.key] for pod in pods if pod.key in placed}

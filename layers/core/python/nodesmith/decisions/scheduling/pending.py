@@ -83,8 +83,11 @@ def _expendable(pod: Pod, cutoff: int | None) -> str:
 
 
 def is_expendable(shape: Shape, cutoff: int | None) -> bool:
-    """Return whether pods of a shape neither cause purchases nor keep nodes. Without a cutoff, none do so little."""
-    return cutoff is not None and shape.priority < cutoff
+    """Return whether pods of a shape neither cause purchases nor keep nodes.
+
+    Without a cutoff, none are expendable. Planned pods that keep room for others never are.
+    """
+    return cutoff is not None and shape.priority < cutoff and not shape.is_room
 
 
 def shape_refusal(shape: Shape) -> str:
