@@ -595,7 +595,14 @@ class World:
         budgets = self._budgets()
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
-        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
+        objects = (
+            there.pods,
+            there.nodes,
+            there.nodepools,
+            there.nodeclasses,
+            there.nodeclaims,
+            there.nodeoverlays,
+        )
         shown = repr((objects, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
@@ -610,6 +617,7 @@ class World:
             nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
+            nodeoverlays=[reduce_custom(o) for o in self.cluster.nodeoverlays.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
