@@ -205,7 +205,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     )
     return [
         ledger_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region)),
+        *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(
             scope.region,
             "AvailabilityZones",

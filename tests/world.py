@@ -596,8 +596,8 @@ class World:
         budgets = self._budgets()
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
-        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims, there.quotas
-        others = self.podtemplates, there.capacitybuffers
+        objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
+        others = self.podtemplates, there.capacitybuffers, there.quotas, there.nodeoverlays
         shown = repr((objects, others, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
@@ -613,6 +613,7 @@ class World:
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             capacityquotas=[reduce_custom(q) for q in self.cluster.quotas.values()],
+            nodeoverlays=[reduce_custom(o) for o in self.cluster.nodeoverlays.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
             podtemplates=[reduce_pod_template(t) for t in self.podtemplates],
             capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],

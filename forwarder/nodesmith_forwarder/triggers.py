@@ -32,7 +32,7 @@ from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
 
-_CONCERNED_WITH_OVERLAYS = (Concern.READINESS, Concern.PROVISIONING, Concern.DISRUPTION)
+_CONCERNED_WITH_OVERLAYS = (Concern.PROVISIONING, Concern.DISRUPTION)
 """Pods that had no node may get one, and nodes may be cheaper to replace than before."""
 
 

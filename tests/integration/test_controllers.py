@@ -41,7 +41,6 @@ from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call
 from tests.fakes.outside import Outside
-from tests.nodeoverlays import overlay
 from tests.world import World, catalog, pod_manifest
 
 KEY = snapshot_key(CLUSTER)
@@ -81,7 +80,6 @@ class Scene(Outside):
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             provisioners=[reduce_custom(p) for p in self.cluster.provisioners.values()],
             awsnodetemplates=[reduce_custom(t) for t in self.cluster.nodetemplates.values()],
-            nodeoverlays=[reduce_custom(o) for o in self.cluster.nodeoverlays.values()],
         )
         self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
 
@@ -94,7 +92,7 @@ class Scene(Outside):
     def make_ready(self) -> tuple[str, ...]:
         self.see()
         parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
-        return make_ready(Readiness(CLUSTER, *parts, catalogs=FakeCatalogs(catalog()))).resolved
+        return make_ready(Readiness(CLUSTER, *parts)).resolved
 
     def phases(self) -> dict[str, str]:
         return {claim.name: str(claim.phase) for claim in self.store.claims.values()}
@@ -359,34 +357,6 @@ def test_without_a_snapshot_nothing_is_done(scene: Scene) -> None:
 
 
 # readiness
-
-
-def test_readiness_shows_which_overlays_apply_contradict_or_are_invalid(scene: Scene) -> None:
-    scene.cluster.nodepools["default"] = builders.nodepool_manifest()
-    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
-    for name, price in (("a", "1"), ("b", "2"), ("wrong", "cheap")):
-        scene.cluster.nodeoverlays[name] = overlay(name, price=price)
-    scene.make_ready()
-    scene.make_ready()
-    shown = {
-        name: next(c for c in each["status"]["conditions"] if c["type"] == "ValidationSucceeded")
-        for name, each in scene.cluster.nodeoverlays.items()
-    }
-    reasons = {name: (each["status"], each["reason"]) for name, each in shown.items()}
-    assert reasons == {
-        "a": ("False", "Conflict"),
-        "b": ("True", "ValidationSucceeded"),
-        "wrong": ("False", "RuntimeValidation"),
-    }
-    assert "contradicts NodeOverlay b" in shown["a"]["message"]
-    warned = {event.name for event in scene.cluster.events if event.kind == "NodeOverlay"}
-    assert warned == {"a", "wrong"}
-    scene.cluster.nodeoverlays.pop("b")
-    scene.make_ready()
-    (condition,) = [
-        c for c in scene.cluster.nodeoverlays["a"]["status"]["conditions"] if c["type"] == "Ready"
-    ]
-    assert condition["status"] == "True"
 
 
 def two_nodeclasses(scene: Scene) -> None:

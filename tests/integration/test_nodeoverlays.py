@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from nodesmith_cli.poolview import pool_item, pool_lines
 from tests import builders
 from tests.builders import expression
 from tests.localrun import local_run, report_of
+from tests.moves import MOVING
 from tests.nodeoverlays import family, overlay
 from tests.plancommand import Run, plan_command, written
+from tests.world import World, pod_manifest
 
 FUSE = "smarter-devices/fuse"
 CHEAP_M5 = overlay("cheap-m5", family("m5"), priceAdjustment="-90%", weight=2)
@@ -169,6 +172,35 @@ def test_explain_decision_names_the_overlay_and_both_prices() -> None:
     written_down = json.loads(json.dumps(record(inputs, decide(inputs), "ff" * 32, {})))
     lines = [line.strip() for line in explain(written_down)]
     assert any(line.startswith("priced by NodeOverlay cheap-m5; AWS charges $") for line in lines)
+
+
+def shown(world: World, name: str) -> tuple[str, str, str]:
+    """Return status, reason and message of a NodeOverlay's ValidationSucceeded."""
+    conditions = (world.cluster.nodeoverlays[name].get("status") or {}).get("conditions") or ()
+    found = next(c for c in conditions if c["type"] == "ValidationSucceeded")
+    return found["status"], found["reason"], found["message"]
+
+
+def test_statuses_and_events_show_which_overlays_apply_and_writes_are_not_repeated() -> None:
+    world = World({"web": pod_manifest("web")})
+    world.concerns = MOVING
+    for name, price in (("a", "1"), ("b", "2"), ("wrong", "cheap")):
+        world.cluster.nodeoverlays[name] = overlay(name, price=price)
+    world.settle()
+    world.live(timedelta(minutes=2))
+
+    assert shown(world, "b")[:2] == ("True", "ValidationSucceeded")
+    assert shown(world, "a")[:2] == ("False", "Conflict")
+    assert "contradicts NodeOverlay b" in shown(world, "a")[2]
+    assert shown(world, "wrong")[:2] == ("False", "RuntimeValidation")
+    assert {event.name for event in world.cluster.events if event.kind == "NodeOverlay"} == {"a", "wrong"}
+
+    writes = len(world.cluster.calls)
+    world.live(timedelta(minutes=3))
+    assert [c for c in world.cluster.calls[writes:] if "NodeOverlay" in c.about] == []
+    world.cluster.nodeoverlays.pop("b")
+    world.live(timedelta(minutes=2))
+    assert shown(world, "a")[0] == "True"
 
 
 @pytest.fixture(scope="module")

@@ -357,7 +357,7 @@ def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() ->
 
 def test_an_overlays_spec_wakes_who_compares_prices_and_its_status_nobody() -> None:
     before, after = custom(requirements=[], price="1"), custom(requirements=[], price="2")
-    concerned = {Concern.READINESS, Concern.PROVISIONING, Concern.DISRUPTION}
+    concerned = {Concern.PROVISIONING, Concern.DISRUPTION}
     assert woken(NODE_OVERLAYS, before) == concerned
     assert woken(NODE_OVERLAYS, before, after) == concerned
     assert woken(NODE_OVERLAYS, before, None) == concerned

@@ -219,16 +219,12 @@ def termination() -> Handler:
 
 def readiness() -> Handler:
     """Compose readiness, which resolves EC2NodeClasses and writes conditions."""
-    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
     from nodesmith.controllers.readiness import Readiness, make_ready
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
-        catalogs = StoredCatalogs(own.settings.region, own.blobs)
-
         def make_ready_once() -> Report:
-            outside = _outside(own, ApiCluster(own.api_server, now))
-            report = make_ready(Readiness(**outside, settings=own.node_settings(), catalogs=catalogs))
+            report = make_ready(Readiness(**_outside(own, ApiCluster(own.api_server, now))))
             return _told(own, Report(Counter(report.counts), due=report.due))
 
         return make_ready_once

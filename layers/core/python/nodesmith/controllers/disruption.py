@@ -1,4 +1,7 @@
-"""The controller of disruption: remove taints left without a move, carry on moves in progress, search for new ones."""
+"""The controller of disruption: remove taints left without a move, carry on moves in progress, search for new ones.
+
+It also shows which NodeOverlays apply, since they decide which nodes are cheaper.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from nodesmith.decisions.disruption.record import record
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
+from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Failures
+from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
@@ -65,6 +71,9 @@ def disrupt(run: Disruption) -> Look | None:
     with look.failures as failures:
         with failures.of():
             open_again(look, strays(look.scene()))
+        if look.snapshot.nodeoverlays:
+            with failures.of("NodeOverlays"):
+                _show_overlays(look)
         began = run.clock()
         carry_on(look)
         if run.clock() - began < ENOUGH and _is_worthwhile(look):
@@ -73,6 +82,21 @@ def disrupt(run: Disruption) -> Look | None:
         _wake_when_due(look)
         look.due = _due(look)
     return look
+
+
+def _show_overlays(look: Look) -> None:
+    """Show in the statuses of NodeOverlays whether they apply, which depends on the catalogue."""
+    run, inputs = look.run, look.inputs()
+    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    parsed = parse_nodeoverlays(inputs.snapshot.nodeoverlays)
+    for manifest, one in zip(inputs.snapshot.nodeoverlays, parsed, strict=True):
+        why = str(found.contradicting.get(name_of(manifest), ""))
+        update = nodeoverlay_update(manifest, one, why, inputs.now)
+        if update is not None:
+            with look.failures.of(f"NodeOverlay {update.name}"):
+                run.cluster.merge_status(update.kind, update.name, update.status)
+                run.publish_new(update.events)
+                look.done["StatusesWritten"] += 1
 
 
 def _due(look: Look) -> datetime | None:

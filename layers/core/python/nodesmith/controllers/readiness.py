@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -26,24 +26,20 @@ from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_
 from nodesmith.decisions.readiness.readiness import (
     QUOTA_NEAR_LIMIT,
     StatusUpdate,
-    name_of,
     next_resolution,
     nodeclass_update,
-    nodeoverlay_update,
     nodepool_update,
     of_provisioner,
     quota_update,
     ready_condition,
     to_resolve,
 )
-from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.events import ObjectEvent
@@ -54,7 +50,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith.model.quotas import CAPACITY_QUOTA, parse_quotas
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Catalogs, Cluster
+from nodesmith.ports import Cluster
 
 Readable = TypeVar("Readable")
 ParsedClasses = list[tuple[Mapping[str, Any], Parsed[EC2NodeClass]]]
@@ -65,10 +61,7 @@ _OLD_KINDS = {PROVISIONER: "Provisioner", NODE_TEMPLATE: "AWSNodeTemplate"}
 
 @dataclass(frozen=True, slots=True)
 class Readiness(Outside):
-    """What a run needs. The catalogue is read only if there are NodeOverlays."""
-
-    settings: NodeSettings = field(default_factory=NodeSettings)
-    catalogs: Catalogs | None = None
+    """What a run needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +116,6 @@ def make_ready(run: Readiness) -> ReadinessReport:
         ledger = replace(ledger, zonal_shifts=shifts)
         quotas, near = _quotas(snapshot, ledger, now)
         for update in [*_updates(snapshot, pools, parsed, statuses, health, ledger, now), *quotas]:
-            with failures.of(f"{update.kind} {update.name}"):
-                _write(run.cluster, update)
-                written.append(f"{update.kind}/{update.name}")
-        for update in _overlay_updates(run, snapshot, ledger, now, failures):
             with failures.of(f"{update.kind} {update.name}"):
                 _write(run.cluster, update)
                 written.append(f"{update.kind}/{update.name}")
@@ -302,23 +291,6 @@ def _updates(
     return updates
 
 
-def _overlay_updates(
-    run: Readiness, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
-) -> list[StatusUpdate]:
-    """Return the statuses to write on NodeOverlays, whose validity depends on each other and on the catalogue."""
-    if not snapshot.nodeoverlays or run.catalogs is None:
-        return []
-    with failures.of("NodeOverlays"):
-        found = overlays_of(snapshot, run.catalogs.latest(), run.settings.in_cluster(ledger.cluster))
-        parsed = zip(snapshot.nodeoverlays, parse_nodeoverlays(snapshot.nodeoverlays), strict=True)
-        updates = [
-            nodeoverlay_update(manifest, one, str(found.contradicting.get(name_of(manifest), "")), now)
-            for manifest, one in parsed
-        ]
-        return [update for update in updates if update is not None]
-    return []
-
-
 def _usages(snapshot: Snapshot, ledger: Ledger) -> dict[str, Usage]:
     """Return what counts against the quotas of NodePools and CapacityQuotas, by owner."""
     return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings())}
@@ -386,9 +358,5 @@ def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
 
 def _write(cluster: Cluster, update: StatusUpdate) -> None:
     cluster.merge_status(update.kind, update.name, update.status)
-    warnings = [
-        ObjectEvent(update.kind, update.name, "ValidationFailed", each, warning=True)
-        for each in update.warnings
-    ]
-    if warnings:
-        cluster.publish(warnings)
+    if update.warnings:
+        cluster.publish(update.events)

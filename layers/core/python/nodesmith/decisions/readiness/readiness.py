@@ -31,7 +31,7 @@ from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.events import AWAITING, shortened
+from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Ledger, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -56,6 +56,14 @@ class StatusUpdate:
     status: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
     """problems to publish as Events, each a sentence"""
+
+    @property
+    def events(self) -> list[ObjectEvent]:
+        """The warnings as Events."""
+        return [
+            ObjectEvent(self.kind, self.name, "ValidationFailed", each, warning=True)
+            for each in self.warnings
+        ]
 
 
 def nodeclass_update(
