@@ -7,6 +7,7 @@ Its functions can be killed before or after any of their calls; its messages can
 from __future__ import annotations
 
 import gzip
+import marshal
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -79,6 +80,8 @@ RETRY = timedelta(seconds=RETRY_SECONDS[0])
 REINVOKED = timedelta(minutes=1)
 """The time until Lambda invokes a function again after its process died."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
+_PLAIN = 2
+"""The version of marshal whose bytes depend on values only; it is ten times as fast as a text of them."""
 SHUTDOWN = timedelta(seconds=30)
 """The time from TerminateInstances until EC2 shows an instance as terminated."""
 FORGOTTEN = timedelta(seconds=15)
@@ -286,7 +289,7 @@ class World:
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
-        self._encoded, self._written, self._written_at = "", b"", self.now
+        self._encoded, self._written, self._written_at = b"", b"", self.now
         """The cluster when a snapshot was last encoded, that snapshot uncompressed, and its time."""
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
@@ -598,7 +601,7 @@ class World:
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, there.capacitybuffers, there.quotas, there.nodeoverlays
-        shown = repr((objects, others, self.daemonsets, budgets, self.volumes, departures))
+        shown = marshal.dumps((objects, others, self.daemonsets, budgets, self.volumes, departures), _PLAIN)
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
@@ -637,7 +640,7 @@ class World:
             for at in (self._written_at, self.now)
         )
         assert before in self._written
-        return gzip.compress(self._written.replace(before, after, 1), 1, mtime=0)
+        return gzip.compress(self._written.replace(before, after, 1), 0, mtime=0)
 
     def _note_departures(self) -> None:
         homes = {name: pod["spec"].get("nodeName") or "" for name, pod in self.pods.items()}

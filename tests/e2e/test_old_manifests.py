@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, PROVISIONER_NAME, ZONE
@@ -11,6 +12,8 @@ from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Start
 from tests.e2e.system import CLUSTER, System
 from tests.integration.test_plans_of_every_age import DEPLOYMENT, PROVISIONER
+
+pytestmark = pytest.mark.slow  # tests/integration/test_runs_of_every_age.py runs the same manifests
 
 TEMPLATE = """
 ---
