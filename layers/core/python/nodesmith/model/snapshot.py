@@ -14,6 +14,7 @@ from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
+from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest
 from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Snapshot:
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
+    requests: tuple[ProvisioningRequest, ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -60,9 +60,19 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
         "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
         "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
+        **_requests(observed),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+
+
+def _requests(observed: Observed) -> dict[str, Any]:
+    """Return the ProvisioningRequests as a part of the document, empty if there are none."""
+    found = {
+        (str(each["metadata"]["namespace"]), _name(each)): each
+        for each in (*observed.oldprovisioningrequests, *observed.provisioningrequests)
+    }
+    return {"provisioningrequests": [found[key] for key in sorted(found)]} if found else {}
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:

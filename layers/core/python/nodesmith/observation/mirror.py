@@ -14,6 +14,7 @@ from nodesmith.observation.reduction.objects import (
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
+    reduce_request,
 )
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, reduce_runtime_class
@@ -75,6 +76,21 @@ BUDGETS = WatchedKind(
 ATTACHMENTS = WatchedKind(
     "volumeattachments", "VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments", reduce_attachment
 )
+REQUESTS = WatchedKind(
+    "provisioningrequests",
+    "ProvisioningRequest",
+    "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
+    reduce_request,
+    custom=True,
+)
+OLD_REQUESTS = WatchedKind(
+    "oldprovisioningrequests",
+    "ProvisioningRequest.v1beta1",
+    "/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
+    reduce_request,
+    custom=True,
+)
+"""The same objects in a cluster whose CRD has no v1 yet. Where it has both, they are seen twice, and v1 counts."""
 WATCHED = (
     PODS,
     NODES,
@@ -93,6 +109,8 @@ WATCHED = (
     ATTACHMENTS,
     LIMIT_RANGES,
     RUNTIME_CLASSES,
+    REQUESTS,
+    OLD_REQUESTS,
 )
 
 

@@ -110,5 +110,7 @@ class Observed:
     volumeattachments: Sequence[ReducedAttachment] = ()
     limitranges: Sequence[Manifest] = ()
     runtimeclasses: Sequence[Manifest] = ()
+    provisioningrequests: Sequence[Manifest] = ()
+    oldprovisioningrequests: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Reduce Nodes, Namespaces, PodDisruptionBudgets and Karpenter's objects to what decisions read."""
+"""Reduce Nodes, Namespaces, PodDisruptionBudgets, ProvisioningRequests and Karpenter's objects to what decisions read."""
 
 from __future__ import annotations
 
@@ -124,6 +124,21 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     return None if is_foreign(manifest) else reduce_custom(manifest)
+
+
+def reduce_request(manifest: Manifest) -> dict[str, Any]:
+    """Keep a ProvisioningRequest's spec and conditions. Raises KeyError, TypeError or AttributeError."""
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    names = ("namespace", "name", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+    asked = {name: spec.get(name) for name in ("provisioningClassName", "podSets", "parameters")}
+    return without_empty(
+        {
+            "apiVersion": str(manifest.get("apiVersion") or ""),
+            "metadata": without_empty({name: metadata.get(name) for name in names}),
+            "spec": _cut(without_empty(asked), _DEEPEST_LEVEL),
+            "status": without_empty({"conditions": _conditions(status.get("conditions") or ())}),
+        }
+    )
 
 
 def _cut(value: Any, levels: int) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import POD_PROTECTIONS, Manifest, with_do_not_disrupt
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -26,7 +27,7 @@ from nodesmith.observation.reduction.podspecs import (
 )
 from nodesmith.observation.reduction.volumes import Mount, mounts
 
-ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost")
+ANNOTATIONS = (DO_NOT_DISRUPT, "controller.kubernetes.io/pod-deletion-cost", CONSUMES)
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 _TERMINAL = frozenset({"Failed", "Succeeded"})
 
@@ -183,7 +184,7 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS)
+    given = with_consumption(with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS))
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}
 
 
