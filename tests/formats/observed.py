@@ -6,7 +6,7 @@ from typing import Any
 
 from nodesmith.observation.observed import Observed, ReducedAttachment
 from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from tests import builders
 from tests.world import pod_manifest
 
@@ -43,6 +43,10 @@ DAEMONSET: Manifest = {
             "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]},
         },
     },
+}
+TEMPLATE: Manifest = {
+    "metadata": {"name": "room", "namespace": "default", "generation": 2},
+    "template": DAEMONSET["spec"]["template"],
 }
 BUDGET: Manifest = {
     "metadata": {"name": "web", "namespace": "default", "generation": 1},
@@ -82,6 +86,7 @@ OBSERVED = Observed(
     nodepools=[reduce_custom(builders.nodepool_manifest())],
     nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
     nodeclaims=[reduce_custom(CLAIM)],
+    podtemplates=[reduce_pod_template(TEMPLATE)],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

@@ -21,6 +21,7 @@ GROUPS: Mapping[str, str] = {
     "Node": "",
     "Namespace": "",
     "LimitRange": "",
+    "PodTemplate": "",
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "DaemonSet": "apps",

@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
-from nodesmith.model.kubernetes.pods import Pod, Shape, Spread
+from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest
 from nodesmith.model.policies import DefaultSpread
 
@@ -47,6 +47,8 @@ class Snapshot:
     attachments: tuple[VolumeAttachment, ...] = ()
     attach_limits: AttachLimits = NO_LIMITS
     foreign_nodepools: tuple[Mapping[str, Any], ...] = ()
+    podtemplates: Mapping[str, PodTemplate] = field(default_factory=dict)
+    """The pod templates that planned pods may be rendered from, by `PodTemplate.key`."""
     requests: tuple[ProvisioningRequest, ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
 

@@ -29,7 +29,7 @@ from nodesmith.model.ec2.capacity import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
-from nodesmith.model.kubernetes.pods import Manifest, Pod, Shape
+from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
@@ -79,6 +79,7 @@ def read(text: bytes) -> Snapshot:
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
             nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
             daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
+            podtemplates=dict(_templates(document.get("podtemplates") or (), known)),
             nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
             nodeclasses=tuple(document["nodeclasses"]),
             nodeclaims=tuple(each for each in document["nodeclaims"] if not is_foreign(each)),
@@ -161,6 +162,18 @@ def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: l
             yield parse_node(manifest, _moment(event) if event else None)
         except UNREADABLE as error:
             problems.append(f"Node/{manifest['metadata']['name']}: cannot be read and is left out: {error}")
+
+
+def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Iterator[tuple[str, PodTemplate]]:
+    for manifest in manifests:
+        about = manifest["metadata"]
+        template = PodTemplate(
+            kind=str(manifest["kind"]),
+            name=str(about["name"]),
+            shape=parse_shape(manifest["pod"], known),
+            generation=int(about["generation"]),
+        )
+        yield template.key, template
 
 
 def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,7 +40,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     index_of = {name: index for index, name in enumerate(names)}
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     daemons = list(expected_pods(observed))
-    shapes = {*(pod.shape for pod in observed.pods), *map(_text, daemons)}
+    templates = list(pod_templates(observed))
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *(t["pod"] for t in templates)))}
     nodes = sorted(observed.nodes, key=_name)
     karpenters = todays(observed)
     document = {
@@ -53,6 +54,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "podEvents": _pod_events(observed, nodes),
         "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
         "daemonsets": sorted(daemons, key=_text),
+        "podtemplates": sorted(templates, key=_text),
         "nodepools": sorted(karpenters.nodepools, key=_name),
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
@@ -80,8 +82,9 @@ def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mappi
     if not keys:
         return {}
     pods = (pod.namespace for pod in observed.pods)
-    daemons = (str(daemon["metadata"]["namespace"]) for daemon in observed.daemonsets)
-    labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *daemons)}
+    others = (*observed.daemonsets, *observed.podtemplates)
+    owners = (str(each["metadata"]["namespace"]) for each in others)
+    labels: dict[str, dict[str, str]] = {name: {NAME_LABEL: name} for name in (*pods, *owners)}
     labels.update({_name(n): n["metadata"].get("labels") or {} for n in observed.namespaces})
     return {name: {k: v for k, v in own.items() if k in keys} for name, own in labels.items()}
 
@@ -261,17 +264,31 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
     It is like the DaemonSet's newest pod. If there is none, it is the template with the changes that admission makes.
     Its affinity is always the template's, because the controller pins every existing pod to its node.
     """
-    newest, defaults = _newest(observed.pods), _default_requests(observed.limitranges)
-    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+    newest, admitted = _newest(observed.pods), _admission(observed)
     for daemonset in observed.daemonsets:
-        known, (namespace, _) = newest.get(_key(daemonset)), _key(daemonset)
-        template = {**daemonset["spec"]}
+        known = newest.get(_key(daemonset))
+        yield {**daemonset, "spec": _unpinned(known, daemonset["spec"])} if known else admitted(daemonset)
+
+
+def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
+    """Yield the cluster's PodTemplates; `pod` of each is the pod that the API server would admit."""
+    admitted = _admission(observed)
+    for template in observed.podtemplates:
+        yield {**template, "kind": "PodTemplate", "pod": admitted(template["pod"])}
+
+
+def _admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:
+    """Return a function that makes the changes of admission to a reduced pod from a template."""
+    defaults = _default_requests(observed.limitranges)
+    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+
+    def admitted(pod: Manifest) -> dict[str, Any]:
+        template = {**pod["spec"]}
         runtime = classes.get(template.pop("runtimeClassName", ""), {})
-        if known:
-            yield {**daemonset, "spec": _unpinned(known, template)}
-        else:
-            spec = with_default_requests(template, defaults.get(namespace, {}))
-            yield {**daemonset, "spec": with_runtime_class(spec, runtime)}
+        spec = with_default_requests(template, defaults.get(str(pod["metadata"]["namespace"]), {}))
+        return {**pod, "spec": with_runtime_class(spec, runtime)}
+
+    return admitted
 
 
 def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:

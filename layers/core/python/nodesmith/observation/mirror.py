@@ -16,7 +16,7 @@ from nodesmith.observation.reduction.objects import (
     reduce_nodeclaim,
     reduce_request,
 )
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, reduce_runtime_class
 from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, reduce_csi_node, reduce_volume
 
@@ -38,6 +38,7 @@ class WatchedKind:
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
 NODES = WatchedKind("nodes", "Node", "/api/v1/nodes", reduce_node)
 DAEMONSETS = WatchedKind("daemonsets", "DaemonSet", "/apis/apps/v1/daemonsets", reduce_daemonset)
+POD_TEMPLATES = WatchedKind("podtemplates", "PodTemplate", "/api/v1/podtemplates", reduce_pod_template)
 LIMIT_RANGES = WatchedKind("limitranges", "LimitRange", "/api/v1/limitranges", reduce_limit_range)
 RUNTIME_CLASSES = WatchedKind(
     "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
@@ -109,6 +110,7 @@ WATCHED = (
     ATTACHMENTS,
     LIMIT_RANGES,
     RUNTIME_CLASSES,
+    POD_TEMPLATES,
     REQUESTS,
     OLD_REQUESTS,
 )

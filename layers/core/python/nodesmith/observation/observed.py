@@ -110,6 +110,7 @@ class Observed:
     volumeattachments: Sequence[ReducedAttachment] = ()
     limitranges: Sequence[Manifest] = ()
     runtimeclasses: Sequence[Manifest] = ()
+    podtemplates: Sequence[Manifest] = ()
     provisioningrequests: Sequence[Manifest] = ()
     oldprovisioningrequests: Sequence[Manifest] = ()
     problems: Sequence[str] = ()

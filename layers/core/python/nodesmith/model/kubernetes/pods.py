@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -132,6 +132,48 @@ class Pod:
     started_at: datetime | None = None
     ready: bool = True
     startup_minutes: int = 0
+
+
+LEAST_PRIORITY = -(2**31)
+"""Below the priority of every pod that an API server accepts."""
+_PLANNED = "~"
+"""Part of the keys of planned pods. No object of Kubernetes has it in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """A pod template of an object of the cluster, with the shape of the pods that would be created from it.
+
+    The shape has no volumes, and the changes that LimitRanges and the RuntimeClass make at admission are part of it.
+    """
+
+    kind: str
+    name: str
+    shape: Shape
+    generation: int = 0
+
+    @property
+    def key(self) -> str:
+        """`Kind/namespace/name`."""
+        return f"{self.kind}/{self.shape.namespace}/{self.name}"
+
+
+def planned_pods(
+    template: PodTemplate, owner: str, count: int, created_at: datetime, priority: int
+) -> list[Pod]:
+    """Return `count` pods that do not exist, as if they waited for a node. They share one shape.
+
+    `owner` is `Kind/name` of the object that asks for them, in the template's namespace.
+    """
+    shape = replace(template.shape, owner=owner, priority=priority)
+    stem = f"{shape.namespace}/{owner.lower().replace('/', _PLANNED)}"
+    keys = (f"{stem}{_PLANNED}{number}" for number in range(count))
+    return [Pod(key, shape, created_at, unschedulable=True) for key in keys]
+
+
+def is_planned(key: str) -> bool:
+    """Return whether a pod's key (namespace/name) is that of a planned pod."""
+    return _PLANNED in key
 
 
 # Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests). The requests of containers and

@@ -120,17 +120,36 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
 
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
-    metadata, template = manifest["metadata"], manifest["spec"]["template"]
-    inner = template.get("metadata") or {}
+    metadata = manifest["metadata"]
     owner = {"kind": "DaemonSet", "name": str(metadata["name"]), "controller": True}
+    pod = _templated(manifest["spec"]["template"], str(metadata["namespace"]))
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
+
+
+def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:
+    """Keep a PodTemplate's name and generation, and as `pod` the pod that would be created from it.
+
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
+    """
+    return {**_about(manifest), "pod": _templated(manifest["template"], manifest["metadata"]["namespace"])}
+
+
+def _about(manifest: Manifest) -> dict[str, Any]:
+    metadata = manifest["metadata"]
+    about = {"namespace": str(metadata["namespace"]), "name": str(metadata["name"])}
+    return {"metadata": {**about, "generation": int(metadata.get("generation") or 0)}}
+
+
+def _templated(template: Manifest, namespace: str) -> dict[str, Any]:
+    """Return the reduced pod of a pod template, with its labels and without its volumes."""
+    inner, spec = template.get("metadata") or {}, template.get("spec") or {}
     about = {
-        "namespace": str(metadata["namespace"]),
+        "namespace": namespace,
         "labels": dict(inner.get("labels") or {}),
         "annotations": _annotations(inner),
-        "ownerReferences": [owner],
     }
-    named = without_empty({"runtimeClassName": template["spec"].get("runtimeClassName")})
-    return {"metadata": without_empty(about), "spec": {**reduce_spec(template["spec"]), **named}}
+    named = without_empty({"runtimeClassName": spec.get("runtimeClassName")})
+    return {"metadata": without_empty(about), "spec": {**reduce_spec(spec), **named}}
 
 
 def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest], owner: Manifest) -> str:
