@@ -45,8 +45,13 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
-from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod
+from nodesmith.observation.reduction.objects import (
+    reduce_budget,
+    reduce_custom,
+    reduce_node,
+    reduce_request,
+)
+from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
 from nodesmith_local.functions import deployment
@@ -62,7 +67,7 @@ from tests.fakes.hints import FakeHints, Message
 from tests.fakes.notices import FakeNotices
 from tests.fakes.routes import FakeRoutes
 from tests.fakes.store import FakeStore
-from tests.laws import closed, strangers, violations
+from tests.laws import closed, strangers, unanswered, violations
 
 Manifest = dict[str, Any]
 SETTINGS = NodeSettings(fragility_tolerance=0)  # use one node where one suffices: the tests follow its life
@@ -254,6 +259,8 @@ class World:
         self.self_hints: dict[Concern, SelfHints] = {}
         self.repeats: dict[Concern, Repeats] = {}
         """The memory of other warm processes, by concern."""
+        self.controllers: list[Callable[[World], None]] = []
+        """Controllers of the cluster that look at the world after each step of time."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """Events that happen to the world, with their time since its beginning."""
         self.away: dict[str, datetime] = {}
@@ -339,6 +346,10 @@ class World:
         self._labels[name] = dict(pod["metadata"]["labels"])
         self.cluster.pods[f"default/{name}"] = pod
 
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Annotate a pod that exists."""
+        self.cluster.pods[f"default/{name}"]["metadata"]["annotations"] = dict(annotations)
+
     def remove(self, names: Sequence[str]) -> None:
         """Remove these pods as a ReplicaSet that scales down, without replacements."""
         for name in names:
@@ -373,6 +384,8 @@ class World:
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
             mishap[1](self)
+        for controller in self.controllers:
+            controller(self)
         self._move()
         self.observe()
 
@@ -396,7 +409,7 @@ class World:
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
         awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
-        under_way = self.store.moves or closed(self) or strangers(self)
+        under_way = self.store.moves or closed(self) or strangers(self) or unanswered(self)
         return bool(bound and done and shown and not (awaited or under_way))
 
     def run(self, concern: Concern) -> None:
@@ -596,7 +609,8 @@ class World:
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
-        shown = repr((objects, self.daemonsets, budgets, self.volumes, departures))
+        asked = there.requests, there.podtemplates
+        shown = repr((objects, asked, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
@@ -611,6 +625,8 @@ class World:
             nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
             nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
+            provisioningrequests=[reduce_request(r) for r in self.cluster.requests.values()],
+            podtemplates=[reduce_pod_template(t) for t in self.cluster.podtemplates.values()],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
         )

@@ -15,8 +15,10 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    OLD_REQUESTS,
     PODS,
     PROVISIONERS,
+    REQUESTS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -37,6 +39,7 @@ def triggered(
     so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves. Lifecycle
     deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod waits for
     a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake nothing.
+    Provisioning decides about ProvisioningRequests, and lifecycle shows and forgets what became of them.
     """
     key = f"{change.kind.kind}/{change.key}"
     frees = may_free_a_node(change, ending)
@@ -53,6 +56,10 @@ def triggered(
         yield from ((concern, key) for concern in _concerned_with_nodes(change))
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
+    elif change.kind in (REQUESTS, OLD_REQUESTS):
+        yield Concern.PROVISIONING if is_wanted_otherwise(change) else Concern.LIFECYCLE, key
+        if change.after is None:
+            yield Concern.LIFECYCLE, key
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 

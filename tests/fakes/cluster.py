@@ -51,6 +51,9 @@ class FakeCluster:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By namespace/name, like their budgets."""
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """ProvisioningRequests by namespace/name, like PodTemplates."""
+    podtemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     """What left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     runs: Callable[[str], bool] = lambda _: True
@@ -261,6 +264,7 @@ class FakeCluster:
             "EC2NodeClass": self.nodeclasses,
             "Provisioner": self.provisioners,
             "AWSNodeTemplate": self.nodetemplates,
+            "ProvisioningRequest": self.requests,
         }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:

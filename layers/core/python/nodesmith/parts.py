@@ -244,6 +244,7 @@ class ClusterParts:
             vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,
             reserved_enis=self.settings.reserved_enis,
             prefix_delegation=self.settings.prefix_delegation,
+            shared_provisioning_classes=self.settings.shared_provisioning_classes,
             preference_policy=self.settings.preference_policy,
             min_values_policy=self.settings.min_values_policy,
             fragility_tolerance=self.settings.fragility_tolerance,

@@ -138,6 +138,12 @@ class Settings:
     prefix_delegation: bool = _setting(
         "PREFIX_DELEGATION", "whether the VPC CNI assigns /28 prefixes", False, _flag
     )
+    shared_provisioning_classes: bool = _setting(
+        "SHARED_PROVISIONING_CLASSES",
+        "whether ProvisioningRequests of Cluster Autoscaler's classes are served; false if another autoscaler does",
+        True,
+        _flag,
+    )
     preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, like the others)
         "PREFERENCE_POLICY",
         "whether preferences of pods affect which nodes are bought",

@@ -1,11 +1,11 @@
 """DynamoDB: the ledger of one cluster, in a single partition, and what all clusters of a region have learned.
 
 `META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
-These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
-`GROUPOFFERING#capacityType#type#zone#placementGroup`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`,
-`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves, gangs and
-health also have a revision. Claims also have their instance and reservation, which the table indexes, so one write updates a
-claim and its index entries.
+These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECLASS#name`,
+`OFFERING#capacityType#type#zone`, `GROUPOFFERING#capacityType#type#zone#placementGroup`,
+`RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
+`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves, gangs and health also have a revision. Claims also have their
+instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour

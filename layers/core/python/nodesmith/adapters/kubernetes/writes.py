@@ -20,8 +20,13 @@ PATHS = {each.kind: each.path for each in WATCHED}
 
 
 def object_path(kind: str, name: str) -> str:
-    """Return the path of an object. The name of a pod is `namespace/name`."""
-    return pod_path(name) if kind == "Pod" else f"{PATHS[kind]}/{quote(name, safe='')}"
+    """Return the path of an object. The name of one in a namespace is `namespace/name`."""
+    namespace, _, own = name.rpartition("/")
+    path = PATHS[kind]
+    if namespace:
+        group, _, resource = path.rpartition("/")
+        path = f"{group}/namespaces/{quote(namespace, safe='')}/{resource}"
+    return f"{path}/{quote(own, safe='')}"
 
 
 def pod_path(pod: str, subresource: str = "") -> str:

@@ -65,6 +65,8 @@ class ProvisioningRequest:
     generation: int = 0
     faults: tuple[str, ...] = ()
     is_deleted: bool = False
+    is_v1beta1: bool = False
+    """Whether the cluster serves it as v1beta1 only."""
 
     @property
     def key(self) -> str:
@@ -128,6 +130,7 @@ def parse_request(manifest: Mapping[str, Any]) -> ProvisioningRequest:
         generation=int(metadata.get("generation") or 0),
         faults=faults,
         is_deleted="deletionTimestamp" in metadata,
+        is_v1beta1=str(manifest.get("apiVersion", "")).endswith("/v1beta1"),
     )
 
 

@@ -100,6 +100,10 @@ class Gang:
         return replace(self, stage=stage, stage_since=now, **changes)
 
 
+ROLLED_BACK = "ProvisioningRequestRolledBack"
+"""The cause of the end of claims that were bought for a gang which did not get all of its room."""
+
+
 def is_called_off(claim: str, gangs: tuple[Gang, ...]) -> bool:
     """Return whether a NodeClaim was bought for a gang that is rolled back."""
     return any(gang.stage is GangStage.ROLLING_BACK and claim in gang.claims for gang in gangs)

@@ -35,7 +35,8 @@ class Ledger:
     long. `move_backoffs` are kinds of moves whose replacements recently could not be launched. `contents` are content
     hashes, by `Kind/name`, of the NodePools and of users' new NodeClaims that readiness has read from the API server.
     `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
-    cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for ProvisioningRequests.
+    cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for
+    ProvisioningRequests.
     """
 
     version: int = 0

@@ -1,4 +1,4 @@
-"""Reduce Nodes, Namespaces, PodDisruptionBudgets, ProvisioningRequests and Karpenter's objects to what decisions read."""
+"""Reduce Nodes, Namespaces, budgets, ProvisioningRequests and Karpenter's objects to what decisions read."""
 
 from __future__ import annotations
 
