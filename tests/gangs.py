@@ -126,6 +126,7 @@ def _asked(*counts: int, before: Callable[[World], None] | None = None) -> Calla
 
 def _two_in_stock(world: World) -> None:
     world.cloud.stock = {"*": 2}
+    world.mishaps.append((timedelta(minutes=8), lambda w: w.cloud.stock.clear()))
 
 
 def _spot_short(world: World) -> None:

@@ -165,4 +165,4 @@ def next_change(ledger: Ledger, snapshot: Snapshot, now: datetime, *, shared: bo
 
 def is_awaited(claim: NodeClaim, ledger: Ledger) -> bool:
     """Return whether a gang waits for a NodeClaim to become ready."""
-    return any(gang.stage is GangStage.LAUNCHING and claim.name in gang.claims for gang in ledger.gangs)
+    return any(gang.stage is GangStage.LAUNCHING and claim.name in gang.places for gang in ledger.gangs)

@@ -181,10 +181,13 @@ def _tried(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDeci
         bought_at=now,
         retry_at=None,
         reason=NOT_FOUND,
-        message=_waiting(len(room.nodes)),
+        message=_waiting(room.places),
     )
-    reserved_now = launching if room.nodes else _booked(request, launching, now)
-    return GangDecision(reserved_now, room.nodes, reserves=True)
+    under_way = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
+    is_there = not room.nodes and under_way.isdisjoint(room.places)
+    return GangDecision(
+        _booked(request, launching, now) if is_there else launching, room.nodes, reserves=True
+    )
 
 
 def without_room(request: ProvisioningRequest | None, gang: Gang, why: str, now: datetime) -> Gang:
@@ -206,8 +209,8 @@ def _failed(gang: Gang, now: datetime, **said: object) -> Gang:
     return gang.at(GangStage.FAILED, now, retry_at=None, **said)
 
 
-def _waiting(nodes: int) -> str:
-    return f"waiting for {nodes} new node{'s' * (nodes != 1)} to become ready"
+def _waiting(places: Places) -> str:
+    return f"waiting until all of its {len(places)} node{'s' * (len(places) != 1)} are ready"
 
 
 def _booked(request: ProvisioningRequest, gang: Gang, now: datetime) -> Gang:
@@ -230,8 +233,8 @@ def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangD
             return _rolled_back(gang, _lost(there), now)
         room = find_room(request, there.missing, there.seen(inputs))
         return _rolled_back(gang, _lost(there, room.why), now) if room.why else _moved(gang, there, room)
-    phases = {claim.name: claim.phase for claim in inputs.ledger.claims}
-    if all(phases.get(name) is Phase.INITIALIZED for name in gang.claims):
+    coming = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
+    if coming.isdisjoint({*gang.places, *gang.claims}):
         return GangDecision(_booked(request, gang, now))
     if now - gang.stage_since > LAUNCH_FOR:
         minutes = LAUNCH_FOR.total_seconds() / 60
@@ -240,8 +243,13 @@ def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangD
 
 
 def _kept(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
-    """Find other room for pods that are still to come if nodes with their room are gone."""
+    """Find other room for pods that are still to come if nodes with their room are gone.
+
+    Once all pods of the request have come, no room needs to be kept.
+    """
     there = _Kept.of(gang, inputs)
+    if there.is_consumed and gang.places:
+        return GangDecision(replace(gang, places={}, claims=()))
     if not sum(there.missing):
         return None
     room = find_room(request, there.missing, there.seen(inputs))
@@ -270,17 +278,21 @@ def _moved(gang: Gang, there: _Kept, room: Room) -> GangDecision:
     claims = (*(name for name in gang.claims if name in there.serving), *bought)
     changed = replace(gang, places=places, claims=claims, purchases=gang.purchases + 1)
     if gang.stage is GangStage.LAUNCHING:
-        changed = replace(changed, message=_waiting(len(claims)))
+        changed = replace(changed, message=_waiting(places))
     return GangDecision(changed, room.nodes, reserves=True)
 
 
 class _Kept(NamedTuple):
-    """What a gang still has: its `places`, the pods `missing` of each set, and its claims that are `serving`."""
+    """What a gang still has: its `places`, the pods `missing` of each set, and its claims that are `serving`.
+
+    `is_consumed` is whether all of its pods are on nodes.
+    """
 
     gang: Gang
     places: Mapping[str, tuple[int, ...]]
     missing: tuple[int, ...]
     serving: frozenset[str]
+    is_consumed: bool
 
     @classmethod
     def of(cls, gang: Gang, inputs: Inputs) -> _Kept:
@@ -302,7 +314,8 @@ class _Kept(NamedTuple):
             fitting = counts if booked else tuple(map(rooms.take, [place] * len(counts), shapes, counts))
             lost = [a + b - c for a, b, c in zip(lost, counts, fitting, strict=True)]
             places[place] = fitting
-        return cls(gang, places, tuple(lost), frozenset(claim.name for claim in claims))
+        is_consumed = not any(map(any, left.values()))
+        return cls(gang, places, tuple(lost), frozenset(claim.name for claim in claims), is_consumed)
 
     def seen(self, inputs: Inputs) -> Inputs:
         """Return the inputs with the gang as it is without what is missing."""
@@ -335,7 +348,7 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     planner = Planner(inputs, offers, dict(by_shape([*pods, *there.fresh])), met)
     if there.fresh:  # pods that wait and fit on existing nodes will be there before those of the request
         planner.assign(there.fresh, there.free, PreferenceMode.RULE)
-    ready = [existing for existing in there.free if not existing.in_flight]
+    ready = [existing for existing in there.free if not (existing.in_flight and request.is_check)]
     chosen, _ = Search(planner, pods, ready).best(PreferenceMode.RULE)
     left = left_of(chosen, offers)
     if chosen.left:
