@@ -27,7 +27,8 @@ def cluster_documents(context: str) -> Iterator[Document]:
     `context` is a context of the default kubeconfig, the path of a kubeconfig, or empty for the current context.
     """
     server = server_of(context)
-    kinds = [*((kind.path, kind.kind) for kind in WATCHED), _PRIORITIES]
+    # An older version of a kind that is watched as well is named after its version.
+    kinds = [*((kind.path, kind.kind.partition(".")[0]) for kind in WATCHED), _PRIORITIES]
     where = f"cluster {context}" if context else "cluster"
     for path, kind in kinds:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
