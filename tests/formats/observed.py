@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
+from nodesmith.observation.reduction.objects import (
+    reduce_budget,
+    reduce_custom,
+    reduce_node,
+    reduce_request,
+)
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from tests import builders
+from tests.gangs import request_manifest
 from tests.world import pod_manifest
 
 Manifest = dict[str, Any]
@@ -87,6 +93,7 @@ OBSERVED = Observed(
     nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
     nodeclaims=[reduce_custom(CLAIM)],
     podtemplates=[reduce_pod_template(TEMPLATE)],
+    provisioningrequests=[reduce_request(request_manifest("job", 3))],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

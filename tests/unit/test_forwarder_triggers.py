@@ -18,7 +18,9 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    OLD_REQUESTS,
     PODS,
+    REQUESTS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -29,6 +31,7 @@ from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Topic
 from tests import foreign
 from tests.clusters import Manifest, budget, deployment_pod, node, rolled
+from tests.gangs import request_manifest
 from tests.storage import attachment, claim, storage_class, volume
 
 
@@ -340,3 +343,12 @@ def test_a_nodepool_that_changes_to_another_nodeclass_group_wakes_readiness() ->
         custom(template={"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}}}),
         custom(template={"spec": {"nodeClassRef": {"group": "eks.amazonaws.com"}}}),
     )
+
+
+@pytest.mark.parametrize("kind", [REQUESTS, OLD_REQUESTS], ids=lambda kind: kind.path)
+def test_a_new_provisioning_request_wakes_provisioning_and_its_status_lifecycle(kind: WatchedKind) -> None:
+    new = request_manifest("job", 3)
+    told = {**new, "status": {"conditions": [{"type": "Accepted", "status": "True"}]}}
+    assert woken(kind, new) == {Concern.PROVISIONING}
+    assert woken(kind, new, told) == {Concern.LIFECYCLE}
+    assert woken(kind, told, None) == {Concern.PROVISIONING, Concern.LIFECYCLE}
