@@ -1,4 +1,4 @@
-"""ProvisioningRequests in the small world: gangs of pods, whoever creates them once there is room, and stories of both.
+"""ProvisioningRequests in the small world, the controller that creates their pods once there is room, and stories.
 
 `gang_report` counts, over all stories and crashes, the gangs that got only a part of their nodes.
 """
@@ -52,6 +52,30 @@ def request_manifest(
             **({"parameters": dict(parameters)} if parameters else {}),
         },
     }
+
+
+_ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+REQUEST_CRD: Manifest = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "provisioningrequests.autoscaling.x-k8s.io"},
+    "spec": {
+        "group": "autoscaling.x-k8s.io",
+        "names": {"kind": "ProvisioningRequest", "plural": "provisioningrequests"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": version,
+                "served": True,
+                "storage": version == "v1",
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": _ANY},
+            }
+            for version in ("v1", "v1beta1")
+        ],
+    },
+}
+"""A CRD with Cluster Autoscaler's names, which accepts any content."""
 
 
 def template_manifest(name: str = "job-0", cpu: str = "3", namespace: str = "default") -> Manifest:

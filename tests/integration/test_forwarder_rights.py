@@ -22,6 +22,7 @@ from nodesmith.parts import system_time
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
+from tests.gangs import REQUEST_CRD, request_manifest
 from tests.served import CRDS, created, now
 
 BASE = Path(__file__).parents[2] / "forwarder" / "base"
@@ -105,12 +106,13 @@ def granted(file: str) -> set[Right]:
 
 @pytest.fixture
 def local() -> Iterator[LocalApiServer]:
-    with LocalApiServer(crds=CRDS, now=now) as server:
+    with LocalApiServer(crds=(*CRDS, REQUEST_CRD), now=now) as server:
         for plural, manifest in (
             ("nodepools", POOL),
             ("provisioners", PROVISIONER),
             ("awsnodetemplates", NODE_TEMPLATE),
             ("ec2nodeclasses", NODECLASS),
+            ("provisioningrequests", request_manifest("job", 3)),
             ("nodes", node(1, rolled(1))),
         ):
             created(server.store, plural, dict(manifest))
@@ -133,6 +135,10 @@ def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -
         cluster.merge_status(kind, "default", CONDITIONS)
     for kind in ("Provisioner", "AWSNodeTemplate"):
         cluster.merge_status(kind, "old", CONDITIONS)
+    for kind in ("ProvisioningRequest", "ProvisioningRequest.v1beta1"):
+        cluster.merge_status(
+            kind, "default/job", {"conditions": [{**CONDITIONS["conditions"][0], "type": kind}]}
+        )
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (

@@ -44,8 +44,8 @@ _TRUE = {
 def endings(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Command]:
     """Return the ends of the NodeClaims that were bought for gangs which are rolled back.
 
-    A NodeClaim whose instance is still to be launched is given up by whoever would launch it. One that runs other pods
-    by now is left to them.
+    A NodeClaim without an instance is given up by the run of provisioning that would launch it. One that runs other
+    pods by now is left to them.
     """
     claims = {claim.name: claim for claim in ledger.claims}
     found: list[Command] = []

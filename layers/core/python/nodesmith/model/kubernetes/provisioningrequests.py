@@ -87,8 +87,8 @@ class ProvisioningRequest:
     def fails_at_once(self) -> bool:
         """Whether it fails when there is no room, rather than wait for room.
 
-        A request that may buy waits only if it says for how long: whoever made it, such as Kueue, retries with a new
-        one, and the quota that it holds is free for others until then.
+        A request that may buy waits only if it says for how long: otherwise Kueue retries with a new one, and the quota
+        that its workload holds is free for others until then.
         """
         if self.is_check:
             return self.parameters.get(NO_RETRY, "").lower() == "true"
