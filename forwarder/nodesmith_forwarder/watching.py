@@ -93,7 +93,8 @@ class Watch:
         self._version = ""
         self._world.keep_only(self._kind, ())
         if self._world.mark(self._kind, current=True):
-            LOG.warning("%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
+            level = logging.INFO if self._kind.optional else logging.WARNING
+            LOG.log(level, "%s is not installed, looking again every %.0f s", self._kind.kind, ABSENT_SECONDS)
         stop.wait(jittered(ABSENT_SECONDS, 0.2))
 
     def _lost(self, error: NodesmithError, stop: Event) -> None:

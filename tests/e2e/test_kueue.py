@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES
 from nodesmith_formats.kubernetes.objects import is_true
 from nodesmith_local.aws.instances.machines import MotoMachines
 from tests.e2e import kueue
 from tests.e2e.conftest import Figures, Start
-from tests.e2e.manifests import nodeclass, nodepool
+from tests.e2e.manifests import nodeclass, nodepool, pod
 from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, System
-from tests.gangs import ATOMIC
+from tests.gangs import ATOMIC, CHECK, request_manifest, template_manifest
 
 JOBS, PODS, NODES_FOR = 20, 3, 7
 """Jobs in the queue, pods of each, and how many Jobs EC2 has nodes for at a time. Each pod needs a node of its own."""
@@ -101,9 +102,8 @@ def small() -> Manifest:
     return made
 
 
-@contextmanager
-def kueue_in(system: System, class_name: str) -> Iterator[None]:
-    """Run Kueue in the cluster, with a queue."""
+def install_crds(system: System) -> None:
+    """Install the CRDs of Kueue and of ProvisioningRequest, and wait until they are served."""
     crds = kueue.crds()
     for crd in crds:
         system.cluster.objects.create("customresourcedefinitions.apiextensions.k8s.io", crd)
@@ -111,6 +111,12 @@ def kueue_in(system: System, class_name: str) -> Iterator[None]:
         system.kubectl(
             "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
         )
+
+
+@contextmanager
+def kueue_in(system: System, class_name: str) -> Iterator[None]:
+    """Run Kueue in the cluster, with a queue."""
+    install_crds(system)
     with kueue.running(system.plane.folder / "admin.kubeconfig", system.folder):
         system.apply(*queue(class_name))
         yield
@@ -163,3 +169,43 @@ def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Sta
         figures("gang-requests-failed", len(failed))
         system.until("no node is left over", lambda: not system.instances() and not system.nodes(), 200)
     assert system.ledger().claims == ()
+
+
+def asked(name: str, pods: int, class_name: str) -> Manifest:
+    """Return a request as a user applies it."""
+    made = request_manifest(name, pods, class_name=class_name)
+    return {**made, "metadata": {"name": name, "namespace": "default"}}
+
+
+def shown(system: System, name: str) -> Mapping[str, tuple[str, str]]:
+    """Return status and reason of a request's conditions, by type."""
+    request = system.cluster.objects.get("provisioningrequests", name, "default")
+    conditions = request.get("status", {}).get("conditions", ())
+    return {each["type"]: (each["status"], each["reason"]) for each in conditions}
+
+
+@pytest.mark.slow
+def test_pods_take_the_room_of_their_request_until_its_booking_expires(start: Start) -> None:
+    system = start(speed=10)
+    system.apply(nodeclass(CLUSTER), small())
+    install_crds(system)
+    system.apply(template_manifest("own-0", "3"), asked("own", PODS, ATOMIC))
+    room = ("True", "CapacityIsProvisioned")
+    system.until("the request is provisioned", lambda: shown(system, "own").get("Provisioned") == room)
+    assert shown(system, "own")["Accepted"] == ("True", "Accepted")
+    assert len(system.nodes()) == PODS
+
+    pods = [pod(f"own-{number}", "3") for number in range(PODS)]
+    for each in pods:
+        each["metadata"]["annotations"] = {CONSUMES: "own"}
+    system.apply(*pods)
+    system.until_running(PODS)
+    system.apply(template_manifest("more-0", "3"), asked("more", 1, CHECK))
+    none = ("False", "CapacityIsNotFound")
+    system.until("a check finds no room", lambda: shown(system, "more").get("Provisioned") == none)
+    over = ("True", "CapacityReservationTimeExpired")
+    system.until("the booking expires", lambda: shown(system, "own").get("BookingExpired") == over, 120)
+    assert len(system.instances()) == PODS, "nothing was bought for the pods or for the check"
+    system.until(
+        "the gang is forgotten", lambda: [g.request for g in system.ledger().gangs] == ["default/more"]
+    )

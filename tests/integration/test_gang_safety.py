@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from nodesmith.model.functions.hints import Concern
@@ -53,7 +55,7 @@ def test_nothing_is_left_of_a_gang_whose_request_is_deleted() -> None:
 
 def test_a_booking_ends_and_its_gang_is_forgotten() -> None:
     world = WHOLE.told()
-    world.live(crashes.PATIENCE / 3)
+    world.live(timedelta(minutes=13))
     assert BOOKING_EXPIRED in shown(world)
     assert world.store.gangs == {}
 

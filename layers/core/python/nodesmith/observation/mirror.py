@@ -25,7 +25,8 @@ from nodesmith.observation.reduction.volumes import reduce_claim, reduce_class, 
 class WatchedKind:
     """A kind that decisions read. `name` is its field in `Observed`, and `path` is its list path in the API server.
 
-    `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed.
+    `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed, which
+    clusters do without if it is `optional`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class WatchedKind:
     path: str
     reduce: Callable[[Manifest], Any]
     custom: bool = False
+    optional: bool = False
 
 
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
@@ -83,6 +85,7 @@ REQUESTS = WatchedKind(
     "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
     reduce_request,
     custom=True,
+    optional=True,
 )
 OLD_REQUESTS = WatchedKind(
     "oldprovisioningrequests",
@@ -90,6 +93,7 @@ OLD_REQUESTS = WatchedKind(
     "/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
     reduce_request,
     custom=True,
+    optional=True,
 )
 """The same objects in a cluster whose CRD has no v1 yet. Where it has both, they are seen twice, and v1 counts."""
 WATCHED = (

@@ -153,7 +153,10 @@ def reserved(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Reser
     if not wanted:
         return Reserved(free)
     nominated = nominations(claims, inputs.now)
-    booked, others = [p for p in wanted if p.key in consuming], [p for p in wanted if p.key not in consuming]
+    booked, others = list[Pod](), wanted
+    if consuming:
+        booked = [pod for pod in wanted if pod.key in consuming]
+        others = [pod for pod in wanted if pod.key not in consuming]
     fresh, waiting = unserved(others, nominated)
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
     return Reserved(free, [*fresh, *outdone], [*waiting, *booked], {**nominated, **consuming})

@@ -51,6 +51,8 @@ EXPIRED, REVOKED, NO_PODS = "Expired", "CapacityRevoked", "FailedToCreatePods"
 """Reasons of conditions. All but the last but one are Cluster Autoscaler's, which never revokes capacity."""
 TEMPLATE_WITHIN = timedelta(minutes=1)
 """How long after a request its PodTemplates may come: snapshots show objects of two kinds in any order."""
+MOST_NODES = 4_000
+"""The most nodes of one gang: an item of the ledger holds at most 400 kB, and names them all."""
 _MOST_MESSAGE = 1000
 _SERVING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
@@ -354,6 +356,9 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     if chosen.left:
         first = min(why for _, why in left)
         return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {first}")
+    number = len(chosen.purchase.nodes) + len(chosen.assignment.placed)
+    if number > MOST_NODES:
+        return Room({}, why=f"its pods need {number:,} nodes, at most {MOST_NODES:,} are possible: split it")
     bought = planner.written_down(chosen.purchase)
     nodes = tuple(replace(node, claim=_unnominated(node.claim)) for node in bought)
     placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}
