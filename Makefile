@@ -50,6 +50,7 @@ e2e: ## run tests on a real control plane, built on first use in about 5 minutes
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(BIN)/python -m nodesmith_local.controlplane
+	@$(if $(QUICK),,$(BIN)/python -m tests.e2e.kueue)
 	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder --api-server real $(if $(QUICK),-m "not slow") tests/e2e tests/contract
 
 check: ## run ruff, mypy --strict, the import rules and the house rules

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.provisioningrequests import FAILED, PROVISIONED
+from nodesmith.model.ledger.gangs import GangStage
 
 if TYPE_CHECKING:
     from tests.world import World
@@ -41,6 +44,7 @@ def violations(world: World) -> list[str]:
     found += [f"{about['name']} is deleted and held by {about['finalizers']}" for about in deleted]
     found += [f"Node {name} is tainted for nothing" for name in closed(world)]
     found += [f"move {move.id} stays {move.stage}" for move in world.store.moves.values()]
+    found += [f"request {name} is not answered" for name in unanswered(world)]
     return found + [f"Node {name} is used but not initialized" for name in strangers(world)]
 
 
@@ -50,6 +54,21 @@ def closed(world: World) -> list[str]:
     nodes = [n for name, n in world.cluster.nodes.items() if name in kept]
     tainted = [n for n in nodes if any(t["key"] == DISRUPTED.key for t in n["spec"].get("taints") or ())]
     return [n["metadata"]["name"] for n in tainted]
+
+
+def unanswered(world: World) -> list[str]:
+    """Return the ProvisioningRequests that show neither room nor failure, and those of gangs that are under way."""
+    under_way = {
+        gang.request for gang in world.store.gangs.values() if gang.stage is not GangStage.PROVISIONED
+    }
+    shown = {name for name, each in world.cluster.requests.items() if {PROVISIONED, FAILED} & true_of(each)}
+    return sorted((world.cluster.requests.keys() - shown) | under_way)
+
+
+def true_of(manifest: Mapping[str, Any]) -> set[str]:
+    """Return the types of the conditions that an object shows as true."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return {str(each["type"]) for each in conditions if each["status"] == "True"}
 
 
 def strangers(world: World) -> list[str]:

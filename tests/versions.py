@@ -58,6 +58,7 @@ REGISTRATION_HEALTH = _layout(rows="endings/[] offerings/[]")
 OFFERED = _layout("allocatable allocatable/*")
 DEPARTURE = _layout("attempts", lately="boughtAt initializedAt attempts served")
 CLUSTER = _layout(lately="ip_family dns_ip")
+GANG = _layout("places sets/[]")
 LEDGER_KINDS: Mapping[str, Layout] = {
     "CLAIM": CLAIM,
     "NODECLASS": NODECLASS,
@@ -65,14 +66,15 @@ LEDGER_KINDS: Mapping[str, Layout] = {
     "DEPARTURE": DEPARTURE,
     "META": CLUSTER,
     "SHIFTS": _layout(rows="[]"),
+    "GANG": GANG,
 }
 """The layouts by the kind with which a sort key in the ledger begins; other kinds have only fields."""
 HEALTH_STATE = _layout("since", "findings/[]")
 HEALTH_RECORD = _layout("symptoms", lately="due symptoms")
 SNAPSHOT = _layout(
-    lately="podEvents attachLimits volumeattachments pods/[]/started pods/[]/startups",
+    lately="podEvents attachLimits volumeattachments provisioningrequests pods/[]/started pods/[]/startups",
     records="pods/[] pods/[]/shape pods/[]/shape/spec nodes/[] nodes/[]/spec nodes/[]/status daemonsets/[] "
-    "poddisruptionbudgets/[] volumeattachments/[]",
+    "poddisruptionbudgets/[] volumeattachments/[] provisioningrequests/[] provisioningrequests/[]/spec",
 )
 CATALOG = _layout("offerings", "zones/[] types/[] types/[]/[]/[] offerings/*/[]")
 METRICS = _layout(
@@ -90,11 +92,11 @@ DELAYED = _layout(lately="payload/messages/[]/attempt")
 def _decision() -> Layout:
     ledger = CLAIM.below("claims/[]") | NODECLASS.below("nodeclasses/[]") | CLUSTER.below("cluster")
     ledger |= REGISTRATION_HEALTH.below("health/*") | OFFERED.below("learned/[]/[]")
-    ledger |= DEPARTURE.below("departures/[]")
+    ledger |= DEPARTURE.below("departures/[]") | GANG.below("gangs/[]")
     ledger |= _layout(
         "nodepool_backoffs health drain_times contents subnet_backoffs",
         "unavailable/[] risks/[] move_backoffs/[] learned/[] zonal_shifts/[]",
-        "subnet_backoffs move_backoffs contents zonal_shifts",
+        "subnet_backoffs move_backoffs contents zonal_shifts gangs",
     )
     own = _layout("plan/placed plan/waiting plan/obstacles durationsMs", lately="inputs/tried")
     return ledger.below("inputs/ledger") | own

@@ -46,7 +46,13 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_buffer, reduce_custom, reduce_node
+from nodesmith.observation.reduction.objects import (
+    reduce_budget,
+    reduce_buffer,
+    reduce_custom,
+    reduce_node,
+    reduce_request,
+)
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.ports import Cloud, Store
 from nodesmith.settings import snapshot_key
@@ -63,7 +69,7 @@ from tests.fakes.hints import FakeHints, Message
 from tests.fakes.notices import FakeNotices
 from tests.fakes.routes import FakeRoutes
 from tests.fakes.store import FakeStore
-from tests.laws import closed, strangers, violations
+from tests.laws import closed, strangers, unanswered, violations
 
 Manifest = dict[str, Any]
 SETTINGS = NodeSettings(fragility_tolerance=0)  # use one node where one suffices: the tests follow its life
@@ -258,6 +264,8 @@ class World:
         self.self_hints: dict[Concern, SelfHints] = {}
         self.repeats: dict[Concern, Repeats] = {}
         """The memory of other warm processes, by concern."""
+        self.controllers: list[Callable[[World], None]] = []
+        """Controllers of the cluster that look at the world after each step of time."""
         self.mishaps: list[tuple[timedelta, Callable[[World], None]]] = []
         """Events that happen to the world, with their time since its beginning."""
         self.away: dict[str, datetime] = {}
@@ -343,6 +351,10 @@ class World:
         self._labels[name] = dict(pod["metadata"]["labels"])
         self.cluster.pods[f"default/{name}"] = pod
 
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Annotate a pod that exists."""
+        self.cluster.pods[f"default/{name}"]["metadata"]["annotations"] = dict(annotations)
+
     def remove(self, names: Sequence[str]) -> None:
         """Remove these pods as a ReplicaSet that scales down, without replacements."""
         for name in names:
@@ -377,6 +389,8 @@ class World:
         for mishap in [m for m in self.mishaps if builders.NOW + m[0] <= self.now]:
             self.mishaps.remove(mishap)
             mishap[1](self)
+        for controller in self.controllers:
+            controller(self)
         self._move()
         self.observe()
 
@@ -400,7 +414,7 @@ class World:
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
         awaited = bool(awaited or dead) or any(each["metadata"].get("deletionTimestamp") for each in ending)
-        under_way = self.store.moves or closed(self) or strangers(self)
+        under_way = self.store.moves or closed(self) or strangers(self) or unanswered(self)
         return bool(bound and done and shown and not (awaited or under_way))
 
     def run(self, concern: Concern) -> None:
@@ -601,7 +615,9 @@ class World:
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, there.capacitybuffers, there.quotas, there.nodeoverlays
-        shown = marshal.dumps((objects, others, self.daemonsets, budgets, self.volumes, departures), _PLAIN)
+        asked = there.requests, there.podtemplates
+        state = objects, others, asked, self.daemonsets, budgets, self.volumes, departures
+        shown = marshal.dumps(state, _PLAIN)
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
@@ -618,8 +634,11 @@ class World:
             capacityquotas=[reduce_custom(q) for q in self.cluster.quotas.values()],
             nodeoverlays=[reduce_custom(o) for o in self.cluster.nodeoverlays.values()],
             poddisruptionbudgets=[reduce_budget(b) for b in budgets],
-            podtemplates=[reduce_pod_template(t) for t in self.podtemplates],
+            podtemplates=[
+                reduce_pod_template(t) for t in (*self.podtemplates, *self.cluster.podtemplates.values())
+            ],
             capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],
+            provisioningrequests=[reduce_request(r) for r in self.cluster.requests.values()],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
         )

@@ -21,6 +21,7 @@ from nodesmith.observation.mirror import (
     PODS,
     PROVISIONERS,
     QUOTAS,
+    REQUESTS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -32,8 +33,11 @@ from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
 from nodesmith_forwarder.windows import Topic
 
-_CONCERNED_WITH_OVERLAYS = (Concern.PROVISIONING, Concern.DISRUPTION)
-"""Pods that had no node may get one, and nodes may be cheaper to replace than before."""
+_CONCERNED_WITH_SPEC = {
+    NODE_OVERLAYS.name: (Concern.PROVISIONING, Concern.DISRUPTION),
+    QUOTAS.name: (Concern.PROVISIONING, Concern.READINESS),
+}
+"""With either, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
 
 
 def triggered(
@@ -48,7 +52,7 @@ def triggered(
     labels, so provisioning is woken too. A new namespace is empty, and its pods trigger provisioning themselves.
     Lifecycle deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod
     waits for a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake
-    nothing.
+    nothing. Provisioning decides about ProvisioningRequests, and lifecycle shows and forgets what became of them.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
     taken their room, which provisioning refills.
@@ -67,12 +71,12 @@ def triggered(
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
         yield from ((concern, key) for concern in _concerned_with_nodes(change))
-    elif change.kind == NODE_OVERLAYS and is_wanted_otherwise(change):
-        yield from ((concern, key) for concern in _CONCERNED_WITH_OVERLAYS)
+    elif change.kind.name in _CONCERNED_WITH_SPEC and is_wanted_otherwise(change):
+        yield from ((concern, key) for concern in _CONCERNED_WITH_SPEC[change.kind.name])
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
-    elif change.kind == QUOTAS and is_wanted_otherwise(change):
-        yield from ((concern, key) for concern in (Concern.PROVISIONING, Concern.READINESS))
+    elif change.kind == REQUESTS:
+        yield from ((concern, key) for concern in _concerned_with_requests(change))
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 
@@ -109,6 +113,12 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
         yield Concern.READINESS
+
+
+def _concerned_with_requests(change: Change) -> Iterator[Concern]:
+    yield Concern.PROVISIONING if is_wanted_otherwise(change) else Concern.LIFECYCLE
+    if change.after is None:
+        yield Concern.LIFECYCLE
 
 
 def _concerned_with_pools(change: Change) -> Iterator[Concern]:

@@ -25,6 +25,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import Settings
@@ -167,10 +168,15 @@ class SlowStore(FakeStore):
         return FakeStore.load(self)
 
     def commit(
-        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+        self,
+        version: int,
+        claims: Sequence[NodeClaim],
+        decision: str,
+        move: Move | None = None,
+        gang: Gang | None = None,
     ) -> None:
         self.clock.waited += COMMIT_SECONDS
-        FakeStore.commit(self, version, claims, decision, move)
+        FakeStore.commit(self, version, claims, decision, move, gang)
 
     def save(self, claim: NodeClaim) -> NodeClaim:
         self.clock.waited += SAVE_SECONDS

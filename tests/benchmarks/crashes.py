@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.benchmarks.figures import Figure
 from tests.crashes import ENDS, crash_report
 from tests.crashpairs import pair_report
+from tests.gangs import gang_report
 
 
 def figures(firsts: int = 0) -> list[Figure]:
@@ -18,6 +19,7 @@ def figures(firsts: int = 0) -> list[Figure]:
         Figure("crash-points", report.points, "points", float("inf"), note),
         Figure("crash-violations", report.violations, "violations", 0, "leaked, duplicated or forgotten"),
         *_of_ends(firsts),
+        *_of_gangs(),
     ]
 
 
@@ -30,4 +32,14 @@ def _of_ends(firsts: int) -> list[Figure]:
         Figure("crash-points-lifecycle", points, "points", float("inf"), note),
         Figure("crash-pairs-lifecycle", twice.pairs, "pairs", float("inf"), note),
         Figure("crash-violations-lifecycle", broken, "violations", 0, "leaked, left over or not drained"),
+    ]
+
+
+def _of_gangs() -> list[Figure]:
+    """Kill at boundaries of every story of a gang, and count those that got a part of their nodes."""
+    report = gang_report()
+    note = f"at {report.points:,} boundaries of stories in which EC2 has too few nodes, or loses some"
+    return [
+        Figure("gang-partials", report.partials, "gangs", 0, note),
+        Figure("gang-violations", report.violations, "violations", 0, "leaked, left over or forgotten"),
     ]

@@ -12,6 +12,7 @@ from nodesmith.controllers.provisioning import provision
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import hints_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.items import claim_to_item
 from nodesmith.model.ledger.moves import Move
 from tests import builders
@@ -42,8 +43,14 @@ class WritingStore(FakeStore):
     """Serialises claims as DynamoDB's adapter does, and does not parse them again."""
 
     def commit(
-        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+        self,
+        version: int,
+        claims: Sequence[NodeClaim],
+        decision: str,
+        move: Move | None = None,
+        gang: Gang | None = None,
     ) -> None:
+        assert gang is None, "gangs are not part of the hot path"
         assert move is None, "moves are not part of the hot path"
         for claim in claims:
             json.dumps(claim_to_item(claim))

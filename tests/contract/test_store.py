@@ -20,6 +20,7 @@ from nodesmith.model.ec2.launches import MOST_CALLS
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
@@ -36,6 +37,7 @@ from tests.fakes.table import FakeTable
 from tests.formats.values import (
     FULL_CLAIM,
     FULL_CLUSTER,
+    FULL_GANG,
     FULL_HEALTH,
     FULL_MOVE,
     FULL_STATUS,
@@ -264,6 +266,33 @@ def test_a_commit_updates_a_move_with_its_replacements(store: Store) -> None:
     assert [(m.stage, m.replacements, m.revision) for m in ledger.moves] == [
         (Stage.REPLACING, ("default-a",), 2)
     ]
+
+
+def test_a_gang_with_every_field_set_is_read_back_equal(store: Store) -> None:
+    assert [f.name for f in fields(Gang) if not getattr(FULL_GANG, f.name)] == []
+    assert store.save_gang(replace(FULL_GANG, revision=0)) == FULL_GANG
+    assert store.load() == Ledger(gangs=(FULL_GANG,))
+    store.forget_gang(FULL_GANG)
+    assert store.load() == Ledger()
+
+
+def test_a_commit_writes_a_gang_with_its_claims_or_neither(store: Store) -> None:
+    store.commit(0, [PENDING], "d1", gang=replace(FULL_GANG, revision=0))
+    ledger = store.load()
+    assert (ledger.version, names(ledger), ledger.gangs) == (1, ["default-a"], (FULL_GANG,))
+    for late, version in ((replace(FULL_GANG, message="late"), 0), (replace(FULL_GANG, revision=0), 1)):
+        with pytest.raises(Conflict):
+            store.commit(version, [OTHER], "d2", gang=late)
+    assert store.load() == ledger
+
+
+@pytest.mark.parametrize("revision", [0, 2])
+def test_saving_a_gang_on_an_outdated_revision_conflicts(store: Store, revision: int) -> None:
+    gang = store.save_gang(replace(FULL_GANG, revision=0))
+    for write in (store.save_gang, store.forget_gang):
+        with pytest.raises(Conflict):
+            write(replace(gang, message="late", revision=revision))
+    assert store.load() == Ledger(gangs=(gang,))
 
 
 def test_a_commit_on_another_version_does_not_change_its_move(store: Store) -> None:

@@ -24,7 +24,7 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "e2e"
 CONTRACT = "tests/contract/"
 UNUSED = "granted, never called"
 LONGEST_FIRST = (
-    "seeds-0 seeds-1 test_plans real-api-server test_releases test_two_clusters test_disruption "
+    "seeds-0 seeds-1 test_kueue test_plans real-api-server test_releases test_two_clusters test_disruption "
     "test_observed_disruption test_ends_by_hand test_faults test_kills test_controlplane test_observed_lifecycle "
     "test_observed_times test_observed_provisioning "
     "test_ends_in_order test_nodes_by_wish test_nodepools test_volumes test_forwarder test_local_up test_workloads "

@@ -54,7 +54,9 @@ class FakeCluster:
     """By namespace/name, like their budgets."""
     poddisruptionbudgets: dict[str, dict[str, Any]] = field(default_factory=dict)
     capacitybuffers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By namespace/name."""
+    """By namespace/name, like the following."""
+    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    podtemplates: dict[str, dict[str, Any]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     """What left a disruption budget with fewer healthy pods than it needs; evictions never do."""
     runs: Callable[[str], bool] = lambda _: True
@@ -268,6 +270,7 @@ class FakeCluster:
             "NodeOverlay": self.nodeoverlays,
             "CapacityBuffer": self.capacitybuffers,
             "CapacityQuota": self.quotas,
+            "ProvisioningRequest": self.requests,
         }[kind]
 
     def _begin(self, method: str, *about: str) -> Call:

@@ -12,8 +12,9 @@ from nodesmith.model.ec2.launches import CallBudget, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import moves
+from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     claim_from_item,
@@ -44,6 +45,7 @@ class FakeStore:
     version: int = 0
     claims: dict[str, NodeClaim] = field(default_factory=dict)
     moves: dict[str, Move] = field(default_factory=dict)
+    gangs: dict[str, Gang] = field(default_factory=dict)
     decisions: list[str] = field(default_factory=list)
     nodeclasses: dict[str, NodeClassStatus] = field(default_factory=dict)
     cluster: ClusterInfo | None = None
@@ -87,18 +89,26 @@ class FakeStore:
             subnet_backoffs=dict(self.subnet_backoffs),
             contents=dict(self.contents),
             zonal_shifts=self.zonal_shifts,
+            gangs=tuple(self.gangs[id_] for id_ in sorted(self.gangs)),
         )
         self.raise_after("load")
         return ledger
 
     def commit(
-        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+        self,
+        version: int,
+        claims: Sequence[NodeClaim],
+        decision: str,
+        move: Move | None = None,
+        gang: Gang | None = None,
     ) -> None:
         self.raise_before("commit")
         if version != self.version or any(claim.name in self.claims for claim in claims):
             raise Conflict(f"version {version} is no longer the newest")
         if move is not None:
             self._write_move(move)
+        if gang is not None:
+            self._write_gang(gang)
         self.version += 1
         self.decisions.append(decision)
         for claim in claims:
@@ -166,6 +176,28 @@ class FakeStore:
         saved = replace(move, revision=move.revision + 1)
         self.moves[move.id] = moves.from_item(json.loads(json.dumps(moves.to_item(saved))))
         return saved
+
+    def save_gang(self, gang: Gang) -> Gang:
+        self.raise_before("save_gang")
+        saved = self._write_gang(gang)
+        self.raise_after("save_gang")
+        return saved
+
+    def _write_gang(self, gang: Gang) -> Gang:
+        known = self.gangs.get(gang.id)
+        if (known.revision if known else 0) != gang.revision:
+            raise Conflict(f"gang of {gang.request} has moved on")
+        saved = replace(gang, revision=gang.revision + 1)
+        self.gangs[gang.id] = gangs.from_item(json.loads(json.dumps(gangs.to_item(saved))))
+        return saved
+
+    def forget_gang(self, gang: Gang) -> None:
+        self.raise_before("forget_gang")
+        known = self.gangs.get(gang.id)
+        if known is not None and known.revision != gang.revision:
+            raise Conflict(f"gang of {gang.request} has moved on")
+        self.gangs.pop(gang.id, None)
+        self.raise_after("forget_gang")
 
     def forget_move(self, move: Move) -> None:
         self.raise_before("forget_move")

@@ -110,7 +110,8 @@ def _write_table() -> Any:
 
 def _write_ledger(store: DynamoStore) -> None:
     ledger = LEDGER
-    store.commit(0, ledger.claims, "20261121T083015Z-abc", replace(ledger.moves[0], revision=0))
+    move, gang = replace(ledger.moves[0], revision=0), replace(ledger.gangs[0], revision=0)
+    store.commit(0, ledger.claims, "20261121T083015Z-abc", move, gang)
     for status in ledger.nodeclasses.values():
         store.save_nodeclass(status)
     assert ledger.cluster is not None

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.observation.observed import Observed, ReducedAttachment
-from nodesmith.observation.reduction.objects import reduce_budget, reduce_buffer, reduce_custom, reduce_node
+from nodesmith.observation.reduction.objects import (
+    reduce_budget,
+    reduce_buffer,
+    reduce_custom,
+    reduce_node,
+    reduce_request,
+)
 from nodesmith.observation.reduction.pods import (
     reduce_daemonset,
     reduce_pod,
@@ -13,6 +19,7 @@ from nodesmith.observation.reduction.pods import (
     reduce_scalable,
 )
 from tests import builders
+from tests.gangs import request_manifest
 from tests.quotas import quota_manifest
 from tests.world import pod_manifest
 
@@ -107,6 +114,7 @@ OBSERVED = Observed(
     deployments=[reduce_scalable(DEPLOYMENT)],
     podtemplates=[reduce_pod_template(TEMPLATE)],
     capacityquotas=[reduce_custom(quota_manifest())],
+    provisioningrequests=[reduce_request(request_manifest("job", 3))],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},

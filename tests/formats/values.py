@@ -14,6 +14,7 @@ from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang, GangStage
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
@@ -163,6 +164,26 @@ LAUNCHING = replace(
 )
 
 
+FULL_GANG = Gang(
+    id="uid-job",
+    request="default/job",
+    stage=GangStage.PROVISIONED,
+    stage_since=NOW,
+    created_at=NOW,
+    sets=(parse_resources({"cpu": "3", "memory": "1Gi", "pods": "1"}),),
+    claims=("default-launching",),
+    places={"default-launching": (2,), "node-a": (1,)},
+    purchases=2,
+    bought_at=NOW,
+    failures=1,
+    retry_at=NOW,
+    booked_until=NOW,
+    reason="CapacityIsProvisioned",
+    message="there is room",
+    revision=1,
+)
+
+
 def _departure() -> Departure:
     found = departure_of(GONE)
     assert found is not None
@@ -184,6 +205,7 @@ LEDGER = Ledger(
     health={"default": replace(FULL_HEALTH, revision=1)},
     learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},
     moves=(FULL_MOVE,),
+    gangs=(FULL_GANG,),
     paused=Pause(NOW, "the audit goes on"),
     departures=(_departure(),),
     risks={POOL: Risk(0.5, NOW)},

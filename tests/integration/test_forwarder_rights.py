@@ -25,6 +25,7 @@ from nodesmith_local.apiserver import ApiError
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
+from tests.gangs import REQUEST_CRD, request_manifest
 from tests.quotas import QUOTA_CRD, quota_manifest
 from tests.served import CRDS, created, now
 
@@ -134,13 +135,14 @@ def granted(file: str) -> set[Right]:
 
 @pytest.fixture
 def local() -> Iterator[LocalApiServer]:
-    with LocalApiServer(crds=(*CRDS, QUOTA_CRD), now=now) as server:
+    with LocalApiServer(crds=(*CRDS, QUOTA_CRD, REQUEST_CRD), now=now) as server:
         for plural, manifest in (
             ("nodepools", POOL),
             ("provisioners", PROVISIONER),
             ("awsnodetemplates", NODE_TEMPLATE),
             ("ec2nodeclasses", NODECLASS),
             ("capacityquotas", quota_manifest()),
+            ("provisioningrequests", request_manifest("job", 3)),
             ("nodes", node(1, rolled(1))),
         ):
             created(server.store, plural, dict(manifest))
@@ -167,6 +169,7 @@ def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -
     local.store.create("customresourcedefinitions", buffer_crd("v1beta1"))
     created(local.store, "capacitybuffers", dict(BUFFER))
     cluster.merge_status("CapacityBuffer", "default/room", CONDITIONS)
+    cluster.merge_status("ProvisioningRequest", "default/job", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (

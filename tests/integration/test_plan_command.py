@@ -20,6 +20,7 @@ from nodesmith_cli.audit import Kind, Violation
 from nodesmith_cli.main import app, main
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests.builders import expression, node_affinity, nodeclass_manifest, nodepool_manifest
+from tests.gangs import request_manifest, template_manifest
 from tests.nodeclassfields import SPEC
 from tests.plancommand import Run, kwok, plan_command, written
 from tests.served import CRDS, created, now
@@ -668,3 +669,14 @@ def test_an_image_of_another_architecture_is_reported(run: Run, tmp_path: Path, 
 
     assert "ami-0123 boots kubernetes.io/arch In [amd64] only" in told["reason"]
     assert told["fix"] == "let its EC2NodeClass select images of an architecture that it may buy"
+
+
+def test_provisioning_requests_get_nodes_for_all_pods_or_none_and_say_so(run: Run, tmp_path: Path) -> None:
+    pool = nodepool_manifest(limits={"cpu": "64"})
+    templates = [template_manifest(f"{name}-0", cpu) for name, cpu in (("fits", "3"), ("large", "30"))]
+    requests = [request_manifest("fits", 4), request_manifest("large", 4), request_manifest("lacking", 1)]
+    ran = run("-f", written(tmp_path, "all.yaml", pool, *templates, *requests), "-o", "json")
+    assert ran.plan["nodes"], "the request that fits"
+    assert "ProvisioningRequest default/fits gets room on 0 existing nodes and" in ran.err
+    assert "ProvisioningRequest default/large gets no room: " in ran.err
+    assert "PodTemplate default/lacking-0 does not exist" in ran.err

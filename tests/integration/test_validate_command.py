@@ -190,3 +190,55 @@ spec:
     assert severity == "warning"
     assert "convert 5 EUR into US dollars" in message
     assert ran.exit_code == 1
+
+
+_TEMPLATE = """apiVersion: v1
+kind: PodTemplate
+metadata: {name: worker}
+template:
+  spec:
+    containers: [{name: main, image: busybox, resources: {requests: {cpu: "3"}}}]
+---
+"""
+_REQUEST = """apiVersion: autoscaling.x-k8s.io/v1
+kind: ProvisioningRequest
+metadata: {name: train}
+spec:
+  provisioningClassName: %s
+  podSets: %s
+"""
+_ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+_SETS = "[{podTemplateRef: {name: worker}, count: 5}]"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "sets", "status", "said"),
+    [
+        (_ATOMIC, _SETS, 0, "0 errors, 0 warnings"),
+        ("best-effort-atomic-scaleup.autoscaling.x-k8s.io", _SETS, 1, f"did you mean '{_ATOMIC}'?"),
+        ("queued-provisioning.gke.io", _SETS, 0, "nodesmith serves check-capacity.autoscaling.x-k8s.io"),
+        (
+            _ATOMIC,
+            "[" + "{podTemplateRef: {name: worker}, count: 1}," * 33 + "]",
+            1,
+            "has 33 items: at most 32",
+        ),
+        (_ATOMIC, "[{podTemplateRef: {name: workr}, count: 5}]", 1, "did you mean 'worker'?"),
+        (_ATOMIC, "[{podTemplateRef: {name: worker}, count: 20000}]", 1, "spec.podSets[0].count"),
+    ],
+)
+def test_a_provisioning_request_is_checked_with_its_class_pod_sets_and_templates(
+    class_name: str, sets: str, status: int, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "request.yaml"
+    file.write_text(_TEMPLATE + _REQUEST % (class_name, sets))
+    result = validated(file)
+    assert (result.exit_code, said in result.output) == (status, True), result.output
+
+
+def test_a_podtemplate_that_may_exist_in_the_cluster_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "request.yaml"
+    file.write_text(_REQUEST % (_ATOMIC, _SETS))
+    result = validated(file)
+    assert result.exit_code == 0
+    assert "no such PodTemplate in namespace default; found: none in these files" in result.output

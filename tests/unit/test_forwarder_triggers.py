@@ -24,6 +24,7 @@ from nodesmith.observation.mirror import (
     NODES,
     POD_TEMPLATES,
     PODS,
+    REQUESTS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -34,6 +35,7 @@ from nodesmith_forwarder.triggers import triggered
 from nodesmith_forwarder.windows import Topic
 from tests import foreign
 from tests.clusters import Manifest, budget, deployment_pod, node, rolled
+from tests.gangs import request_manifest
 from tests.storage import attachment, claim, storage_class, volume
 
 
@@ -420,3 +422,11 @@ def test_a_change_of_a_node_wakes_provisioning_while_there_are_buffers() -> None
     assert Concern.PROVISIONING in woken(NODES, there, cordoned, buffers=[FOR_TEMPLATE])
     assert Concern.PROVISIONING in woken(NODES, there, None, buffers=[FOR_TEMPLATE])
     assert Concern.PROVISIONING not in woken(NODES, there, cordoned)
+
+
+def test_a_new_provisioning_request_wakes_provisioning_and_its_status_lifecycle() -> None:
+    new = request_manifest("job", 3)
+    told = {**new, "status": {"conditions": [{"type": "Accepted", "status": "True"}]}}
+    assert woken(REQUESTS, new) == {Concern.PROVISIONING}
+    assert woken(REQUESTS, new, told) == {Concern.LIFECYCLE}
+    assert woken(REQUESTS, told, None) == {Concern.PROVISIONING, Concern.LIFECYCLE}

@@ -20,6 +20,7 @@ from nodesmith.observation.mirror import (
     NODEPOOLS,
     NODES,
     POD_TEMPLATES,
+    REQUESTS,
     WatchedKind,
 )
 from nodesmith_forwarder.clock import SystemClock
@@ -154,6 +155,13 @@ def test_a_kind_without_its_crd_is_up_to_date_and_logged_once(caplog: pytest.Log
         "NodePool is not installed, looking again every 10 s"
     ]
     assert all(8 <= wait <= 10 for wait in stop.waits)
+
+
+def test_a_missing_kind_that_a_cluster_may_do_without_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        world, _ = watched(Scripted([NotServed("404")]), 5, REQUESTS)
+    assert "ProvisioningRequest" not in world.missing
+    assert not caplog.records
 
 
 def test_a_built_in_kind_that_is_not_served_does_not_count_as_empty() -> None:

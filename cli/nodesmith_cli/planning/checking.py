@@ -17,6 +17,7 @@ from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.planning.claims import claims
 from nodesmith_cli.planning.launching import unlaunchable
 from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses
+from nodesmith_cli.validating.requests import faults_of, is_request
 from nodesmith_formats.kubernetes.builtin import fields_of, schema_of_kind, type_of
 from nodesmith_formats.kubernetes.defaults import with_defaults
 from nodesmith_formats.kubernetes.errors import FieldProblem
@@ -60,6 +61,12 @@ def checked(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]
             if kind == "EC2NodeClass" and (fault := unlaunchable(document)) and fault not in faults:
                 faults.append(fault)  # once for all classes that come from one old object
             kept.append(sound)  # the decision reports the consequences for the NodePool
+            continue
+        if is_request(document.manifest):
+            wrong = list(faults_of(document))
+            faults += [fault for fault, _ in wrong]
+            if not any(is_error for _, is_error in wrong):
+                kept.append(document)
             continue
         taken, found = _decoded(document, told)
         faults += found

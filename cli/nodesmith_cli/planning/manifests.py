@@ -37,6 +37,7 @@ GROUPS: Mapping[str, str] = {
     "NodeClaim": "karpenter.sh",
     "NodeOverlay": "karpenter.sh",
     "EC2NodeClass": "karpenter.k8s.aws",
+    "ProvisioningRequest": "autoscaling.x-k8s.io",
 }
 """The kinds that a plan reads, with their API groups."""
 _TODAY = {"Machine": "NodeClaim"}

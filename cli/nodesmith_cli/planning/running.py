@@ -24,7 +24,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.foreign import name_of, said_of
 from nodesmith_cli.planning.consolidating import consolidated
-from nodesmith_cli.planning.deciding import planned
+from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json
@@ -76,11 +76,12 @@ def run(wanted: Wanted, output: str) -> int:
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     began = time.process_time()
     with told(side, f"deciding on {waiting:,} pods"):
-        plan = planned(inputs)
+        plan, requests = planned_requests(inputs, planned(inputs))
     seconds = time.process_time() - began
     written = plan_json(plan, seconds, held_for_buffers(inputs) if plan.rooms else ())
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
+    _tell(side, requests, style="cyan")
     _PRINTERS[output](plan, inputs, written)
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
 

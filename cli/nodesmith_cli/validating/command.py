@@ -59,6 +59,10 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     documents = [each for each in documents if not _is_of_others(each)]
     alone, _ = object_findings(documents)
     yield from alone
+    if any(each.manifest["kind"] == "ProvisioningRequest" for each in documents):
+        from nodesmith_cli.validating.requests import request_findings
+
+        yield from request_findings(documents)
     if any(each.manifest["kind"] == "PodDisruptionBudget" for each in documents):
         from nodesmith_cli.validating.budgets import budget_findings
 

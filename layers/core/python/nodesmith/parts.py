@@ -245,6 +245,7 @@ class ClusterParts:
             reserved_enis=self.settings.reserved_enis,
             prefix_delegation=self.settings.prefix_delegation,
             windows_prefix_delegation=self.settings.windows_prefix_delegation,
+            shared_provisioning_classes=self.settings.shared_provisioning_classes,
             preference_policy=self.settings.preference_policy,
             min_values_policy=self.settings.min_values_policy,
             fragility_tolerance=self.settings.fragility_tolerance,

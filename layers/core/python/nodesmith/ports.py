@@ -23,6 +23,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger, Pause
@@ -41,12 +42,17 @@ class Store(Protocol):
         """Return the cluster's ledger."""
 
     def commit(
-        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+        self,
+        version: int,
+        claims: Sequence[NodeClaim],
+        decision: str,
+        move: Move | None = None,
+        gang: Gang | None = None,
     ) -> None:
-        """Write new claims, and the move that they belong to, in one transaction, and increment the version.
+        """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
-        A move of revision 0 is new. Raises Conflict if the version is no longer `version`, if a claim of the same name
-        exists, or if the move's revision has changed.
+        A move or gang of revision 0 is new. Raises Conflict if the version is no longer `version`, if a claim of the
+        same name exists, or if the revision of the move or gang has changed.
         """
 
     def save(self, claim: NodeClaim) -> NodeClaim:
@@ -85,6 +91,12 @@ class Store(Protocol):
 
     def forget_move(self, move: Move) -> None:
         """Remove a move that is over. Raises Conflict if its revision has changed."""
+
+    def save_gang(self, gang: Gang) -> Gang:
+        """Write a gang, and return it with its new revision. Raises Conflict if its revision has changed."""
+
+    def forget_gang(self, gang: Gang) -> None:
+        """Remove a gang that is over. Raises Conflict if its revision has changed."""
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         """Return the names of those of `claims` that are in the ledger. Cheaper than `load`."""

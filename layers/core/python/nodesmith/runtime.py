@@ -174,6 +174,7 @@ def lifecycle() -> Handler:
                 told=told,
                 self_hints=self_hints,
                 pace=pace,
+                shared_provisioning_classes=own.settings.shared_provisioning_classes,
                 spread=spread,
                 autoscaler_events=own.settings.cluster_autoscaler_events,
             )

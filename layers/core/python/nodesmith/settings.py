@@ -149,6 +149,12 @@ class Settings:
     windows_prefix_delegation: bool = _setting(
         "WINDOWS_PREFIX_DELEGATION", "whether Windows nodes get /28 prefixes for their pods", False, _flag
     )
+    shared_provisioning_classes: bool = _setting(
+        "SHARED_PROVISIONING_CLASSES",
+        "whether ProvisioningRequests of Cluster Autoscaler's classes are served; false if another autoscaler does",
+        True,
+        _flag,
+    )
     preference_policy: PreferencePolicy = _setting(  # noqa: RUF009 (a field, like the others)
         "PREFERENCE_POLICY",
         "whether preferences of pods affect which nodes are bought",

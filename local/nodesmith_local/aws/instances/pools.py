@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -65,6 +65,8 @@ class Pools:
         self._catalog = catalog
         self._empty: tuple[PoolPattern, ...] = ()
         self._refused: tuple[tuple[PoolPattern, str], ...] = ()
+        self.in_stock: Callable[[], bool] = lambda: True
+        """Returns whether EC2 has any instance left, whatever its pool."""
         for text in empty:
             self.exhaust(text)
 
@@ -93,7 +95,7 @@ class Pools:
 
     def has(self, pool: OfferingKey) -> bool:
         """Return whether the pool has an instance left."""
-        return not any(pattern.matches(pool) for pattern in self._empty)
+        return self.in_stock() and not any(pattern.matches(pool) for pattern in self._empty)
 
 
 def _sold(catalog: Catalog) -> Iterable[OfferingKey]:

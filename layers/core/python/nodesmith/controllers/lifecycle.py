@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any
 
+from nodesmith.controllers.gangs import follow_gangs
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
     tell_pods,
@@ -34,8 +35,11 @@ from nodesmith.controllers.runs import (
     wait_until,
 )
 from nodesmith.decisions.budgets import next_turn
+from nodesmith.decisions.due import first
 from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedule
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
+from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
+from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
 from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
@@ -79,6 +83,8 @@ class Lifecycle(Outside):
     self_hints: SelfHints = field(default_factory=SelfHints)
     pace: Pace = field(default_factory=Pace)
     """limits how often conditions that change with pods are written; kept from run to run"""
+    shared_provisioning_classes: bool = True
+    """whether ProvisioningRequests of Cluster Autoscaler's classes are served"""
     spread: Spread = in_turn
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
     autoscaler_events: bool = False
@@ -97,7 +103,12 @@ def follow(run: Lifecycle) -> Report:
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
         done = _steps(run, snapshot, ledger, now, failures)
-    due = next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now)
+    due = first(
+        (
+            next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
+            next_of_gangs(ledger, snapshot, now, shared=run.shared_provisioning_classes),
+        )
+    )
     return Report(done, due=now if done["Conflict"] else tick_for(due, now))
 
 
@@ -113,6 +124,8 @@ def _steps(
         checked, instances = [], {}
     # Until EC2 has returned an instance's private DNS name, a Node with its provider id may be another machine's.
     unproven = {*unnamed} - instances.keys() - {*checked}
+    called_off = endings(ledger, snapshot, now)
+    unproven |= {command.claim.name for command in called_off}
     claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(claims, snapshot, instances, checked, now)
@@ -121,7 +134,7 @@ def _steps(
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
     ends += out_of_schedule(ledger, snapshot, read, now, ends)
-    commands += ends + surplus(staying, snapshot, read, now)
+    commands += ends + surplus(staying, snapshot, read, now) + called_off
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = keep_health(run.store, health, commands, done, failures)
@@ -131,6 +144,7 @@ def _steps(
     done.update({"Delete": len(deleted)} if deleted else {})
     _carry_out(run, commands, ledger.claims, snapshot, done, failures)
     _take_back(run, commands, failures)
+    follow_gangs(run, ledger, snapshot, now, run.shared_provisioning_classes, done, failures)
     moved = {command.claim.name for command in commands}
     note_stayed(run.store, ledger, snapshot, moved, now, done, failures)
     stamped = stamp(ledger.claims, snapshot, run.cluster, now, failures)
@@ -154,6 +168,10 @@ def _steps(
     ]
     _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
+    if any(isinstance(c, Initialize) and is_awaited(c.claim, ledger) for c in commands):
+        run.hints.send(
+            Concern.PROVISIONING, Hint(run.cluster_name, "nodes of a ProvisioningRequest are ready")
+        )
     wake_after_health(run.hints, run.cluster_name, ledger.health, health)
     _wake_for_users(run, [each for each in requested if each["metadata"]["name"] not in deleted])
     return done

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
     buy_many,
@@ -19,6 +20,7 @@ from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
 from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.runs import SelfHints
+from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -32,6 +34,7 @@ from nodesmith.decisions.provisioning import (
 )
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
+from nodesmith.decisions.provisioning.gangs import next_turn
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
@@ -166,6 +169,7 @@ def provision(run: Provisioning) -> Outcome:
         if looks == MAX_ROUNDS or run.remaining_seconds() < LOOK_SECONDS:
             _look_again(run, f"not done after {looks} looks", timedelta())
             break
+    _serve_requests(run, outcome, allowance)
     if outcome.launched or outcome.given_up or outcome.deferred:
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "claims changed"))
     elif outcome.unplaced or outcome.room_is_news:
@@ -183,6 +187,25 @@ def provision(run: Provisioning) -> Outcome:
     if outcome.deferred:
         raise (PutOff if is_repeated else Transient)("; ".join(outcome.deferred), "Deferred")
     return outcome
+
+
+def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -> None:
+    """Decide about ProvisioningRequests, once nothing more can be done for pods in this run."""
+    inputs = outcome.decided_from
+    if inputs is None or not (inputs.snapshot.requests or inputs.ledger.gangs):
+        return
+    if outcome.is_throttled or outcome.is_cut:
+        return  # the run that follows has calls for them
+    try:
+        bought = buy_for_requests(run, inputs, allowance, lambda: run.remaining_seconds() > LOOK_SECONDS)
+    except Transient as error:
+        outcome.deferred.append(f"ProvisioningRequests: {error}")
+        return
+    for settled in bought.settled:
+        outcome.note(settled)
+    outcome.decisions += bought.decisions
+    if bought.is_cut:
+        _look_again(run, "ProvisioningRequests wait for their turn", timedelta())
 
 
 def _tell(run: Provisioning, outcome: Outcome) -> None:
@@ -252,7 +275,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         _note_unplaced(run, outcome, refused, now)
         run.rehearse(inputs)
         if not (outcome.is_busy or refused.any):
-            outcome.due = next_change(inputs)
+            outcome.due = first((next_change(inputs), _next_turn(inputs)))
         return True
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
@@ -275,6 +298,11 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
     return done and (not plan.new or bool(outcome.postponed))
+
+
+def _next_turn(inputs: Inputs) -> datetime | None:
+    shared = inputs.settings.shared_provisioning_classes
+    return next_turn(inputs.snapshot, inputs.ledger, inputs.now, shared=shared)
 
 
 def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: datetime) -> None:

@@ -15,6 +15,7 @@ from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
+from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest
 from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Snapshot:
     """Manifests, like NodePools."""
     quotas: tuple[Mapping[str, Any], ...] = ()
     """CapacityQuotas, as manifests."""
+    requests: tuple[ProvisioningRequest, ...] = ()
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

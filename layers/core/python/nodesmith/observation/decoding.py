@@ -30,6 +30,7 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
 from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
+from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
@@ -91,6 +92,7 @@ def read(text: bytes) -> Snapshot:
                 for held in document.get("volumeattachments") or ()
             ),
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
+            requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )
@@ -194,6 +196,17 @@ def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[Pod
             about = manifest["metadata"]
             problems.append(
                 f"PodDisruptionBudget/{about['namespace']}/{about['name']}: cannot be read and is left out: {error}"
+            )
+
+
+def _requests(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[ProvisioningRequest]:
+    for manifest in manifests:
+        try:
+            yield parse_request(manifest)
+        except UNREADABLE as error:
+            about = manifest["metadata"]
+            problems.append(
+                f"ProvisioningRequest/{about['namespace']}/{about['name']}: cannot be read and is left out: {error!r}"
             )
 
 

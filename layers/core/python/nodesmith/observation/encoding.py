@@ -65,11 +65,18 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
         "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
         "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
+        **_requests(observed),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+
+
+def _requests(observed: Observed) -> dict[str, Any]:
+    """Return the ProvisioningRequests as a part of the document, empty if there are none."""
+    found = sorted(observed.provisioningrequests, key=_text)
+    return {"provisioningrequests": found} if found else {}
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:

@@ -15,6 +15,7 @@ from nodesmith.observation.reduction.objects import (
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
+    reduce_request,
 )
 from nodesmith.observation.reduction.pods import (
     reduce_daemonset,
@@ -125,6 +126,15 @@ BUDGETS = WatchedKind(
 ATTACHMENTS = WatchedKind(
     "volumeattachments", "VolumeAttachment", "/apis/storage.k8s.io/v1/volumeattachments", reduce_attachment
 )
+REQUESTS = WatchedKind(
+    "provisioningrequests",
+    "ProvisioningRequest",
+    "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
+    reduce_request,
+    custom=True,
+    older="/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
+    newer=True,
+)
 WATCHED = (
     PODS,
     NODES,
@@ -151,6 +161,7 @@ WATCHED = (
     REPLICA_SETS,
     STATEFUL_SETS,
     JOBS,
+    REQUESTS,
 )
 
 

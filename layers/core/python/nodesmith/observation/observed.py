@@ -134,5 +134,6 @@ class Observed:
     statefulsets: Sequence[Manifest] = ()
     jobs: Sequence[Manifest] = ()
     capacityquotas: Sequence[Manifest] = ()
+    provisioningrequests: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """DynamoDB: the ledger of one cluster, in a single partition, and what all clusters of a region have learned.
 
 `META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
-These items hold one document each: `CLAIM#name`, `MOVE#id`, `NODECLASS#name`, `OFFERING#capacityType#type#zone`,
-`GROUPOFFERING#capacityType#type#zone#placementGroup`, `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`,
-`DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`, `CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves and health
-also have a revision. Claims also have their instance and reservation, which the table indexes, so one write updates a
-claim and its index entries.
+These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECLASS#name`,
+`OFFERING#capacityType#type#zone`, `GROUPOFFERING#capacityType#type#zone#placementGroup`,
+`RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
+`CONTENT#kind/name` and `HEALTH#nodepool`. Claims, moves, gangs and health also have a revision. Claims also have their
+instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
@@ -33,8 +33,9 @@ from nodesmith.model.ec2.launches import CallBudget, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import moves
+from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     backoff_item,
@@ -93,15 +94,21 @@ class DynamoStore:
         return ledger
 
     def commit(
-        self, version: int, claims: Sequence[NodeClaim], decision: str, move: Move | None = None
+        self,
+        version: int,
+        claims: Sequence[NodeClaim],
+        decision: str,
+        move: Move | None = None,
+        gang: Gang | None = None,
     ) -> None:
-        """Write new claims and the move that they are part of, and increment the version, in one transaction.
+        """Write new claims and the move or gang that they are part of, and increment the version, in one transaction.
 
-        Raises Conflict if `version` is outdated, a claim's name is taken, or the move's revision has changed.
+        Raises Conflict if `version` is outdated, a claim's name is taken, or the revision of move or gang has changed.
         """
         now = self._clock()
         new = [self._put(_claim(self._partition, replace(claim, revision=1)), 0) for claim in claims]
         moved = [self._put(_move(self._partition, move), move.revision)] if move else []
+        moved += [self._put(_gang(self._partition, gang), gang.revision)] if gang else []
         with conflicts(f"version {version} of {self._partition.pk} is no longer the newest"):
             self._client.transact_write_items(
                 TransactItems=[self._next(version, decision, now), *new, *moved]
@@ -157,6 +164,15 @@ class DynamoStore:
     def forget_move(self, move: Move) -> None:
         """Delete a move if its revision has not changed. One that is already gone is ignored. Raises Conflict."""
         self._partition.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
+
+    def save_gang(self, gang: Gang) -> Gang:
+        """Write a gang if its revision has not changed, and return it with its new revision. Raises Conflict."""
+        self._partition.put_revised(_gang(self._partition, gang), gang.revision, f"gang of {gang.request}")
+        return replace(gang, revision=gang.revision + 1)
+
+    def forget_gang(self, gang: Gang) -> None:
+        """Delete a gang if its revision has not changed. One that is already gone is ignored. Raises Conflict."""
+        self._partition.delete_revised(f"GANG#{gang.id}", gang.revision, f"gang of {gang.request}")
 
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
         """Lock a concern until `until`. If another run holds the lock, record the attempt and return False."""
@@ -294,6 +310,12 @@ def _move(partition: Partition, move: Move) -> Attributes:
     """Return the item of a move with its next revision."""
     saved = replace(move, revision=move.revision + 1)
     return partition.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
+
+
+def _gang(partition: Partition, gang: Gang) -> Attributes:
+    """Return the item of a gang with its next revision."""
+    saved = replace(gang, revision=gang.revision + 1)
+    return partition.item(f"GANG#{gang.id}", gangs.to_item(saved), revision=saved.revision)
 
 
 def _departure(partition: Partition, departure: Departure) -> Attributes:

@@ -21,8 +21,9 @@ from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import moves
+from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     claim_from_item,
@@ -80,6 +81,7 @@ class Found:
         self._subnets: dict[str, Backoff] = {}
         self._contents: dict[str, str] = {}
         self._shifts: tuple[ZonalShift, ...] = ()
+        self._gangs: list[Gang] = []
 
     def take_all(self, items: Iterable[Attributes]) -> None:
         """Read several items."""
@@ -98,6 +100,8 @@ class Found:
                 self._cluster = read_cluster(document) if document else None
             case "MOVE":
                 self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
+            case "GANG":
+                self._gangs.append(replace(gangs.from_item(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
             case "OFFERING" | "GROUPOFFERING":
@@ -152,6 +156,7 @@ class Found:
             subnet_backoffs=self._subnets,
             contents=self._contents,
             zonal_shifts=self._shifts,
+            gangs=tuple(sorted(self._gangs, key=lambda gang: gang.id)),
         )
 
 

@@ -30,13 +30,23 @@ from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
-from nodesmith.launcheffects import Allowance, Settled, TypeLookup, call_of, intents, launch, note_refused
+from nodesmith.launcheffects import (
+    ATTEMPTED_AT,
+    Allowance,
+    Settled,
+    TypeLookup,
+    call_of,
+    intents,
+    launch,
+    note_refused,
+)
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import known_types
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason
@@ -232,3 +242,52 @@ def _still_true(snapshot: Snapshot, heartbeat: Heartbeat | None, now: datetime) 
     if heartbeat is None or heartbeat.changed > snapshot.taken_at:
         return snapshot
     return replace(snapshot, taken_at=max(snapshot.taken_at, min(heartbeat.at, now)))
+
+
+def buy_gang(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    ledger: Ledger,
+    types: TypeLookup,
+    decision: str,
+    allowance: Allowance,
+    gang: Gang,
+) -> Settled:
+    """Commit a gang with its nodes, all of them before EC2 is called for any, and launch as many as is allowed.
+
+    The others are launched by the next run. If another run commits between two of the commits that many nodes need, the
+    gang lacks nodes, which the next decision about it replaces. Raises Transient, and Conflict if nothing was
+    committed.
+    """
+    wanted = intents(nodes, run.clock())
+    now = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))
+    names = {claim.name for claim in now}
+    wanted = [
+        claim if claim.name in names else replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""})
+        for claim in wanted
+    ]
+    first = len(committable(nodes))
+    run.store.commit(ledger.version, wanted[:first], decision, gang=gang)
+    made = _commit_rest(run, nodes, wanted, first, ledger.version + 1, decision)
+    settled = _launched(run, nodes, [claim for claim in made if claim.name in names], ledger, types)
+    settled.is_cut = len(names) < len(wanted)
+    return settled
+
+
+def _commit_rest(
+    run: Buyer,
+    nodes: Sequence[PlannedNode],
+    wanted: Sequence[NodeClaim],
+    done: int,
+    version: int,
+    decision: str,
+) -> Sequence[NodeClaim]:
+    """Commit the claims after the first `done`; return those that are committed."""
+    while done < len(wanted):
+        count = len(committable(nodes[done:]))
+        try:
+            run.store.commit(version, wanted[done : done + count], decision)
+        except Conflict:
+            break
+        done, version = done + count, version + 1
+    return wanted[:done]

@@ -16,6 +16,7 @@ from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, TypeLookup
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
+from nodesmith.model.ledger.gangs import ROLLED_BACK, is_called_off
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.ports import Cloud, Store
@@ -37,7 +38,7 @@ def carry_on(
 
     Claims that another run has marked are left to that run. A claim that has no instance within its NodePool's launch
     time-out is given up, and so is one whose request, which cannot change, includes a zone that the cluster is shifted
-    away from. The next decision covers its pods.
+    away from, or whose gang is rolled back. The next decision covers its pods.
     """
     now = clock()
     free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
@@ -58,6 +59,9 @@ def carry_on(
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
                 why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
                 store.save(claim.given_up("LaunchTimeout", why, now))
+                settled.given_up.append(claim.name)
+            elif is_called_off(claim.name, ledger.gangs):
+                store.save(claim.given_up(ROLLED_BACK, "its ProvisioningRequest is rolled back", now))
                 settled.given_up.append(claim.name)
             elif why := _shifted(claim, ledger, now):
                 store.save(claim.given_up("TemporarilyUnavailable", why, now))

@@ -79,7 +79,7 @@ class Survey:
         self._shifted = inputs.ledger.shifted(inputs.now)
         self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
-        self._awaiting = _awaiting(inputs)
+        self._awaiting, self._booked = _awaiting(inputs), inputs.ledger.booked(inputs.now)
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
         for claim in self._claims:
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
@@ -120,7 +120,7 @@ class Survey:
             )
         if node.annotations.get(DO_NOT_DISRUPT) == "true":
             return Blocker("DoNotDisrupt", f"Node/{node.name}", f"it is annotated {DO_NOT_DISRUPT}=true")
-        if claim.zone in self._shifted or self._paused is not None:
+        if claim.zone in self._shifted or self._paused is not None or claim.name in self._booked:
             return self._suspended(claim)
         pool = self.pools.get(claim.nodepool)
         if pool is None:
@@ -130,6 +130,8 @@ class Survey:
 
     def _suspended(self, claim: NodeClaim) -> Blocker:
         shift, on = self._shifted.get(claim.zone), f"NodeClaim/{claim.name}"
+        if claim.name in self._booked:
+            return Blocker("Booked", on, "room on its node is kept for a ProvisioningRequest")
         return Blocker("ZonalShift", on, str(shift)) if shift else Blocker("Paused", on, str(self._paused))
 
     def _candidate(self, claim: NodeClaim, node: Node, pool: NodePool) -> Candidate | Blocker:

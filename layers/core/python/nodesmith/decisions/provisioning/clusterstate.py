@@ -5,6 +5,7 @@ Provisioning decides about these pods. Disruption places them first, so that its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,7 +32,9 @@ from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, consumed
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
 
@@ -109,7 +112,35 @@ def needs(snapshot: Snapshot, inputs: Inputs) -> Needs:
     going = frozenset(node.name for node in snapshot.nodes if is_going(node))
     keeps = kept(snapshot, living_claims(inputs), inputs.now)
     cutoff = inputs.settings.expendable_priority_cutoff
-    return Needs(*provisionable(snapshot.pods, going, keeps, cutoff), going)
+    wanted, ignored = provisionable(snapshot.pods, going, keeps, cutoff)
+    early = _consuming_early([pod for pod in wanted if CONSUMES in pod.shape.annotations], inputs)
+    if early:
+        wanted = [pod for pod in wanted if pod.key not in early]
+        ignored += early.values()
+    return Needs(wanted, ignored, going)
+
+
+def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod, str]]:
+    """Return the pods without a node that consume a request whose room is not there, by key, each with the reason.
+
+    Nothing is bought for such a pod: the request itself gets the room, or does not.
+    """
+    requests = {request.key: request for request in inputs.snapshot.requests}
+    ready = {gang.request for gang in inputs.ledger.gangs if gang.was_provisioned}
+    ready |= {key for key, request in requests.items() if PROVISIONED in request.conditions}
+    found: dict[str, tuple[Pod, str]] = {}
+    for pod in pods:
+        key = consumed(pod.shape.annotations, pod.shape.namespace)
+        request = requests.get(key)
+        if not key or pod.node or key in ready:
+            continue
+        why = f"it waits for the room of ProvisioningRequest {key}"
+        if request is None:
+            why = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
+        elif not request.is_served(shared=inputs.settings.shared_provisioning_classes):
+            why = f"ProvisioningRequest {key} has the class {request.class_name}, which nodesmith does not serve"
+        found[pod.key] = pod, why
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +162,17 @@ def reserved(snapshot: Snapshot, wanted: Sequence[Pod], inputs: Inputs) -> Reser
     claims = living_claims(inputs)
     free = existing_nodes(snapshot, claims)
     _keep_for_sources(free, snapshot, inputs.ledger)
+    consuming = keep_booked(free, snapshot, inputs)
     if not wanted:
         return Reserved(free)
     nominated = nominations(claims, inputs.now)
-    fresh, waiting = unserved(wanted, nominated)
+    booked, others = list[Pod](), wanted
+    if consuming:
+        booked = [pod for pod in wanted if pod.key in consuming]
+        others = [pod for pod in wanted if pod.key not in consuming]
+    fresh, waiting = unserved(others, nominated)
     waiting, outdone = _reserve(waiting, nominated, claims, free, snapshot)
-    return Reserved(free, [*fresh, *outdone], waiting, nominated)
+    return Reserved(free, [*fresh, *outdone], [*waiting, *booked], {**nominated, **consuming})
 
 
 def _keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: Ledger) -> None:
@@ -185,3 +221,106 @@ def _reserve(
             existing.take(pod.shape, 1)
         still.append(pod)
     return still, outdone
+
+
+def keep_booked(free: Sequence[ExistingNode], snapshot: Snapshot, inputs: Inputs) -> dict[str, str]:
+    """Take the room that is kept for gangs from the existing nodes. Return the pods (namespace/name) that wait for it.
+
+    Each of these pods consumes the room on the NodeClaim or Node that it is mapped to. Pods that run already have
+    consumed theirs. Where other pods have taken the room, there is none to wait for.
+    """
+    gangs = [gang for gang in inputs.ledger.gangs if gang.keeps_room(inputs.now)]
+    if not gangs:
+        return {}
+    rooms = Rooms(free, snapshot, living_claims(inputs))
+    consumers = consumers_by_request(snapshot)
+    found: dict[str, str] = {}
+    for gang in sorted(gangs, key=lambda gang: (gang.created_at, gang.id)):
+        shapes, mine = shapes_of(gang, snapshot), consumers.get(gang.request, ())
+        kept: list[list[str]] = [[] for _ in shapes]
+        for place, counts in sorted(unconsumed(gang, mine, rooms).items()):
+            for index, count in enumerate(counts):
+                kept[index] += [place] * rooms.take(place, shapes[index], count)
+        for pod in by_age(pod for pod in mine if not pod.node):
+            places = next((kept[index] for index in _sets_like(gang, pod) if kept[index]), None)
+            if places:
+                found[pod.key] = places.pop()
+    return found
+
+
+class Rooms:
+    """The existing nodes by place: the name of a NodeClaim, or of a Node without one."""
+
+    def __init__(self, free: Iterable[ExistingNode], snapshot: Snapshot, claims: Iterable[NodeClaim]) -> None:
+        by_name = {existing.name: existing for existing in free}
+        named = {claim.name: node.name for claim in claims if (node := snapshot.node_of(claim)) is not None}
+        self._places = {node: claim for claim, node in named.items()}
+        self._rooms = by_name | {claim: by_name[node] for claim, node in named.items() if node in by_name}
+
+    def place_of(self, name: str) -> str:
+        """Return the place of a Node or of an existing node, by its name."""
+        return self._places.get(name, name)
+
+    def take(self, place: str, shape: Shape, count: int) -> int:
+        """Take room for as many of `count` pods as fit, and return how many do."""
+        existing = self._rooms.get(place)
+        fitting = existing.fits(shape, count) if existing is not None else 0
+        if existing is not None and fitting:
+            existing.take(shape, fitting)
+        return fitting
+
+    def __contains__(self, place: str) -> bool:
+        """Return whether there is such a node, or will be, and pods may come to it."""
+        return place in self._rooms
+
+
+def consumers_by_request(snapshot: Snapshot) -> Mapping[str, list[Pod]]:
+    """Return the pods that consume each ProvisioningRequest, by its namespace/name."""
+    found: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        key = consumed(pod.shape.annotations, pod.shape.namespace)
+        if key and not pod.deleting:
+            found.setdefault(key, []).append(pod)
+    return found
+
+
+def shapes_of(gang: Gang, snapshot: Snapshot) -> list[Shape]:
+    """Return the shape of each pod set: that of its PodTemplate, or only what its pods request if that is gone."""
+    request = next((each for each in snapshot.requests if each.key == gang.request), None)
+    namespace = gang.request.partition("/")[0]
+    names = [each.template for each in request.pod_sets] if request is not None else []
+    templates = [snapshot.podtemplates.get(f"PodTemplate/{namespace}/{name}") for name in names]
+    templates += [None] * (len(gang.sets) - len(templates))
+    return [
+        template.shape if template is not None else Shape(namespace, {}, requests=requests)
+        for template, requests in zip(templates, gang.sets, strict=False)
+    ]
+
+
+def unconsumed(gang: Gang, consumers: Iterable[Pod], rooms: Rooms) -> dict[str, list[int]]:
+    """Return a gang's places without the room of pods that run: on the place itself, or else on any other place."""
+    left = {place: list(counts) for place, counts in gang.places.items()}
+    strays: Counter[tuple[int, ...]] = Counter()
+    for pod in consumers:
+        place, sets = rooms.place_of(pod.node), _sets_like(gang, pod)
+        index = next((i for i in sets if place in left and left[place][i]), None)
+        if index is not None:
+            left[place][index] -= 1
+        elif pod.node and (place in rooms or place in left):
+            strays[tuple(sets)] += 1
+    for indexes, count in sorted(strays.items()):
+        _take_anywhere(left, indexes, count)
+    return left
+
+
+def _take_anywhere(left: Mapping[str, list[int]], sets: Iterable[int], count: int) -> None:
+    for index in sets:
+        for place in sorted(left):
+            taken = min(count, left[place][index])
+            left[place][index] -= taken
+            count -= taken
+
+
+def _sets_like(gang: Gang, pod: Pod) -> list[int]:
+    """Return the numbers of the pod sets that a pod may belong to, those with the same requests first."""
+    return sorted(range(len(gang.sets)), key=lambda index: gang.sets[index] != pod.shape.requests)

@@ -76,7 +76,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
-    left = [*_stuck(chosen, offers), *_refused(chosen.purchase, offers), *shares.told(), *held]
+    left = [*left_of(chosen, offers), *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.now) if left else None))
     plan = replace(
@@ -125,6 +125,11 @@ def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
 
 def _told(pods: Iterable[tuple[Pod, str]]) -> list[tuple[Pod, Reason]]:
     return [(pod, of_refusal(why)) for pod, why in pods]
+
+
+def left_of(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:
+    """Return the pods that an attempt leaves without a node, with the reasons."""
+    return [*_stuck(attempt, offers), *_refused(attempt.purchase, offers)]
 
 
 def _stuck(attempt: Attempt, offers: Pools) -> list[tuple[Pod, Reason]]:

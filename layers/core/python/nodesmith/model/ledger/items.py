@@ -27,7 +27,7 @@ from nodesmith.model.karpenter.nodeclaims import (
     write_requirements,
     write_taints,
 )
-from nodesmith.model.ledger import moves
+from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
@@ -258,6 +258,7 @@ def ledger_item(ledger: Ledger) -> Item:
         "contents": {key: ledger.contents[key] for key in sorted(ledger.contents)},
         **_subnets_item(ledger),
         **_shifts_item(ledger),
+        **_gangs_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -273,6 +274,12 @@ def _subnets_item(ledger: Ledger) -> Item:
 def _shifts_item(ledger: Ledger) -> Item:
     """Write the zonal shifts, as an empty item if there are none."""
     return {"zonal_shifts": [*map(shift_item, ledger.zonal_shifts)]} if ledger.zonal_shifts else {}
+
+
+def _gangs_item(ledger: Ledger) -> Item:
+    """Write the gangs, as an empty item if there are none."""
+    held = sorted(ledger.gangs, key=lambda gang: gang.id)
+    return {"gangs": [*map(gangs.to_item, held)]} if held else {}
 
 
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
@@ -294,6 +301,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
+        gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

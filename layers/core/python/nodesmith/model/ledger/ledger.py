@@ -15,6 +15,7 @@ from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.moves import Move, MoveKind
@@ -34,7 +35,8 @@ class Ledger:
     long. `move_backoffs` are kinds of moves whose replacements recently could not be launched. `contents` are content
     hashes, by `Kind/name`, of the NodePools and of users' new NodeClaims that readiness has read from the API server.
     `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
-    cluster is shifted away from, and those whose shift has just ended.
+    cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for
+    ProvisioningRequests.
     """
 
     version: int = 0
@@ -54,6 +56,11 @@ class Ledger:
     contents: Mapping[str, str] = field(default_factory=dict)
     subnet_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     zonal_shifts: tuple[ZonalShift, ...] = ()
+    gangs: tuple[Gang, ...] = ()
+
+    def booked(self, now: datetime) -> frozenset[str]:
+        """Return the names of NodeClaims, and of Nodes without one, on which room is kept for a gang."""
+        return frozenset(place for gang in self.gangs if gang.keeps_room(now) for place in gang.places)
 
     def shifted(self, now: datetime) -> Mapping[str, ZonalShift]:
         """Return the zonal shifts in effect, by the name of the zone."""

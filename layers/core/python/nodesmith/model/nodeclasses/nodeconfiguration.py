@@ -46,6 +46,9 @@ class NodeSettings:
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 
+    shared_provisioning_classes: bool = True
+    """whether ProvisioningRequests of Cluster Autoscaler's classes are served"""
+
     def in_cluster(self, cluster: ClusterInfo | None) -> NodeSettings:
         """Return the settings as they apply in a cluster; unchanged if it is not known."""
         ipv6 = cluster is not None and cluster.ip_family == "ipv6"

@@ -1,4 +1,4 @@
-"""Reduce Nodes, Namespaces, PodDisruptionBudgets and Karpenter's objects to what decisions read."""
+"""Reduce Nodes, Namespaces, budgets, ProvisioningRequests and Karpenter's objects to what decisions read."""
 
 from __future__ import annotations
 
@@ -150,6 +150,21 @@ def reduce_buffer(manifest: Manifest) -> dict[str, Any]:
     }
     shown = {**(kept.get("status") or {}), **_kept(status, _BUFFER_STATUS)}
     return {**kept, "metadata": without_empty(about), "spec": spec, "status": shown}
+
+
+def reduce_request(manifest: Manifest) -> dict[str, Any]:
+    """Keep a ProvisioningRequest's spec and conditions. Raises KeyError, TypeError or AttributeError."""
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    names = ("namespace", "name", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+    asked = {name: spec.get(name) for name in ("provisioningClassName", "podSets", "parameters")}
+    return without_empty(
+        {
+            "apiVersion": str(manifest.get("apiVersion") or ""),
+            "metadata": without_empty({name: metadata.get(name) for name in names}),
+            "spec": _cut(without_empty(asked), _DEEPEST_LEVEL),
+            "status": without_empty({"conditions": _conditions(status.get("conditions") or ())}),
+        }
+    )
 
 
 def _cut(value: Any, levels: int) -> Any:

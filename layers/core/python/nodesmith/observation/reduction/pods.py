@@ -22,6 +22,7 @@ from nodesmith.model.kubernetes.pods import (
     Manifest,
     with_do_not_disrupt,
 )
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -37,6 +38,7 @@ ANNOTATIONS = (
     "controller.kubernetes.io/pod-deletion-cost",
     SCALE_UP_DELAY,
     DAEMON_EVICTION,
+    CONSUMES,
 )
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 _TERMINAL = frozenset({"Failed", "Succeeded"})
@@ -224,7 +226,7 @@ def _seconds(text: str) -> int:
 
 
 def _annotations(metadata: Manifest) -> dict[str, str]:
-    given = with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS)
+    given = with_consumption(with_do_not_disrupt(metadata.get("annotations") or {}, POD_PROTECTIONS))
     return {name: str(given[name]) for name in ANNOTATIONS if name in given}
 
 

@@ -1,0 +1,151 @@
+"""ProvisioningRequests: provisioning reserves and buys room for them, lifecycle ends and shows what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from nodesmith.controllers.launching.launch import Buyer, TypeTable, buy_gang, write_down
+from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.runs import Outside
+from nodesmith.decisions.lifecycle.gangs import advanced, is_done, status_updates
+from nodesmith.decisions.provisioning import Inputs, decision_id
+from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, record_gang, turns
+from nodesmith.errors import Conflict, Failures
+from nodesmith.launcheffects import Allowance, Settled
+from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.ports import Blobs, Hints
+from nodesmith.settings import decision_snapshot_key, snapshot_key
+
+MOST_DECISIONS = 24
+"""The most decisions about requests in one run of provisioning. The next run continues."""
+_MOST_OF_ONE = 4
+"""The most decisions about one request in a row: each follows launches that EC2 had no capacity for."""
+
+
+class GangBuyer(Buyer, Protocol):
+    """A run that buys for requests."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """The snapshot, and the records of decisions."""
+
+    @property
+    def hints(self) -> Hints:
+        """What wakes lifecycle."""
+
+
+@dataclass(slots=True)
+class Bought:
+    """What was done for requests: the outcomes of launches, and the decisions that were recorded.
+
+    `is_cut` is True if requests are left for the next run.
+    """
+
+    settled: list[Settled] = field(default_factory=list)
+    decisions: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    has_changed: bool = False
+
+
+def buy_for_requests(
+    run: GangBuyer, inputs: Inputs, allowance: Allowance, has_time: Callable[[], bool]
+) -> Bought:
+    """Decide about the requests whose turn it is, and buy for them. `inputs` are those of a decision about pods.
+
+    Raises Transient, Rejected.
+    """
+    bought = Bought()
+    data = run.blobs.get(snapshot_key(run.cluster_name))
+    if data is None:
+        return bought
+    inputs = replace(inputs, snapshot=own_snapshot(data, run.cluster_name))
+    made, shared = 0, inputs.settings.shared_provisioning_classes
+    try:
+        for key in turns(inputs.snapshot, run.store.load(), run.clock(), shared=shared):
+            for _ in range(_MOST_OF_ONE):
+                if made == MOST_DECISIONS or not has_time():
+                    bought.is_cut = True
+                    return bought
+                made += 1
+                if not _decide(run, key, inputs, data, allowance, bought):
+                    break
+    finally:
+        if bought.has_changed:
+            hint = Hint(run.cluster_name, "ProvisioningRequests got room, or got none")
+            run.hints.send(Concern.LIFECYCLE, hint)
+    return bought
+
+
+def _decide(
+    run: GangBuyer, key: str, inputs: Inputs, data: bytes, allowance: Allowance, bought: Bought
+) -> bool:
+    """Decide about one request and carry it out; return whether launches failed, so that it must be looked at again."""
+    ledger, now = replace(run.store.load(), learned=inputs.ledger.learned), run.clock()
+    digest = hashlib.sha256(data).hexdigest()
+    inputs = replace(inputs, ledger=ledger, now=now, decision=decision_id(digest, ledger.version, now))
+    decided = decide_gang(inputs, key)
+    if decided is None:
+        return False
+    if decided.nodes:
+        write_down(run.blobs, run.cluster_name, inputs.decision, record_gang(inputs, decided, digest))
+        run.blobs.put(decision_snapshot_key(run.cluster_name, inputs.decision), data)
+    settled = Settled()
+    with suppress(Conflict):  # another run has decided meanwhile
+        settled = _carried_out(run, decided, inputs, allowance)
+        bought.has_changed = True
+        bought.settled.append(settled)
+        bought.decisions += [inputs.decision] if decided.nodes else []
+    return bool(settled.given_up) and not (settled.is_throttled or settled.is_cut)
+
+
+def _carried_out(run: GangBuyer, decided: GangDecision, inputs: Inputs, allowance: Allowance) -> Settled:
+    """Raises Conflict if nothing was committed."""
+    gang, ledger = decided.gang, inputs.ledger
+    if not decided.reserves:
+        run.store.save_gang(gang)
+        return Settled()
+    types = TypeTable(inputs.snapshot, inputs.catalog, inputs.settings, ledger)
+    return buy_gang(run, decided.nodes, ledger, types, inputs.decision, allowance, gang)
+
+
+def follow_gangs(
+    run: Outside,
+    ledger: Ledger,
+    snapshot: Snapshot,
+    now: datetime,
+    shared: bool,
+    done: Counter[str],
+    failures: Failures,
+) -> None:
+    """Advance gangs that need no decision, show on each request how far it is, and forget gangs that are done.
+
+    The ends of NodeClaims of gangs that are rolled back are among lifecycle's commands.
+    """
+    for gang in advanced(ledger, snapshot, now):
+        with failures.of(f"ProvisioningRequest {gang.request}"), suppress(Conflict):
+            saved = run.store.save_gang(gang)
+            ledger = replace(
+                ledger, gangs=tuple(saved if each.id == saved.id else each for each in ledger.gangs)
+            )
+            done["Gang"] += 1
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "ProvisioningRequests advanced"))
+    for kind, name, status in status_updates(ledger, snapshot, now, shared=shared):
+        with failures.of(f"ProvisioningRequest {name}"):
+            run.cluster.merge_status(kind, name, status)
+            done["Request"] += 1
+    for gang in ledger.gangs:
+        if is_done(gang, snapshot):
+            with failures.of(f"ProvisioningRequest {gang.request}"), suppress(Conflict):
+                run.store.forget_gang(gang)

@@ -1,0 +1,398 @@
+"""Gangs: room for all pods of a ProvisioningRequest at once, on existing nodes and on new ones, or for none of them.
+
+Each decision is about one request. Requests take turns by namespace, oldest first. Pods that wait for a node come
+before requests: a request gets what they leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from nodesmith.decisions.provisioning.clusterstate import (
+    Rooms,
+    consumers_by_request,
+    foreseen,
+    living_claims,
+    needs,
+    reserved,
+    shapes_of,
+    unconsumed,
+    with_sources_closed,
+)
+from nodesmith.decisions.provisioning.decide import left_of
+from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode
+from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.record import canonical, inputs_of, plan_item, record
+from nodesmith.decisions.scheduling.demands import by_shape
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.kubernetes.pods import Pod, PodTemplate, planned_pods
+from nodesmith.model.kubernetes.provisioningrequests import ACCEPTED, ProvisioningRequest
+from nodesmith.model.ledger.gangs import Gang, GangStage, Places
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
+
+BOOKED_FOR = timedelta(minutes=10)
+"""How long room is kept for the pods of a request: Cluster Autoscaler's time."""
+MOST_PURCHASES, PURCHASES_FOR = 8, timedelta(minutes=10)
+"""How often, and for how long since the first time, nodes are bought for a request before it is rolled back."""
+LAUNCH_FOR = timedelta(minutes=20)
+"""How long the nodes of a request may take to become ready."""
+FIRST_RETRY, LONGEST_RETRY = timedelta(minutes=1), timedelta(minutes=10)
+"""The wait before a request that found no room is tried again; it doubles each time. Cluster Autoscaler's times."""
+NOT_FOUND, FOUND, BOUGHT = "CapacityIsNotFound", "CapacityIsFound", "CapacityIsProvisioned"
+EXPIRED, REVOKED, NO_PODS = "Expired", "CapacityRevoked", "FailedToCreatePods"
+"""Reasons of conditions. All but the last but one are Cluster Autoscaler's, which never revokes capacity."""
+TEMPLATE_WITHIN = timedelta(minutes=1)
+"""How long after a request its PodTemplates may come: snapshots show objects of two kinds in any order."""
+MOST_NODES = 4_000
+"""The most nodes of one gang: an item of the ledger holds at most 400 kB, and names them all."""
+_MOST_MESSAGE = 1000
+_SERVING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
+
+
+@dataclass(frozen=True, slots=True)
+class GangDecision:
+    """The next state of a gang, with the nodes to buy for it.
+
+    `reserves` is whether it takes room, which must be committed on the condition that no other decision has taken it.
+    """
+
+    gang: Gang
+    nodes: tuple[PlannedNode, ...] = ()
+    reserves: bool = False
+
+
+def record_gang(inputs: Inputs, decided: GangDecision, snapshot_digest: str) -> dict[str, Any]:
+    """Return the record of a decision about a request. `replay_gang` repeats it."""
+    written = record(inputs, Plan(nodes=decided.nodes), snapshot_digest, {})
+    return {**written, "request": decided.gang.request}
+
+
+def replay_gang(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
+    """Repeat a decision about a request; return its plan in the same bytes as `canonical(written["plan"])`."""
+    decided = decide_gang(inputs_of(written, snapshot, catalog), written["request"])
+    return canonical(plan_item(Plan(nodes=decided.nodes if decided is not None else ())))
+
+
+def turns(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) -> list[str]:
+    """Return the requests (namespace/name) to decide about now, in the order of their turns.
+
+    Those that something has been done for come first. The others take turns by namespace, oldest first.
+    """
+    gangs = {gang.id: gang for gang in ledger.gangs}
+    open_requests = [each for each in snapshot.requests if is_ours(each, ledger, shared=shared)]
+    begun = [each for each in open_requests if each.uid in gangs and _is_due(gangs[each.uid], now)]
+    new = [each for each in open_requests if each.uid not in gangs and not obstacle(each, snapshot)]
+    seen: Counter[str] = Counter()
+    order: list[tuple[int, datetime, str]] = []
+    for each in sorted(new, key=lambda each: (each.created_at, each.key)):
+        order.append((seen[each.namespace], each.created_at, each.key))
+        seen[each.namespace] += 1
+    first = sorted(begun, key=lambda each: (gangs[each.uid].created_at, each.key))
+    return [*(each.key for each in first), *(key for _, _, key in sorted(order))]
+
+
+def is_ours(request: ProvisioningRequest, ledger: Ledger, *, shared: bool) -> bool:
+    """Return whether nodesmith serves a request that is not over.
+
+    A request that is Accepted although the ledger has no gang for it has been accepted by another autoscaler.
+    """
+    if request.is_over or request.is_deleted or not request.is_served(shared=shared):
+        return False
+    return ACCEPTED not in request.conditions or any(gang.id == request.uid for gang in ledger.gangs)
+
+
+def obstacle(request: ProvisioningRequest, snapshot: Snapshot) -> str:
+    """Return what is wrong with a request, in a sentence; empty if it can be decided about."""
+    if request.faults:
+        return "; ".join(request.faults)[:_MOST_MESSAGE]
+    templates = (each.template for each in request.pod_sets)
+    missing = sorted({name for name in templates if _template(snapshot, request, name) is None})
+    if not missing:
+        return ""
+    return f"PodTemplate {request.namespace}/{missing[0]} does not exist: create it before the request"
+
+
+def _is_due(gang: Gang, now: datetime) -> bool:
+    match gang.stage:
+        case GangStage.WAITING:
+            return gang.retry_at is None or gang.retry_at <= now
+        case GangStage.LAUNCHING:
+            return True
+        case GangStage.PROVISIONED:
+            return gang.keeps_room(now)
+        case _:
+            return False
+
+
+def next_turn(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) -> datetime | None:
+    """Return when provisioning must look at requests again even if nothing changes; None for never."""
+    gangs = {gang.id for gang in ledger.gangs}
+    ours = [each for each in snapshot.requests if is_ours(each, ledger, shared=shared)]
+    new = any(each.uid not in gangs and not obstacle(each, snapshot) for each in ours)
+    if new or any(gang.stage is GangStage.LAUNCHING for gang in ledger.gangs):
+        return now
+    retries = (gang.retry_at for gang in ledger.gangs if gang.stage is GangStage.WAITING)
+    return min((at for at in retries if at is not None), default=None)
+
+
+def decide_gang(inputs: Inputs, key: str) -> GangDecision | None:
+    """Return the next step for the request `key` (namespace/name), None if there is nothing to do for now."""
+    request = next((each for each in inputs.snapshot.requests if each.key == key), None)
+    if request is None:
+        return None
+    gang = next((each for each in inputs.ledger.gangs if each.id == request.uid), None)
+    if gang is None:
+        return _tried(request, _begun(request, inputs), inputs)
+    match gang.stage:
+        case GangStage.WAITING if _is_due(gang, inputs.now):
+            return _tried(request, gang, inputs)
+        case GangStage.LAUNCHING:
+            return _followed(request, gang, inputs)
+        case GangStage.PROVISIONED if gang.keeps_room(inputs.now):
+            return _kept(request, gang, inputs)
+        case _:
+            return None
+
+
+def _begun(request: ProvisioningRequest, inputs: Inputs) -> Gang:
+    templates = [_template(inputs.snapshot, request, each.template) for each in request.pod_sets]
+    sets = tuple(template.shape.requests for template in templates if template is not None)
+    return Gang(request.uid, request.key, GangStage.WAITING, inputs.now, inputs.now, sets)
+
+
+def _tried(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision:
+    """Reserve room for all pods of a request, or record that there is none."""
+    now = inputs.now
+    room = find_room(request, [each.count for each in request.pod_sets], inputs)
+    if room.why:
+        return GangDecision(without_room(request, gang, room.why, now))
+    launching = gang.at(
+        GangStage.LAUNCHING,
+        now,
+        places=room.places,
+        claims=tuple(node.claim.name for node in room.nodes),
+        purchases=1,
+        bought_at=now,
+        retry_at=None,
+        reason=NOT_FOUND,
+        message=_waiting(room.places),
+    )
+    under_way = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
+    is_there = not room.nodes and under_way.isdisjoint(room.places)
+    return GangDecision(
+        _booked(request, launching, now) if is_there else launching, room.nodes, reserves=True
+    )
+
+
+def without_room(request: ProvisioningRequest | None, gang: Gang, why: str, now: datetime) -> Gang:
+    """Return the gang of a request that got no room: it waits for its next turn, or has failed."""
+    failures = gang.failures + 1
+    said = {"claims": (), "places": {}, "failures": failures, "message": why[:_MOST_MESSAGE]}
+    if request is None or request.fails_at_once:
+        return _failed(gang, now, reason=NOT_FOUND, **said)
+    retry_at = now + min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(failures - 1, 10))
+    if retry_at > request.created_at + timedelta(seconds=request.valid_seconds):
+        return _failed(gang, now, reason=EXPIRED, **said)
+    waits = {"purchases": 0, "bought_at": None, "retry_at": retry_at, "reason": NOT_FOUND, **said}
+    if gang.stage is GangStage.WAITING:
+        return replace(gang, **waits)
+    return gang.at(GangStage.WAITING, now, **waits)
+
+
+def _failed(gang: Gang, now: datetime, **said: object) -> Gang:
+    return gang.at(GangStage.FAILED, now, retry_at=None, **said)
+
+
+def _waiting(places: Places) -> str:
+    return f"waiting until all of its {len(places)} node{'s' * (len(places) != 1)} are ready"
+
+
+def _booked(request: ProvisioningRequest, gang: Gang, now: datetime) -> Gang:
+    until = now + BOOKED_FOR
+    return gang.at(
+        GangStage.PROVISIONED,
+        now,
+        booked_until=until,
+        reason=FOUND if request.is_check else BOUGHT,
+        message=f"there is room for all of its pods, which is kept for them until {until:%H:%M:%S} UTC",
+    )
+
+
+def _followed(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
+    """Replace nodes that did not come; see whether all are ready; give up what does not come in time."""
+    now, there = inputs.now, _Kept.of(gang, inputs)
+    if sum(there.missing):
+        late = gang.bought_at is not None and now - gang.bought_at > PURCHASES_FOR
+        if gang.purchases >= MOST_PURCHASES or late:
+            return _rolled_back(gang, _lost(there), now)
+        room = find_room(request, there.missing, there.seen(inputs))
+        return _rolled_back(gang, _lost(there, room.why), now) if room.why else _moved(gang, there, room)
+    coming = {claim.name for claim in inputs.ledger.claims if claim.phase is not Phase.INITIALIZED}
+    if coming.isdisjoint({*gang.places, *gang.claims}):
+        return GangDecision(_booked(request, gang, now))
+    if now - gang.stage_since > LAUNCH_FOR:
+        minutes = LAUNCH_FOR.total_seconds() / 60
+        return _rolled_back(gang, f"its nodes were not ready within {minutes:g} minutes", now)
+    return None
+
+
+def _kept(request: ProvisioningRequest, gang: Gang, inputs: Inputs) -> GangDecision | None:
+    """Find other room for pods that are still to come if nodes with their room are gone.
+
+    Once all pods of the request have come, no room needs to be kept.
+    """
+    there = _Kept.of(gang, inputs)
+    if there.is_consumed and gang.places:
+        return GangDecision(replace(gang, places={}, claims=()))
+    if not sum(there.missing):
+        return None
+    room = find_room(request, there.missing, there.seen(inputs))
+    if not room.why and gang.purchases < MOST_PURCHASES:
+        return _moved(gang, there, room)
+    revoked = {"reason": REVOKED, "message": _lost(there, room.why), "claims": (), "places": {}}
+    return GangDecision(gang.at(GangStage.REVOKED, inputs.now, **revoked))
+
+
+def _rolled_back(gang: Gang, why: str, now: datetime) -> GangDecision:
+    return GangDecision(gang.at(GangStage.ROLLING_BACK, now, message=why[:_MOST_MESSAGE]))
+
+
+def _lost(there: _Kept, why: str = "") -> str:
+    lost = f"{sum(there.missing)} of its pods lost their room: nodes did not come, or are gone"
+    return f"{lost}, and there is no other room: {why}" if why else f"{lost}, too often or for too long"
+
+
+def _moved(gang: Gang, there: _Kept, room: Room) -> GangDecision:
+    """Return the gang with other room in place of what is missing."""
+    places = {place: counts for place, counts in there.places.items() if any(counts)}
+    for place, counts in room.places.items():
+        before = places.get(place, (0,) * len(counts))
+        places[place] = tuple(map(sum, zip(before, counts, strict=True)))
+    bought = tuple(node.claim.name for node in room.nodes)
+    claims = (*(name for name in gang.claims if name in there.serving), *bought)
+    changed = replace(gang, places=places, claims=claims, purchases=gang.purchases + 1)
+    if gang.stage is GangStage.LAUNCHING:
+        changed = replace(changed, message=_waiting(places))
+    return GangDecision(changed, room.nodes, reserves=True)
+
+
+class _Kept(NamedTuple):
+    """What a gang still has: its `places`, the pods `missing` of each set, and its claims that are `serving`.
+
+    `is_consumed` is whether all of its pods are on nodes.
+    """
+
+    gang: Gang
+    places: Mapping[str, tuple[int, ...]]
+    missing: tuple[int, ...]
+    serving: frozenset[str]
+    is_consumed: bool
+
+    @classmethod
+    def of(cls, gang: Gang, inputs: Inputs) -> _Kept:
+        """Compare a gang's room with the nodes. While its nodes come, others may have taken room on those that are."""
+        others = tuple(each for each in inputs.ledger.gangs if each.id != gang.id)
+        without = replace(inputs, ledger=replace(inputs.ledger, gangs=others))
+        snapshot = with_sources_closed(foreseen(without), inputs.ledger)
+        claims = [claim for claim in living_claims(inputs) if claim.phase in _SERVING]
+        rooms = Rooms(reserved(snapshot, (), without).free, snapshot, claims)
+        booked = gang.stage is GangStage.PROVISIONED
+        mine = consumers_by_request(snapshot).get(gang.request, ()) if booked else ()
+        left, shapes = unconsumed(gang, mine, rooms), shapes_of(gang, snapshot)
+        lost = [0] * len(gang.sets)
+        places: dict[str, tuple[int, ...]] = {}
+        for place, counts in sorted(gang.places.items()):
+            if place not in rooms:
+                lost = [a + b for a, b in zip(lost, left[place], strict=True)]
+                continue
+            fitting = counts if booked else tuple(map(rooms.take, [place] * len(counts), shapes, counts))
+            lost = [a + b - c for a, b, c in zip(lost, counts, fitting, strict=True)]
+            places[place] = fitting
+        is_consumed = not any(map(any, left.values()))
+        return cls(gang, places, tuple(lost), frozenset(claim.name for claim in claims), is_consumed)
+
+    def seen(self, inputs: Inputs) -> Inputs:
+        """Return the inputs with the gang as it is without what is missing."""
+        now_here = replace(self.gang, places=self.places)
+        gangs = tuple(now_here if each.id == self.gang.id else each for each in inputs.ledger.gangs)
+        return replace(inputs, ledger=replace(inputs.ledger, gangs=gangs))
+
+
+class Room(NamedTuple):
+    """Room for pods, or in `why` a sentence on why there is none for some of them."""
+
+    places: Places
+    nodes: tuple[PlannedNode, ...] = ()
+    why: str = ""
+
+
+def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> Room:
+    """Find room for so many pods of each set: on nodes that are ready, and on new ones unless it is only a check."""
+    problem = obstacle(request, inputs.snapshot)
+    if problem:
+        return Room({}, why=problem)
+    sets = _planned(request, counts, inputs)
+    pods = [pod for each in sets for pod in each]
+    snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
+    there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
+    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    if request.is_check:
+        offers = replace(offers, tiers=())
+    met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]
+    planner = Planner(inputs, offers, dict(by_shape([*pods, *there.fresh])), met)
+    if there.fresh:  # pods that wait and fit on existing nodes will be there before those of the request
+        planner.assign(there.fresh, there.free, PreferenceMode.RULE)
+    ready = [existing for existing in there.free if not (existing.in_flight and request.is_check)]
+    chosen, _ = Search(planner, pods, ready).best(PreferenceMode.RULE)
+    left = left_of(chosen, offers)
+    if chosen.left:
+        first = min(why for _, why in left)
+        return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {first}")
+    number = len(chosen.purchase.nodes) + len(chosen.assignment.placed)
+    if number > MOST_NODES:
+        return Room({}, why=f"its pods need {number:,} nodes, at most {MOST_NODES:,} are possible: split it")
+    bought = planner.written_down(chosen.purchase)
+    nodes = tuple(replace(node, claim=_unnominated(node.claim)) for node in bought)
+    placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}
+    return Room(_places(placed, sets, Rooms(ready, snapshot, living_claims(inputs))), nodes)
+
+
+def _unnominated(claim: NodeClaim) -> NodeClaim:
+    """Return a claim without the planned pods, which will never be bound under their names."""
+    return replace(claim, nominated=())
+
+
+def _planned(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> list[list[Pod]]:
+    found = []
+    for number, (pod_set, count) in enumerate(zip(request.pod_sets, counts, strict=True)):
+        template = _template(inputs.snapshot, request, pod_set.template)
+        if template is None:  # `obstacle` has said so
+            continue
+        owner, priority = f"ProvisioningRequest/{request.name}/{number}", template.shape.priority
+        found.append(planned_pods(template, owner, count, request.created_at, priority))
+    return found
+
+
+def _template(snapshot: Snapshot, request: ProvisioningRequest, name: str) -> PodTemplate | None:
+    return snapshot.podtemplates.get(f"PodTemplate/{request.namespace}/{name}")
+
+
+def _places(
+    placed: Mapping[str, Iterable[str]], sets: Sequence[Sequence[Pod]], rooms: Rooms
+) -> dict[str, tuple[int, ...]]:
+    """Count the pods of each set by place; `placed` is pods by the name of an existing node or new NodeClaim."""
+    set_of = {pod.key: number for number, pods in enumerate(sets) for pod in pods}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, keys in sorted(placed.items()):
+        counted = Counter(set_of[key] for key in keys)
+        if counted:
+            found[rooms.place_of(name)] = tuple(counted[number] for number in range(len(sets)))
+    return found
