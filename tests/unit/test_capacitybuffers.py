@@ -17,7 +17,7 @@ from nodesmith.decisions.provisioning import buffers as rooms
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, parse_buffer
+from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, is_room, parse_buffer
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.pods import PodTemplate, Shape, is_planned
@@ -444,3 +444,8 @@ def test_room_on_the_source_of_a_proposed_move_is_not_bought_again() -> None:
         known, snapshot=replace(known.snapshot, nodes=tainted), ledger=replace(known.ledger, moves=(moving,))
     )
     assert decide(seen).nodes == ()
+
+
+def test_planned_pods_of_other_objects_are_no_room_of_a_buffer() -> None:
+    assert is_room("default/capacitybuffer~web~0")
+    assert not any(map(is_room, ("default/provisioningrequest~web~0", "default/capacitybuffer-0")))

@@ -17,10 +17,11 @@ from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
+from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod, Shape, is_planned
+from nodesmith.model.kubernetes.pods import Pod, Shape
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
@@ -161,7 +162,7 @@ def held_for_buffers(inputs: Inputs) -> tuple[HeldNode, ...]:
     for claim in living_claims(inputs):
         node = snapshot.node_of(claim)
         name = claim.name if node is None else node.name
-        awaited = node is None and not all(map(is_planned, claim.nominated))
+        awaited = node is None and not all(map(is_room, claim.nominated))
         if name in buffers and name not in used and not awaited:
             price = claim.price_hourly_usd if node is None else price_of(claim, node, inputs.catalog)
             found.append(HeldNode(claim, tuple(sorted(buffers[name])), price))

@@ -9,8 +9,9 @@ from math import fsum
 
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
+from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason, is_planned
+from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
@@ -74,7 +75,7 @@ class PlannedNode:
     @property
     def is_room(self) -> bool:
         """Whether it is bought for CapacityBuffers alone."""
-        return bool(self.claim.nominated) and all(map(is_planned, self.claim.nominated))
+        return bool(self.claim.nominated) and all(map(is_room, self.claim.nominated))
 
     @property
     def estimated(self) -> bool:

@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.times import (
     parse_time,
 )
 from nodesmith.model.karpenter.disruption import Budget, is_timezone
-from nodesmith.model.kubernetes.pods import PodTemplate
+from nodesmith.model.kubernetes.pods import PodTemplate, is_planned
 from nodesmith.model.schema.fields import INT32, Integer, Kind, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.reading import read_manifest
 
@@ -173,6 +173,11 @@ def _most(limits: Resources | None, requests: Resources) -> int | None:
         max(0, limit) // requests.of(name) for name, limit in (limits or {}).items() if requests.of(name) > 0
     ]
     return min(counts, default=None)
+
+
+def is_room(key: str) -> bool:
+    """Return whether a pod's key (namespace/name) is that of a planned pod for the room of a buffer."""
+    return is_planned(key) and key.partition("/")[2].startswith(CAPACITY_BUFFER.name.lower())
 
 
 def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
