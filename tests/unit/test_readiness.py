@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.kubernetes.statuspatches import merged_status
+from nodesmith.decisions.readiness.due import to_resolve
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
     nodeclass_update,
     nodepool_update,
     ready_condition,
-    to_resolve,
     usage,
 )
 from nodesmith.model.apimachinery.problems import Parsed

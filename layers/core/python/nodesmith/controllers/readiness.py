@@ -12,6 +12,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.due import first
+from nodesmith.decisions.readiness.due import held_nodeclasses, next_hold, next_resolution, to_resolve
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
     announcements,
@@ -22,17 +23,14 @@ from nodesmith.decisions.readiness.launchconditions import (
     shift_condition,
     shown,
 )
-from nodesmith.decisions.readiness.leftfinalizers import held_nodeclasses, next_hold
 from nodesmith.decisions.readiness.readiness import (
     QUOTA_NEAR_LIMIT,
     StatusUpdate,
-    next_resolution,
     nodeclass_update,
     nodepool_update,
     of_provisioner,
     quota_update,
     ready_condition,
-    to_resolve,
 )
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.decisions.scheduling.offerings.templates import Usage

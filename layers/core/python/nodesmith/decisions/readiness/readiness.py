@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from nodesmith.decisions.due import first
 from nodesmith.decisions.scheduling.offerings.templates import Usage
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
@@ -33,7 +32,7 @@ from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
-from nodesmith.model.ledger.ledger import PAUSED, Ledger, Pause
+from nodesmith.model.ledger.ledger import PAUSED, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition
 from nodesmith.model.quotas import CAPACITY_QUOTA, Quota, format_limits
@@ -369,38 +368,6 @@ def name_of(manifest: Mapping[str, Any]) -> str:
 
 def _generation(manifest: Mapping[str, Any]) -> int:
     return int((manifest.get("metadata") or {}).get("generation") or 0)
-
-
-RESOLVE_AGAIN = timedelta(minutes=5)
-RESOLVE_AGAIN_SOON = timedelta(minutes=1)
-"""The interval if something is missing, or for what others may use, too: capacity reservations, placement groups."""
-
-
-def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
-    """Return the EC2NodeClasses whose resolution is missing, based on other content, or old."""
-    due: list[EC2NodeClass] = []
-    for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
-        known = ledger.nodeclasses.get(nodeclass.name)
-        if known is None or known.content != nodeclass.content:
-            due.append(nodeclass)
-            continue
-        if now >= _resolve_again_at(nodeclass, known):
-            due.append(nodeclass)
-    return due
-
-
-def next_resolution(
-    nodeclasses: Iterable[EC2NodeClass], statuses: Mapping[str, NodeClassStatus]
-) -> datetime | None:
-    """Return when the first of the EC2NodeClasses must be resolved again, None if none has a status."""
-    known = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
-    return first(_resolve_again_at(nodeclass, status) for nodeclass, status in known if status is not None)
-
-
-def _resolve_again_at(nodeclass: EC2NodeClass, known: NodeClassStatus) -> datetime:
-    counted = known.placement_group is not None or nodeclass.capacity_reservation_selector_terms
-    changes = not known.is_ready or bool(counted)
-    return known.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)
 
 
 _SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
