@@ -7,6 +7,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_formats.decisions.summaries import in_a_sentence, price_and_bound, summary
 from nodesmith_formats.wording import moment, some
 
@@ -83,7 +84,8 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     zones = sorted({override[2] for override in overrides})
     mark = "~" if node["estimated"] else ""
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
-    pods = some(claim.get("nominated") or ())
+    keys = claim.get("nominated") or ()
+    pods = f"room: {some(keys)}" if keys and all(map(is_planned, keys)) else some(keys)
     yield f"  launch    {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
     yield from _overlaid(node)
     asked = sorted(override[4] for override in overrides)

@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
+import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.model.functions.hints import Concern, Hint
@@ -33,6 +35,7 @@ from tests.patience import eventually, hurried
 from tests.served import CRDS, created
 from tests.storage import attachment, claim, pod_with, storage_class, volume
 
+ROOT = Path(__file__).parents[2]
 SPEED = 20.0
 BRISK = Rhythm(heartbeat=timedelta(seconds=5))
 REF = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
@@ -150,6 +153,24 @@ def test_a_pods_binding_is_in_the_next_snapshot_and_sends_no_hint(stage: Stage) 
         bind(stage.store, "a")
         eventually(lambda: [pod.node for pod in stage.snapshot.pods] == ["n1"])
         assert stage.told(Concern.PROVISIONING) == 1
+
+
+def test_with_a_capacity_buffer_a_pods_binding_sends_a_hint_although_no_pod_is_pending(stage: Stage) -> None:
+    crd = yaml.safe_load((ROOT / "overlays" / "capacity-buffers" / "crd.yaml").read_text())
+    stage.store.create("customresourcedefinitions", crd)
+    about = {"name": "room", "namespace": "default"}
+    spec = {"podTemplateRef": {"name": "room"}, "replicas": 1}
+    with stage.forwarding():
+        created(stage.store, "capacitybuffers", {"metadata": about, "spec": spec})
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 1)
+        assert [each["metadata"]["name"] for each in stage.snapshot.capacitybuffers] == ["room"]
+        eventually(lambda: stage.told(Concern.DISRUPTION) == 1)
+        unseen = pending("a")
+        del unseen["status"]
+        created(stage.store, "pods", unseen)
+        bind(stage.store, "a")
+        eventually(lambda: stage.told(Concern.PROVISIONING) == 2)
+        assert [pod.node for pod in stage.snapshot.pods] == ["n1"]
 
 
 def test_a_late_volume_binding_sends_a_hint_and_adds_the_volumes_zone_to_the_snapshot(stage: Stage) -> None:

@@ -453,19 +453,24 @@ def kubeconfig(tmp_path: Path) -> Any:
     with LocalApiServer(crds=CRDS, now=now) as server:
         created(server.store, "nodepools", nodepool_manifest())
         created(server.store, "pods", pod("live", namespace="default"))
-        path = tmp_path / "kubeconfig"
-        named = {"name": "here", "context": {"cluster": "c", "user": "u"}}
-        path.write_text(
-            yaml.safe_dump(
-                {
-                    "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-                    "users": [{"name": "u", "user": {"token": "anybody"}}],
-                    "contexts": [named],
-                    "current-context": "here",
-                }
-            )
+        yield kubeconfig_of(server.url, tmp_path)
+
+
+def kubeconfig_of(url: str, folder: Path) -> Path:
+    """Write a kubeconfig with the context `here`; return its path."""
+    path = folder / "kubeconfig"
+    named = {"name": "here", "context": {"cluster": "c", "user": "u"}}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "users": [{"name": "u", "user": {"token": "anybody"}}],
+                "contexts": [named],
+                "current-context": "here",
+            }
         )
-        yield path
+    )
+    return path
 
 
 def test_a_live_cluster_is_read_by_file_context_or_neither(
@@ -680,3 +685,24 @@ def test_provisioning_requests_get_nodes_for_all_pods_or_none_and_say_so(run: Ru
     assert "ProvisioningRequest default/fits gets room on 0 existing nodes and" in ran.err
     assert "ProvisioningRequest default/large gets no room: " in ran.err
     assert "PodTemplate default/lacking-0 does not exist" in ran.err
+
+
+def test_a_live_clusters_buffers_are_planned_with_the_workloads_that_they_name(
+    run: Run, tmp_path: Path
+) -> None:
+    crd = yaml.safe_load((REPOSITORY / "overlays" / "capacity-buffers" / "crd.yaml").read_text())
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("x")["spec"]}
+    selector = {"matchLabels": {"app": "web"}}
+    about = {"name": "web", "namespace": "default"}
+    named = {"replicas": 0, "selector": selector, "template": template}
+    spec = {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}, "replicas": 3}
+    with LocalApiServer(crds=CRDS, now=now) as server:
+        created(server.store, "nodepools", nodepool_manifest())
+        created(server.store, "ec2nodeclasses", nodeclass_manifest())
+        created(server.store, "deployments", {"metadata": about, "spec": named})
+        server.store.create("customresourcedefinitions", crd)
+        created(server.store, "capacitybuffers", {"metadata": {**about, "name": "room"}, "spec": spec})
+        path = kubeconfig_of(server.url, tmp_path)
+        ran = run("--kubeconfig", str(path), "--audit", "-o", "json")
+    assert ran.status == 0, ran.err
+    assert [room["bought"] for room in ran.plan["capacityBuffers"]["rooms"]] == [3]

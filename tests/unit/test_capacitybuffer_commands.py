@@ -14,11 +14,13 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.disruption.costs import held_for_buffers
+from nodesmith.decisions.provisioning import decide, plan_item
 from nodesmith_cli.explainstay import why_it_stays
 from nodesmith_cli.main import app
 from nodesmith_cli.status import lines, tell
-from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest
-from tests.unit.test_capacitybuffers import DEPLOYMENT, TEMPLATE, manifest, of_one_type
+from nodesmith_formats.decisions.summaries import summary
+from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest, pods, shape
+from tests.unit.test_capacitybuffers import DEPLOYMENT, TEMPLATE, given, manifest, of_one_type
 
 POD_SPEC = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 ROOM = {
@@ -151,3 +153,11 @@ def test_explain_says_that_a_node_is_held_for_a_buffer_and_at_what_price() -> No
     )
     assert other is not None
     assert other.leaves
+
+
+def test_a_decisions_summary_tells_pods_from_room() -> None:
+    known = given(pods=pods(shape("3", "6Gi"), 2))
+    told = summary({"plan": plan_item(decide(known))})
+    bare = summary({"plan": plan_item(decide(given()))})
+    assert told.endswith("for 2 pods and CapacityBuffers' room for 1 pod")
+    assert bare.endswith("for CapacityBuffers' room for 2 pods")

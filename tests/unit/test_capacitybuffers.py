@@ -250,6 +250,13 @@ def test_buffers_buy_nothing_beyond_the_limits_of_nodepools() -> None:
     assert room.why
 
 
+def test_nodes_for_pods_and_for_room_share_the_limits_of_a_nodepool() -> None:
+    pool = nodepool_manifest(limits={"cpu": "8"})
+    plan = decide(given(manifest(**TEMPLATE, replicas=50), nodepools=(pool,), pods=pods(shape("3", "1Gi"))))
+    assert {node.is_room for node in plan.nodes} == {False, True}
+    assert sum(each.claim.capacity.cpu_milli for each in plan.nodes) <= 8000
+
+
 def test_what_limits_leave_to_a_waiting_pod_is_not_taken_by_buffers() -> None:
     pool = nodepool_manifest(limits={"cpu": "4"})
     plan = decide(given(nodepools=(pool,), pods=pods(shape("6", "1Gi"))))

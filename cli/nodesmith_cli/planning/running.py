@@ -27,7 +27,7 @@ from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
-from nodesmith_cli.planning.report import plan_json
+from nodesmith_cli.planning.report import plan_json, without_room
 from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
 from nodesmith_cli.terminal import console
@@ -153,8 +153,7 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
 
     with told(side, "auditing"):
         objects = [document.manifest for document in manifests.documents]
-        for_pods = [node for node in written["nodes"] if not node.get("forBuffers")]
-        found = audit(objects, inputs.catalog, {**written, "nodes": for_pods}, settings=inputs.settings)
+        found = audit(objects, inputs.catalog, without_room(written), settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
     side.print(f"audit: {counted(len(wrong), 'violation')}" if wrong else "audit: no violations found")
     _tell(side, map(str, found), style="red" if wrong else "yellow")

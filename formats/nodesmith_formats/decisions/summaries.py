@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.kubernetes.pods import Reason
+from nodesmith.model.kubernetes.pods import Reason, is_planned
 from nodesmith_formats.wording import counted
 
 
@@ -41,9 +41,12 @@ def in_a_sentence(group: Mapping[str, Any]) -> str:
 
 
 def _nodes_and_price(plan: Mapping[str, Any]) -> str:
-    pods = sum(len(node["claim"].get("nominated") or ()) for node in plan["nodes"])
+    keys = [key for node in plan["nodes"] for key in node["claim"].get("nominated") or ()]
+    room = sum(map(is_planned, keys))
+    served = [counted(len(keys) - room, "pod")] if len(keys) > room or not room else []
+    served += [f"CapacityBuffers' room for {counted(room, 'pod')}"] if room else []
     price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
-    return f"{counted(len(plan['nodes']), 'node')} at {price} for {counted(pods, 'pod')}"
+    return f"{counted(len(plan['nodes']), 'node')} at {price} for {' and '.join(served)}"
 
 
 def _mark(plan: Mapping[str, Any]) -> str:
