@@ -8,10 +8,9 @@ from typing import TypeVar
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import decode, encode
-from nodesmith.controllers.catalog import refresh_catalog
+from nodesmith.controllers.catalog import CatalogUpdate, merge, refresh_catalog
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, ListPrices, Offering, sold_as
-from nodesmith.model.ec2.catalogupdates import CatalogUpdate, merge
 from tests.fakes.catalogs import FakeCatalogs
 
 T = TypeVar("T")

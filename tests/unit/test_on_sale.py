@@ -36,6 +36,8 @@ from tests.builders import (
     ledger,
     nodeclass_status,
     nodepool_manifest,
+    pods,
+    shape,
     snapshot,
 )
 from tests.fakes.blobs import FakeBlobs
@@ -52,6 +54,18 @@ def sizes(*names: str) -> dict[str, Any]:
 def market(*nodepools: dict[str, Any], **known: Any) -> Inputs:
     pools = nodepools or (nodepool_manifest(requirements=[sizes("m5.large"), ON_DEMAND]),)
     return inputs(snapshot=snapshot(nodepools=pools), ledger=ledger(**known), catalog=catalog())
+
+
+def test_prices_are_those_of_the_nodepools_tenancy_whatever_pods_ask_for() -> None:
+    key = "karpenter.k8s.aws/instance-tenancy"
+    asking = pods(shape(nodeSelector={key: "dedicated"}), 1)
+    every_price: list[set[float]] = []
+    for more in ([], [expression(key, "In", "dedicated")]):
+        pool = nodepool_manifest(requirements=[sizes("m5.large"), ON_DEMAND, *more])
+        seen = snapshot(nodepools=(pool,), pods=asking)
+        told = on_sale(inputs(snapshot=seen, ledger=ledger(), catalog=catalog()))
+        every_price.append({round(each.price_hourly_usd, 4) for each in told["m5.large"].offerings})
+    assert every_price == [{0.096}, {0.1056}]
 
 
 def test_a_type_has_its_resources_and_an_offering_for_each_zone_with_a_subnet() -> None:

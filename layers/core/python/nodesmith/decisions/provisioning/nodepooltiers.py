@@ -170,7 +170,7 @@ def template_of(
     `quotas` are what counts against each quota, if the caller knows it already.
     """
     status = ledger.nodeclasses[nodeclass.name]
-    configuration = NodeConfiguration.of(nodeclass, _tenancies(pool, snapshot))
+    configuration = NodeConfiguration.of(nodeclass, tenancies(pool, snapshot))
     known = known_types(catalog, configuration, settings, status, ledger.learned)
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
     if snapshot.nodeoverlays:
@@ -208,7 +208,7 @@ def template_of(
     return limited_to_trial(made, ledger)
 
 
-def _tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
+def tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the tenancies that its nodes may have: dedicated hardware only if the NodePool or pods require it."""
     if needs_dedicated(pool.requirements):
         return (DEDICATED_TENANCY,)

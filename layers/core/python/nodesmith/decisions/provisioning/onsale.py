@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nodesmith.decisions.provisioning.nodepooltiers import health_of, parsed_nodeclasses, pools, template_of
+from nodesmith.decisions.provisioning.nodepooltiers import (
+    health_of,
+    parsed_nodeclasses,
+    pools,
+    template_of,
+    tenancies,
+)
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.readiness.launchconditions import launch_fault
 from nodesmith.decisions.scheduling.compatibility import (
@@ -23,7 +29,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template, templat
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
-from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types, needs_dedicated
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
@@ -68,8 +74,11 @@ def _templates(inputs: Inputs) -> Iterator[Template]:
 def _allowed(template: Template, status: NodeClassStatus) -> Iterator[tuple[str, Offering]]:
     zones = {subnet.zone for subnet in status.subnets}
     wanted = {key: template.requirements[key] for key in OFFERING_KEYS if key in template.requirements}
+    dedicated = needs_dedicated(template.requirements)
     for kind in matching_types(template.types, template.requirements).types:
         for offering in kind.offerings:
+            if not offering.has_tenancy(dedicated=dedicated):
+                continue  # for pods that ask for it: a series has one price, that of the NodePool's other nodes
             if offering.zone in zones and allows_offering(wanted, offering):
                 yield kind.name, offering
 
@@ -165,7 +174,8 @@ def _fault(pool: NodePool, all_pools: Sequence[NodePool], ledger: Ledger) -> str
 def _considered(pool: NodePool, nodeclass: EC2NodeClass | None, inputs: Inputs, obstacle: str) -> Considered:
     if nodeclass is None:
         return Considered(pool.name, 0, 0, (), obstacle)
-    types = instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
+    configuration = NodeConfiguration.of(nodeclass, tenancies(pool, inputs.snapshot))
+    types = instance_types(inputs.catalog, configuration, inputs.settings)
     removed = {
         condition: names
         for condition, names in _removed(pool, types, inputs, nodeclass.name).items()
