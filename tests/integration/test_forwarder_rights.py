@@ -22,6 +22,7 @@ from nodesmith.parts import system_time
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
+from tests.nodeoverlays import overlay
 from tests.served import CRDS, created, now
 
 BASE = Path(__file__).parents[2] / "forwarder" / "base"
@@ -111,6 +112,7 @@ def local() -> Iterator[LocalApiServer]:
             ("provisioners", PROVISIONER),
             ("awsnodetemplates", NODE_TEMPLATE),
             ("ec2nodeclasses", NODECLASS),
+            ("nodeoverlays", overlay("own", price="1")),
             ("nodes", node(1, rolled(1))),
         ):
             created(server.store, plural, dict(manifest))
@@ -133,6 +135,7 @@ def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -
         cluster.merge_status(kind, "default", CONDITIONS)
     for kind in ("Provisioner", "AWSNodeTemplate"):
         cluster.merge_status(kind, "old", CONDITIONS)
+    cluster.merge_status("NodeOverlay", "own", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (
