@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.sharing.parts import classes, definitions
+from nodesmith_cli.sharing.survey import Survey
 from tests import builders
 from tests.account import REGION, account
 from tests.builders import expression
@@ -125,6 +128,20 @@ def test_validate_names_both_of_two_contradicting_overlays(tmp_path: Path) -> No
     assert (found["severity"], found["object"]) == ("error", "NodeOverlay/one")
     assert "contradicts NodeOverlay other" in found["message"]
     assert "the price of c5." in found["message"]
+
+
+def test_validate_compares_overlays_without_a_nodepool_too(tmp_path: Path) -> None:
+    (found,) = validated(tmp_path, ONE, OTHER, CHEAP_M5)
+    assert (found["severity"], found["object"]) == ("error", "NodeOverlay/one")
+    assert "contradicts NodeOverlay other" in found["message"]
+
+
+def test_uninstalling_deletes_overlays_unless_another_controller_reads_them() -> None:
+    survey = Survey(crds={"nodeoverlays.karpenter.sh": ""}, nodeoverlays=(CHEAP_M5,))
+    assert [str(target) for target in classes(survey)] == ["NodeOverlay/cheap-m5"]
+    assert classes(replace(survey, karpenter=("holds the lease",))) == []
+    _, kept = definitions(survey)
+    assert [each.why for each in kept] == ["has 1 object left"]
 
 
 def test_validate_tells_fields_versions_and_overlays_that_match_nothing(tmp_path: Path) -> None:
