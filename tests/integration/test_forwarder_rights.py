@@ -26,6 +26,7 @@ from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from tests import builders
 from tests.clusters import deployment_pod, node, rolled
 from tests.gangs import REQUEST_CRD, request_manifest
+from tests.nodeoverlays import overlay
 from tests.quotas import QUOTA_CRD, quota_manifest
 from tests.served import CRDS, created, now
 
@@ -143,6 +144,7 @@ def local() -> Iterator[LocalApiServer]:
             ("ec2nodeclasses", NODECLASS),
             ("capacityquotas", quota_manifest()),
             ("provisioningrequests", request_manifest("job", 3)),
+            ("nodeoverlays", overlay("own", price="1")),
             ("nodes", node(1, rolled(1))),
         ):
             created(server.store, plural, dict(manifest))
@@ -170,6 +172,7 @@ def test_writers_have_exactly_the_permissions_they_need(local: LocalApiServer) -
     created(local.store, "capacitybuffers", dict(BUFFER))
     cluster.merge_status("CapacityBuffer", "default/room", CONDITIONS)
     cluster.merge_status("ProvisioningRequest", "default/job", CONDITIONS)
+    cluster.merge_status("NodeOverlay", "own", CONDITIONS)
     cluster.annotate("NodePool", "default", {"karpenter.sh/nodepool-hash": "1"})
     cluster.annotate("EC2NodeClass", "default", {"karpenter.k8s.aws/ec2nodeclass-hash": "1"})
     for kind, about in (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -21,7 +23,10 @@ from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.sharing.parts import classes, definitions
+from nodesmith_cli.sharing.survey import Survey
 from tests import builders
+from tests.account import REGION, account
 from tests.builders import expression
 from tests.localrun import local_run, report_of
 from tests.moves import MOVING
@@ -125,6 +130,20 @@ def test_validate_names_both_of_two_contradicting_overlays(tmp_path: Path) -> No
     assert "the price of c5." in found["message"]
 
 
+def test_validate_compares_overlays_without_a_nodepool_too(tmp_path: Path) -> None:
+    (found,) = validated(tmp_path, ONE, OTHER, CHEAP_M5)
+    assert (found["severity"], found["object"]) == ("error", "NodeOverlay/one")
+    assert "contradicts NodeOverlay other" in found["message"]
+
+
+def test_uninstalling_deletes_overlays_unless_another_controller_reads_them() -> None:
+    survey = Survey(crds={"nodeoverlays.karpenter.sh": ""}, nodeoverlays=(CHEAP_M5,))
+    assert [str(target) for target in classes(survey)] == ["NodeOverlay/cheap-m5"]
+    assert classes(replace(survey, karpenter=("holds the lease",))) == []
+    _, kept = definitions(survey)
+    assert [each.why for each in kept] == ["has 1 object left"]
+
+
 def test_validate_tells_fields_versions_and_overlays_that_match_nothing(tmp_path: Path) -> None:
     sound = overlay("sound", family("m5"), price="0.1")
     assert validated(tmp_path, pool_manifest(), builders_class(), sound) == []
@@ -172,6 +191,40 @@ def test_explain_decision_names_the_overlay_and_both_prices() -> None:
     written_down = json.loads(json.dumps(record(inputs, decide(inputs), "ff" * 32, {})))
     lines = [line.strip() for line in explain(written_down)]
     assert any(line.startswith("priced by NodeOverlay cheap-m5; AWS charges $") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("market", "strategy", "bought"),
+    [
+        ("on-demand", "lowest-price", "m5.large"),
+        ("on-demand", "prioritized", "m5.4xlarge"),
+        ("spot", "capacity-optimized-prioritized", "m5.4xlarge"),
+    ],
+)
+def test_simulated_ec2_follows_priorities_only_if_the_strategy_does(
+    market: str, strategy: str, bought: str
+) -> None:
+    with account() as here:
+        ec2 = boto3.client("ec2", region_name=REGION)
+        image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
+        ec2.create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData={"ImageId": image})
+        subnet = next(iter(here.network.subnets.values()))
+        overrides = [
+            {"InstanceType": kind, "SubnetId": subnet, "Priority": priority}
+            for kind, priority in (("m5.large", 1.0), ("m5.4xlarge", 0.0))
+        ]
+        config = {
+            "LaunchTemplateSpecification": {"LaunchTemplateName": "nodes", "Version": "1"},
+            "Overrides": overrides,
+        }
+        options = {
+            "OnDemandOptions" if market == "on-demand" else "SpotOptions": {"AllocationStrategy": strategy}
+        }
+        target = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": market}
+        answer = ec2.create_fleet(
+            Type="instant", LaunchTemplateConfigs=[config], TargetCapacitySpecification=target, **options
+        )
+    assert answer["Instances"][0]["InstanceType"] == bought
 
 
 def shown(world: World, name: str) -> tuple[str, str, str]:

@@ -248,7 +248,7 @@ def test_capacity_merges_by_resource_and_the_heaviest_wins() -> None:
     assert (c5.allocatable.of(FUSE), c5.overlays) == (1, ("light",))
 
 
-def test_capacity_keeps_learned_memory_and_reserved_resources() -> None:
+def test_capacity_changes_nothing_else_of_a_type() -> None:
     plain, of = template(), template(overlay(capacity={FUSE: "1"}))
     before, after = plain.types.types[0], of.types.types[0]
     assert after.overhead == before.overhead

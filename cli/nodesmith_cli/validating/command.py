@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
@@ -16,6 +17,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.schema.nodepools import NODE_OVERLAY, NODE_POOL
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.foreign import said_of
 from nodesmith_cli.validating.findings import Finding, in_order, warning
@@ -28,6 +30,19 @@ OK, ERRORS = 0, 1
 _MOST_VALUES = 100_000
 """The most values in one document. Larger documents take too long to check."""
 _MOST_DOCUMENTS = 5_000
+_ANY_POOL = {
+    "apiVersion": NODE_POOL.api_version,
+    "kind": NODE_POOL.name,
+    "metadata": {"name": "any"},
+    "spec": {
+        "template": {
+            "spec": {
+                "requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "any"},
+            }
+        }
+    },
+}
 _MOST_POOLS = 100
 """The most NodePools whose instance types are checked, which takes some hundredths of a second each."""
 
@@ -81,6 +96,7 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
         name: each for name, each in pools_there.items() if parse_nodepool(each.manifest).value is not None
     }
     if not sound:
+        yield from _overlays_alone(documents, region)
         return
     if len(sound) > _MOST_POOLS:
         why = (
@@ -100,6 +116,17 @@ def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
     yield from overlay_findings(inputs, documents)
     if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
         yield from hosting_findings(inputs, manifests, documents)
+
+
+def _overlays_alone(documents: Sequence[Document], region: str) -> Iterator[Finding]:
+    """Yield which NodeOverlays contradict each other for a NodePool that allows everything, as there is none."""
+    overlays = [each for each in documents if each.manifest["kind"] == NODE_OVERLAY.name]
+    if len(overlays) > 1:
+        from nodesmith_cli.validating.hosting import inputs_of
+        from nodesmith_cli.validating.pools import contradictions
+
+        inputs, _ = inputs_of([replace(overlays[0], manifest=_ANY_POOL), *overlays], region)
+        yield from contradictions(inputs, overlays)
 
 
 def _is_of_others(document: Document) -> bool:

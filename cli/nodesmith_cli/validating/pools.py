@@ -46,19 +46,27 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
 
 def overlay_findings(inputs: Inputs, documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield findings about NodeOverlays that contradict another one, or that change nothing of these NodePools."""
-    there = {
-        str(each.manifest["metadata"].get("name")): each
-        for each in documents
-        if each.manifest["kind"] == NODE_OVERLAY.name
-    }
+    yield from contradictions(inputs, documents)
+    there = _overlays(documents)
+    found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+    for overlay in found.applied:
+        if overlay.name in there and not any(found.reach(overlay).values()):
+            why = "match no instance type of any NodePool here"
+            yield warning(there[overlay.name].fault(why, "spec.requirements"))
+
+
+def contradictions(inputs: Inputs, documents: Sequence[Document]) -> Iterator[Finding]:
+    """Yield a finding for each NodeOverlay that contradicts another one, which it names."""
+    there = _overlays(documents)
     found = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     for name, why in sorted(found.contradicting.items()):
         if name in there:
             yield Finding(there[name].fault(str(why), "spec.weight"))
-    idle = "match no instance type of any NodePool here"
-    for overlay in found.applied:
-        if overlay.name in there and not any(found.reach(overlay).values()):
-            yield warning(there[overlay.name].fault(idle, "spec.requirements"))
+
+
+def _overlays(documents: Sequence[Document]) -> dict[str, Document]:
+    found = (each for each in documents if each.manifest["kind"] == NODE_OVERLAY.name)
+    return {str(each.manifest["metadata"].get("name")): each for each in found}
 
 
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:

@@ -160,8 +160,12 @@ class LaunchRequest:
         return OfferingKey(self.capacity_type, override.instance_type, override.zone, self.group)
 
 
+_LONGEST_OVERLAY = 63
+"""The most characters of a NodeOverlay's name in a ledger item, since a transaction has 90 claims of 60 overrides."""
+
+
 def _row(override: Override) -> list[Any]:
-    overlaid = [override.overlay, override.listed_hourly_usd] if override.overlay else []
+    overlaid = [override.overlay[:_LONGEST_OVERLAY], override.listed_hourly_usd] if override.overlay else []
     row = override.template, override.instance_type, override.zone, override.subnet_id
     return [*row, override.price_hourly_usd, *overlaid]
 
