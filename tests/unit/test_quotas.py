@@ -171,6 +171,15 @@ class TestUse:
         found = plan(5, quota_manifest(labels=RED), pools=[pool], ledger=ledger(claims=(there,)))
         assert len(found.nodes) == 2
 
+    @pytest.mark.parametrize(("instance", "left"), [("i-1", 2), ("", 3)])
+    def test_a_claim_that_was_given_up_counts_while_it_has_an_instance(
+        self, instance: str, left: int
+    ) -> None:
+        there = claim(phase=Phase.GIVEN_UP, labels=FrozenMap(RED), instance_id=instance)
+        pool = nodepool_manifest(requirements=FOUR, labels=RED)
+        found = plan(5, quota_manifest(labels=RED), pools=[pool], ledger=ledger(claims=(there,)))
+        assert len(found.nodes) == left
+
     def test_a_node_that_is_still_to_be_launched_counts_wherever_it_may_match(self) -> None:
         (first,) = plan(1).nodes
         quota = quota_manifest(limits={"nodes": "1"}, expressions=[expression(ZONE, "In", ZONES[0])])
