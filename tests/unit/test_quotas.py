@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.controllers.launching.unschedulable import tell_unplaced, write_unplaced
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, by_hand, decide, replicas
@@ -25,8 +27,11 @@ from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parse_nodepo
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import parse_cluster_limits
 from nodesmith.model.quotas import parse_quota
+from nodesmith.observation.decoding import decode, encode
 from nodesmith_cli.poolview import pool_lines
 from nodesmith_cli.status import lines, tell
+from nodesmith_formats.localsystem.clock import LocalClock
+from nodesmith_local.backends.embedded import EmbeddedCluster
 from tests.builders import (
     CLUSTER,
     EXPRESS,
@@ -166,6 +171,15 @@ class TestUse:
         found = plan(5, quota_manifest(labels=RED), pools=[pool], ledger=ledger(claims=(there,)))
         assert len(found.nodes) == 2
 
+    @pytest.mark.parametrize(("instance", "left"), [("i-1", 2), ("", 3)])
+    def test_a_claim_that_was_given_up_counts_while_it_has_an_instance(
+        self, instance: str, left: int
+    ) -> None:
+        there = claim(phase=Phase.GIVEN_UP, labels=FrozenMap(RED), instance_id=instance)
+        pool = nodepool_manifest(requirements=FOUR, labels=RED)
+        found = plan(5, quota_manifest(labels=RED), pools=[pool], ledger=ledger(claims=(there,)))
+        assert len(found.nodes) == left
+
     def test_a_node_that_is_still_to_be_launched_counts_wherever_it_may_match(self) -> None:
         (first,) = plan(1).nodes
         quota = quota_manifest(limits={"nodes": "1"}, expressions=[expression(ZONE, "In", ZONES[0])])
@@ -185,6 +199,15 @@ class TestUse:
             == first.claim.capacity.memory_bytes
             >= first.claim.allocatable.memory_bytes
         )
+
+    def test_a_quota_that_is_far_leaves_requests_as_wide_as_without_it(self) -> None:
+        pools = [nodepool_manifest()]
+        (free,), (far,), (near,) = (
+            plan(1, pools=pools, cluster=limits).nodes
+            for limits in ("", "cpu=4000,memory=16Ti", "memory=9Gi")
+        )
+        assert far.request.overrides == free.request.overrides
+        assert near.request.overrides != free.request.overrides
 
     def test_the_limits_of_a_cluster_hold_over_all_its_nodes(self) -> None:
         found = plan(9, nodes=(node("other"),), cluster="nodes=3,cpu=100")
@@ -546,3 +569,18 @@ class TestFaults:
     def test_limits_of_a_cluster_that_cannot_be_read_are_refused(self, text: str, told: str) -> None:
         with pytest.raises(ValueError, match=re.escape(told)):
             parse_cluster_limits(text)
+
+
+def test_a_local_cluster_serves_quotas_in_both_versions() -> None:
+    with EmbeddedCluster(LocalClock()) as cluster:
+        cluster.objects.create("capacityquotas", {**quota_manifest(), "metadata": {"name": "gold"}})
+        server = ApiServer(connect(cluster.url, "", lambda: "local"))
+        seen = Observer(server).observe()
+    newer, older = list(seen.capacityquotas), list(seen.oldcapacityquotas)
+    assert (
+        [each["metadata"]["name"] for each in newer]
+        == [each["metadata"]["name"] for each in older]
+        == ["gold"]
+    )
+    (quota,) = decode(encode(CLUSTER, NOW, seen)).quotas
+    assert parse_quota(quota) == parse_quota(quota_manifest())

@@ -16,8 +16,9 @@ from math import inf
 from nodesmith.decisions.packing import Known, Limits, Node, Packing, Vector, pack
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, is_money
+from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
+from nodesmith.decisions.scheduling.offerings.options import shared_limit
 from nodesmith.model.policies import MinValuesPolicy
 
 _MOST_SCOUTED = 16
@@ -119,8 +120,8 @@ def _found(
 ) -> tuple[Options, Vector]:
     """Return the options of a node, and what it takes of limits: more than it needs if minValues require that.
 
-    Of limits in dollars, it may take an equal share of what the `to_come` nodes leave, because a request with one price
-    would name few types.
+    Of quotas, it may take an equal share of what the `to_come` nodes leave: a request that may take no more than it
+    needs names few types, and a quota is seldom as near as the limit of a NodePool.
     """
     offer, axes = offered.offers[node.bin.key], range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
@@ -130,12 +131,9 @@ def _found(
     )
     cost = offered.limits.own(offer.template.name, node.bin.cost)
     have = offered.limits.own(offer.template.name, limit)
-    money = [is_money(name) for name in sorted(offer.template.remaining)] if have else []
-    if any(money):
-        triples = zip(cost, have, money, strict=True)
-        most = tuple(need + spare // to_come if is_usd else need for need, spare, is_usd in triples)
-    else:
-        most = cost
+    shared = [shared_limit(name) is not None for name in sorted(offer.template.remaining)] if have else ()
+    triples = zip(cost, have, shared, strict=True)
+    most = tuple(need + spare // to_come if is_quota else need for need, spare, is_quota in triples)
     found = options(template_offers, offer, holds, size, most, policy)
     if not found.offers and any(limit):
         most = tuple(need + spare // node.repeats for need, spare in zip(cost, have, strict=True))

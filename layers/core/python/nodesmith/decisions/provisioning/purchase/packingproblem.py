@@ -24,7 +24,6 @@ from nodesmith.decisions.scheduling.offerings.options import (
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.catalog import Offering
-from nodesmith.model.policies import USD_PER_HOUR
 
 
 class Offer(NamedTuple):
@@ -258,11 +257,6 @@ def with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> li
         return template if left == template.remaining else replace(template, remaining=Resources(left))
 
     return list(map(lowered, tier)) if least else list(tier)
-
-
-def is_money(name: str) -> bool:
-    """Return whether a limit is one in dollars."""
-    return (shared := shared_limit(name)) is not None and shared.resource == USD_PER_HOUR
 
 
 def _needed(items: Sequence[Item], common: Iterable[Bin], exotic: Sequence[Bin]) -> tuple[Bin, ...]:

@@ -91,8 +91,8 @@ def exceeded(claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, se
 def _counted(snapshot: Snapshot, ledger: Ledger) -> Iterator[_Counted]:
     known = {claim.provider_id for claim in ledger.claims if claim.provider_id}
     for claim in ledger.claims:
-        if claim.phase is Phase.GIVEN_UP:
-            continue
+        if claim.phase is Phase.GIVEN_UP and not claim.instance_id:
+            continue  # an instance that never joined costs money until it is gone
         node = snapshot.node_of(claim)
         labels = {**claim.labels, **(node.labels if node is not None else {})}
         price, is_open = micro_usd(claim.price_hourly_usd), claim.phase is Phase.PENDING
