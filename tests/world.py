@@ -7,7 +7,7 @@ Its functions can be killed before or after any of their calls; its messages can
 from __future__ import annotations
 
 import gzip
-import marshal
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -86,8 +86,6 @@ RETRY = timedelta(seconds=RETRY_SECONDS[0])
 REINVOKED = timedelta(minutes=1)
 """The time until Lambda invokes a function again after its process died."""
 _SIZES = ("large", "xlarge", "2xlarge", "4xlarge")
-_PLAIN = 2
-"""The version of marshal whose bytes depend on values only; it is ten times as fast as a text of them."""
 SHUTDOWN = timedelta(seconds=30)
 """The time from TerminateInstances until EC2 shows an instance as terminated."""
 FORGOTTEN = timedelta(seconds=15)
@@ -616,8 +614,7 @@ class World:
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, there.capacitybuffers, there.quotas, there.nodeoverlays
         asked = there.requests, there.podtemplates
-        state = objects, others, asked, self.daemonsets, budgets, self.volumes, departures
-        shown = marshal.dumps(state, _PLAIN)
+        shown = pickle.dumps((objects, others, asked, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
