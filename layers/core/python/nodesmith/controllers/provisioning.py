@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.gangs import buy_for_requests
+from nodesmith.controllers.launching.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
     buy_many,
