@@ -33,7 +33,7 @@ from nodesmith.decisions.provisioning import (
     unread,
 )
 from nodesmith.decisions.provisioning.decide import next_change
-from nodesmith.decisions.provisioning.gangs import next_turn
+from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
@@ -188,7 +188,10 @@ def provision(run: Provisioning) -> Outcome:
 def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -> None:
     """Decide about ProvisioningRequests, once nothing more can be done for pods in this run."""
     inputs = outcome.decided_from
-    if inputs is None or not (inputs.snapshot.requests or inputs.ledger.gangs):
+    if inputs is None:
+        return
+    shared = inputs.settings.shared_provisioning_classes
+    if not turns(inputs.snapshot, inputs.ledger, inputs.now, shared=shared):
         return
     if outcome.is_throttled or outcome.is_cut:
         return  # the run that follows has calls for them
