@@ -87,7 +87,7 @@ def template_manifest(name: str = "job-0", cpu: str = "3", namespace: str = "def
         "metadata": {"namespace": namespace, "name": name, "generation": 1},
         "template": {
             "metadata": {"labels": {"app": "web"}},
-            "spec": {"containers": [{"name": "main", "resources": resources}]},
+            "spec": {"containers": [{"name": "main", "image": "busybox", "resources": resources}]},
         },
     }
 

@@ -134,22 +134,40 @@ def _finished(system: System) -> int:
     return sum(is_true(job, "Complete") for job in system.cluster.objects.list("jobs", "default"))
 
 
+class Watched:
+    """What pods and requests have shown: when each pod of a Job ran for the first time, and which requests failed."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, dict[str, datetime]] = defaultdict(dict)
+        self.failed: set[str] = set()
+
+    def pod(self, pod: Manifest, now: datetime, *, gone: bool) -> None:
+        """Look at a pod."""
+        job = pod["metadata"]["labels"].get("app", "")
+        if not gone and pod["status"].get("phase") == "Running":
+            self.running[job].setdefault(pod["metadata"]["name"], now)
+
+    def request(self, request: Manifest, now: datetime, *, gone: bool) -> None:  # noqa: ARG002
+        """Look at a ProvisioningRequest."""
+        if is_true(request, "Failed"):
+            self.failed.add(request["metadata"]["name"])
+
+    def partial(self) -> list[str]:
+        """Return the Jobs whose pods did not all come to run within a minute of the first one."""
+        times = {job: list(pods.values()) for job, pods in self.running.items()}
+        return [job for job, at in times.items() if len(at) < PODS or max(at) - min(at) > TOGETHER]
+
+
 @pytest.mark.slow
 def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Start, figures: Figures) -> None:
-    system = start(speed=10)
+    system, seen, most = start(speed=10), Watched(), 0
     _limit_stock(system)
     system.apply(nodeclass(CLUSTER), small())
-    running: dict[str, list[datetime]] = defaultdict(list)
-    most = 0
-
-    def note(pod: Manifest, now: datetime, *, gone: bool) -> None:
-        job, name = pod["metadata"]["labels"].get("app", ""), pod["metadata"]["name"]
-        if not gone and pod["status"].get("phase") == "Running" and name not in seen:
-            seen.add(name)
-            running[job].append(now)
-
-    seen: set[str] = set()
-    with kueue_in(system, ATOMIC), system.followed("pods", note, "default"):
+    with (
+        kueue_in(system, ATOMIC),
+        system.followed("pods", seen.pod, "default"),
+        system.followed("provisioningrequests", seen.request, "default"),
+    ):
         system.apply(*(gang(f"gang-{number:02}") for number in range(JOBS)))
 
         def done() -> bool:
@@ -158,17 +176,14 @@ def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Sta
             return _finished(system) == JOBS
 
         system.until(f"all {JOBS} Jobs complete", done, 400)
-        partial = {job: at for job, at in running.items() if len(at) < PODS or max(at) - min(at) > TOGETHER}
-        figures("gang-partials", len(partial))
-        figures("gang-most-instances", most)
-        assert not partial
-        assert most <= IN_STOCK
-        failed = [
-            r for r in system.cluster.objects.list("provisioningrequests", "default") if is_true(r, "Failed")
-        ]
-        figures("gang-requests-failed", len(failed))
-        system.until("no node is left over", lambda: not system.instances() and not system.nodes(), 200)
-    assert system.ledger().claims == ()
+        system.until("no node is left over", lambda: not (system.instances() or system.nodes()), 200)
+        system.until("no NodeClaim is left over", lambda: not system.ledger().claims)
+    figures("gang-partials", len(seen.partial()))
+    figures("gang-most-instances", most)
+    figures("gang-requests-failed", len(seen.failed))
+    assert (seen.partial(), len(seen.running)) == ([], JOBS)
+    assert seen.failed, "EC2 had too few nodes for all"
+    assert most <= IN_STOCK
 
 
 def asked(name: str, pods: int, class_name: str) -> Manifest:

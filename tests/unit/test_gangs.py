@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.lifecycle.gangs import advanced, endings, is_done, next_change, status_updates
 from nodesmith.decisions.provisioning import Inputs, canonical, decide
 from nodesmith.decisions.provisioning.clusterstate import needs
@@ -28,6 +29,7 @@ from nodesmith.decisions.provisioning.gangs import (
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.commands import End, GiveUp
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, ProvisioningRequest, parse_request
@@ -210,6 +212,12 @@ def test_a_request_that_another_autoscaler_has_accepted_is_left_alone() -> None:
     inputs = given(parse_request(manifest))
     assert turns(inputs.snapshot, inputs.ledger, NOW, shared=True) == []
     assert list(status_updates(inputs.ledger, inputs.snapshot, NOW, shared=True)) == []
+
+
+def test_a_request_that_is_begun_is_finished_although_its_class_is_no_longer_served() -> None:
+    inputs = given(request(3), ledger={"gangs": (gang(),)})
+    assert turns(inputs.snapshot, inputs.ledger, NOW, shared=False) == [KEY]
+    assert list(status_updates(inputs.ledger, inputs.snapshot, NOW, shared=False))
 
 
 def test_a_decision_about_a_request_is_replayed_with_the_same_bytes() -> None:
@@ -402,6 +410,16 @@ def test_a_rolled_back_gang_ends_what_was_bought_and_fails_once_it_is_gone() -> 
     assert advanced(inputs.ledger, inputs.snapshot, NOW) == []
     (failed,) = advanced(replace(inputs.ledger, claims=()), inputs.snapshot, NOW)
     assert (failed.stage, failed.claims, failed.message) == (GangStage.FAILED, (), "too few")
+
+
+def test_the_end_of_a_rolled_back_gang_does_not_count_against_its_nodepool() -> None:
+    rolling = gang(GangStage.ROLLING_BACK)
+    came = claims(Phase.LAUNCHED, Phase.LAUNCHED)
+    inputs = given(request(3), ledger={"claims": came, "gangs": (rolling,)})
+    commands = endings(inputs.ledger, inputs.snapshot, NOW)
+    pools = parsed_nodepools(inputs.snapshot.nodepools)
+    assert len(commands) == 2
+    assert registrations(commands, inputs.ledger, pools, NOW) == {}
 
 
 def test_a_node_that_runs_other_pods_is_left_to_them() -> None:

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any
 
-from nodesmith.controllers.gangs import follow_gangs
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
     tell_pods,
     tell_rooms,
     tell_unplaced,
 )
+from nodesmith.controllers.nodeclaims.gangs import follow_gangs
 from nodesmith.controllers.nodeclaims.lessons import keep_health, learn, note_stayed, wake_after_health
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.observation import newest_snapshot

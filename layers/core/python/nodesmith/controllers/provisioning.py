@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.controllers.gangs import buy_for_requests
+from nodesmith.controllers.launching.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
     buy_many,
@@ -34,7 +34,7 @@ from nodesmith.decisions.provisioning import (
 )
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
-from nodesmith.decisions.provisioning.gangs import next_turn
+from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
@@ -192,7 +192,10 @@ def provision(run: Provisioning) -> Outcome:
 def _serve_requests(run: Provisioning, outcome: Outcome, allowance: Allowance) -> None:
     """Decide about ProvisioningRequests, once nothing more can be done for pods in this run."""
     inputs = outcome.decided_from
-    if inputs is None or not (inputs.snapshot.requests or inputs.ledger.gangs):
+    if inputs is None:
+        return
+    shared = inputs.settings.shared_provisioning_classes
+    if not turns(inputs.snapshot, inputs.ledger, inputs.now, shared=shared):
         return
     if outcome.is_throttled or outcome.is_cut:
         return  # the run that follows has calls for them

@@ -21,12 +21,19 @@ from nodesmith.model.ledger.backoffs import (
     basis_of,
     next_backoff,
 )
+from nodesmith.model.ledger.gangs import ROLLED_BACK
 from nodesmith.model.ledger.ledger import Ledger
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
 _BLAMELESS = frozenset(
-    {"InsufficientCapacity", "InstanceInterrupted", "LaunchTemplateNotFound", "TemporarilyUnavailable"}
+    {
+        "InsufficientCapacity",
+        "InstanceInterrupted",
+        "LaunchTemplateNotFound",
+        "TemporarilyUnavailable",
+        ROLLED_BACK,
+    }
 )
 """Reasons for the end of a claim that do not count against its NodePool."""
 

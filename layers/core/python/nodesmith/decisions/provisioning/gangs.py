@@ -104,9 +104,10 @@ def is_ours(request: ProvisioningRequest, ledger: Ledger, *, shared: bool) -> bo
 
     A request that is Accepted although the ledger has no gang for it has been accepted by another autoscaler.
     """
-    if request.is_over or request.is_deleted or not request.is_served(shared=shared):
+    if request.is_over or request.is_deleted:
         return False
-    return ACCEPTED not in request.conditions or any(gang.id == request.uid for gang in ledger.gangs)
+    is_begun = any(gang.id == request.uid for gang in ledger.gangs)
+    return is_begun or (request.is_served(shared=shared) and ACCEPTED not in request.conditions)
 
 
 def obstacle(request: ProvisioningRequest, snapshot: Snapshot) -> str:
