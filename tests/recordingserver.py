@@ -15,6 +15,7 @@ from nodesmith_cli.savings.reading import USAGE_PATH
 from tests.savingsclusters import PATHS
 
 Manifest = Mapping[str, Any]
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class Asked(NamedTuple):
@@ -102,9 +103,9 @@ class RecordingServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answered
-
             def log_message(self, *_: object) -> None:
                 """Stay quiet."""
 
+        for method in METHODS:
+            setattr(Handler, f"do_{method}", Handler.answered)
         return Handler

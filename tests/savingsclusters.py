@@ -178,13 +178,17 @@ def zone_spread(app: str) -> Manifest:
 
 
 def sparse(
-    nodes: int, seed: int = 1, use: float = 0.45, labels: Mapping[str, str] | None = None
+    nodes: int,
+    seed: int = 1,
+    use: float = 0.45,
+    labels: Mapping[str, str] | None = None,
+    prefix: str = "n",
 ) -> list[Manifest]:
     """Return nodes in three zones that pods of six Deployments fill by about `use`, unevenly."""
     dice = random.Random(seed)  # noqa: S311
     found: list[Manifest] = []
     for number in range(nodes):
-        name = f"n-{number:03d}"
+        name = f"{prefix}-{number:03d}"
         kind = dice.choice(sorted(_SIZES))
         found.append(node(name, kind, zone=f"us-east-1{'abc'[number % 3]}", labels=labels))
         room = float(_SIZES[kind][0].rstrip("m")) * min(1.0, max(0.1, dice.gauss(use, 0.2)))

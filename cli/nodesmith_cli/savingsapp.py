@@ -37,8 +37,8 @@ def savings_command(
 ) -> None:
     """Show what a live cluster costs, what it would cost on nodesmith's nodes, and where the money is.
 
-    This reads the cluster with list requests alone, whoever manages its nodes: Karpenter, Cluster Autoscaler, node
-    groups, EKS Auto Mode or others. It changes nothing, and nothing must be installed. What may not be read is
+    This reads the cluster with list requests alone. Any software may manage its nodes: Karpenter, Cluster Autoscaler,
+    node groups, EKS Auto Mode or others. It changes nothing, and nothing must be installed. What may not be read is
     reported, and the rest goes on.
 
     The exit status is 0 if there is a report, and 2 if the cluster cannot be read or none of its nodes has a price.

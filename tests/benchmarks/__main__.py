@@ -33,6 +33,7 @@ from tests.benchmarks import (
     overruns,
     packing,
     retries,
+    savings,
     scrapes,
     sessions,
     snapshots,
@@ -64,6 +65,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "drain": drain.figures,
     "foreign": foreign.figures,
     "overruns": overruns.figures,
+    "savings": savings.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -74,6 +76,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "overruns": partial(overruns.figures, clusters=40),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
+    "savings": partial(savings.figures, clusters=2),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),

@@ -67,7 +67,7 @@ def test_on_demand_becomes_spot_only_where_the_nodes_own_nodepool_allows_it() ->
 
 
 def test_pods_that_ask_for_on_demand_or_run_alone_are_no_option_for_spot() -> None:
-    asking = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
+    asking: dict[str, Any] = {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}
     labels = {"karpenter.sh/capacity-type": "on-demand"}
     manifests = [
         node("n", labels=labels),
@@ -197,3 +197,10 @@ def test_figures_are_ordered_from_the_bound_to_the_present_price(seed: int) -> N
 def test_moves_lead_nearly_where_they_are_predicted_to(seed: int) -> None:
     cluster = outcome(seed)
     assert abs(cluster.error) < 0.08
+
+
+def test_nodes_of_reservations_cost_nothing_and_stay() -> None:
+    manifests = [*half_empty(), node("paid", labels={"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"})]
+    analysis = found([*manifests, pod("p", "paid", "batch")])
+    assert analysis.now_hourly_usd == pytest.approx(4 * 0.192)
+    assert set(analysis.whole.kept) == {"paid"}

@@ -22,7 +22,7 @@ from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests
-from nodesmith_cli.planning.nodeclasses import assumed_nodeclass
+from nodesmith_cli.planning.nodeclasses import AVAILABLE, assumed_nodeclass
 from nodesmith_cli.savings.assumptions import assumed_nodepools, in_zones
 from nodesmith_cli.savings.capacity import (
     Family,
@@ -48,7 +48,8 @@ from nodesmith_cli.savings.reading import Cluster, Usage
 from nodesmith_cli.savings.repacking import Reached, Repacked, reached, repacked
 from nodesmith_formats.manifests.manifests import Document
 
-_CUSTOM = frozenset({"NodePool", "NodeClaim", "EC2NodeClass"})
+_READ = frozenset({"NodePool", "EC2NodeClass"})
+_CUSTOM = _READ | {"NodeClaim"}
 _NOWHERE = "savings"
 
 
@@ -139,10 +140,10 @@ def prepared(
     if not any(each.price for each in priced):
         why = f": {priced[0].name}: {priced[0].unknown}" if priced else ""
         raise Rejected(f"none of the cluster's {len(priced):,} nodes has a known price{why}")
-    custom, faults = checked(each for each in cluster.documents if each.manifest["kind"] in _CUSTOM)
+    custom, faults = checked(each for each in cluster.documents if each.manifest["kind"] in _READ)
     pools = [each.manifest for each in custom if each.manifest["kind"] == "NodePool"]
     ours = [pool for pool in pools if not is_foreign(pool)]
-    classes = [each.manifest for each in custom if each.manifest["kind"] == "EC2NodeClass"]
+    classes = [without_free_reservations(e.manifest) for e in custom if e.manifest["kind"] == "EC2NodeClass"]
     used = ours or assumed_nodepools(priced, cluster.of_kind("Pod"))
     nodeclasses, nodepools = _split(used)
     own = {str(each["metadata"]["name"]) for each in (*classes, *nodeclasses)}
@@ -162,6 +163,16 @@ def prepared(
         sum(provider_id(claim) not in shown for claim in claims),
         tuple(sorted(str(p["metadata"]["name"]) for p in pools if is_foreign(p))),
     )
+
+
+def without_free_reservations(nodeclass: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an EC2NodeClass whose capacity reservations have no free instances: how many they have is not known."""
+    status = nodeclass.get("status")
+    held = status.get("capacityReservations") if isinstance(status, Mapping) else None
+    if not isinstance(status, Mapping) or not isinstance(held, list):
+        return nodeclass
+    full = [{AVAILABLE: 0, **each} for each in held if isinstance(each, Mapping)]
+    return {**nodeclass, "status": {**status, "capacityReservations": full}}
 
 
 def _split(

@@ -166,12 +166,15 @@ class Workload:
 
 
 def workload_of(shape: Shape) -> str:
-    """Return a workload's name, `namespace/kind/name`: that of the Deployment for a pod of its ReplicaSet."""
+    """Return a workload's name, `namespace/kind/name`: that of the Deployment for a pod of its ReplicaSet.
+
+    Jobs have no name of their own here: the pods of all alike Jobs share one shape.
+    """
     owner = shape.owner or "Pod"
     suffix = f"-{shape.labels.get(_HASH, '')}"
     if owner.startswith("ReplicaSet/") and len(suffix) > 1 and owner.endswith(suffix):
         owner = f"Deployment/{owner.removeprefix('ReplicaSet/').removesuffix(suffix)}"
-    return f"{shape.namespace}/{owner}"
+    return f"{shape.namespace}/{owner.rstrip('/')}"
 
 
 def daemonsets(nodes: Iterable[PricedNode], snapshot: Snapshot) -> list[Workload]:

@@ -17,7 +17,7 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -68,7 +68,8 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
     """Plan all pods on new nodes, except on the nodes in `kept` (with the reason), whose pods stay.
 
     PodDisruptionBudgets and do-not-disrupt do not count, because they only delay. Pods that no NodePool accepts keep
-    their nodes. Nodes of static NodePools stay, because these keep their number of nodes.
+    their nodes. Nodes of static NodePools stay, because these keep their number of nodes, and so do nodes of capacity
+    reservations, which cost nothing more.
     """
     inputs = replace(inputs, snapshot=replace(reshaped(inputs.snapshot, _freed), budgets=()))
     staying = {**_static(inputs), **(kept or {})}
@@ -98,7 +99,9 @@ def _freed(pod: Pod) -> Callable[[Shape], Shape]:
 
 def _static(inputs: Inputs) -> dict[str, str]:
     static = {name for name, pool in parsed_nodepools(inputs.snapshot.nodepools).items() if pool.is_static}
-    return {
+    reserved = "it runs in a capacity reservation"
+    found = {c.node_name: reserved for c in inputs.ledger.claims if c.capacity_type == RESERVED}
+    return found | {
         claim.node_name: f"its NodePool {claim.nodepool} has spec.replicas"
         for claim in inputs.ledger.claims
         if claim.nodepool in static

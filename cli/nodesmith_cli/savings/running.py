@@ -29,6 +29,7 @@ from nodesmith_cli.savings.page import page
 from nodesmith_cli.savings.reading import read_cluster, read_usage
 from nodesmith_cli.savings.report import report
 from nodesmith_cli.savings.table import WIDTH, show
+from nodesmith_formats.wording import printable
 
 OK = 0
 PAGE = "nodesmith-savings.html"
@@ -38,6 +39,7 @@ _HEADER = (
     "# of the EC2NodeClass to those of your cluster.\n"
 )
 _PATIENCE_SECONDS = 2.0
+_SHOWN = 10
 _USAGE_PATIENCE_SECONDS = 1.0
 
 
@@ -71,8 +73,10 @@ def run(wanted: Wanted, output: str) -> int:
         found = analysed(ready, usage, lambda: _budget(wanted.seconds))
     written = report(found, cluster, usage, catalog, context=_context(wanted.kubeconfig), spot=spot, at=at)
     written["faults"] = [*faults, *written["faults"]]
-    for fault in written["faults"]:
-        side.print(fault, style="yellow")
+    for fault in written["faults"][:_SHOWN]:
+        side.print(printable(fault), style="yellow")
+    if len(written["faults"]) > _SHOWN:
+        side.print(f"and {len(written['faults']) - _SHOWN} more: see -o json", style="yellow")
     if wanted.nodepools_file is not None:
         _write_nodepools(wanted.nodepools_file, ready, side)
     _print(written, output, side)
@@ -128,7 +132,7 @@ def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[C
         except NodesmithError as error:
             if wanted.spot_prices == "aws":
                 raise
-            side.print(f"spot prices are estimated: {error}", style="yellow")
+            side.print(printable(f"spot prices are estimated: {error}"), style="yellow")
             return catalog, "estimates"
 
 
