@@ -33,6 +33,7 @@ from nodesmith_cli.preconditions import (
     require_kubeconfig,
 )
 from nodesmith_cli.rollbackapp import rollback_command
+from nodesmith_cli.savingsapp import savings_command
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.validate import validate_command
 
@@ -156,6 +157,7 @@ app.command("validate", short_help="Report every error in manifests.")(validate_
 app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launched or removed.")(
     plan_command
 )
+app.command("savings", short_help="Show what a live cluster costs, and what it would cost.")(savings_command)
 
 
 @app.command()

@@ -34,6 +34,7 @@ from tests.benchmarks import (
     packing,
     quotas,
     retries,
+    savings,
     scrapes,
     sessions,
     snapshots,
@@ -66,6 +67,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": foreign.figures,
     "overruns": overruns.figures,
     "quotas": quotas.figures,
+    "savings": savings.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -77,6 +79,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "overruns": partial(overruns.figures, clusters=40),
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
+    "savings": partial(savings.figures, clusters=2),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),

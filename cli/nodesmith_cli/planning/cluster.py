@@ -43,9 +43,14 @@ def cluster_documents(context: str) -> Iterator[Document]:
             yield Document({"kind": kind.kind, **item}, where, number)
 
 
-def server_of(context: str, kubeconfig: str = "") -> ApiServer:
-    """Return the API server of a context, as in `cluster_documents` or in the file `kubeconfig`. Raises Rejected."""
-    return ApiServer(_connection(context, kubeconfig), _PATIENCE_SECONDS)
+def server_of(
+    context: str, kubeconfig: str = "", *, patience_seconds: float = _PATIENCE_SECONDS
+) -> ApiServer:
+    """Return the API server of a context, as in `cluster_documents` or in the file `kubeconfig`. Raises Rejected.
+
+    Transient errors are retried for `patience_seconds`.
+    """
+    return ApiServer(_connection(context, kubeconfig), patience_seconds)
 
 
 def _items(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, object]]:

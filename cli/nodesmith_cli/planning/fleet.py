@@ -45,7 +45,7 @@ def fleet_of(inputs: Inputs, now: datetime | None = None) -> Inputs:
     for node in nodes:
         name = node.labels.get(NODEPOOL)
         if name and node.provider_id not in claimed:
-            claims.append(_claim(node, name, pools.get(name)))
+            claims.append(claim_of(node, name, pools.get(name)))
     return replace(
         inputs,
         snapshot=seen,
@@ -72,7 +72,7 @@ def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
     return replace(claim, phase_since=since, initialized_at=since, node_name=node.name)
 
 
-def _claim(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
+def claim_of(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
     """Return the NodeClaim that a Node stands for."""
     labels: Mapping[str, str] = node.labels
     ready = labels.get(INITIALIZED) == "true"

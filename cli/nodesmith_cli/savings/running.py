@@ -1,0 +1,185 @@
+"""The implementation of `nodesmith savings`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.errors import NodesmithError, Rejected
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith_cli.planning.cluster import server_of
+from nodesmith_cli.planning.running import node_settings
+from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.savings.analysis import Prepared, analysed, parsed_nodes, prepared
+from nodesmith_cli.savings.nodeprices import region_of_nodes, with_spot_prices
+from nodesmith_cli.savings.page import page
+from nodesmith_cli.savings.reading import read_cluster, read_usage
+from nodesmith_cli.savings.report import report
+from nodesmith_cli.savings.table import WIDTH, show
+from nodesmith_formats.wording import printable
+
+OK = 0
+PAGE = "nodesmith-savings.html"
+"""The file that `-o html` writes if standard output is a terminal."""
+_HEADER = (
+    "# Assumed by `nodesmith savings` from the cluster's present nodes. Before you apply this, set role and selectors\n"
+    "# of the EC2NodeClass to those of your cluster.\n"
+)
+_PATIENCE_SECONDS = 2.0
+_SHOWN = 10
+_USAGE_PATIENCE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to do. `spot_prices` is auto, aws or estimate; `seconds` limits each optional part of
+    the analysis."""
+
+    kubeconfig: str = ""
+    region: str = ""
+    spot_prices: str = "auto"
+    nodepools_file: Path | None = None
+    seconds: float = 4.0
+
+
+def run(wanted: Wanted, output: str) -> int:
+    """Read the cluster, analyse it, print the result, and return the exit status.
+
+    Raises Rejected or Transient if the cluster cannot be read or nothing in it has a price.
+    """
+    side, at = _console(sys.stderr), datetime.now(UTC)
+    server = server_of(wanted.kubeconfig)
+    with _step(side, "reading the cluster"):
+        cluster = read_cluster(server, f"cluster {wanted.kubeconfig}".rstrip())
+        usage = read_usage(server_of(wanted.kubeconfig, patience_seconds=_USAGE_PATIENCE_SECONDS))
+    nodes, faults = parsed_nodes(cluster.of_kind("Node"))
+    catalog, spot = _priced_catalog(wanted, nodes, side)
+    with _step(side, "building the inputs"):
+        ready = prepared(cluster, nodes, catalog, node_settings(os.environ), at)
+    with _step(side, "comparing"):
+        found = analysed(ready, usage, lambda: _budget(wanted.seconds))
+    written = report(found, cluster, usage, catalog, context=_context(wanted.kubeconfig), spot=spot, at=at)
+    written["faults"] = [*faults, *written["faults"]]
+    for fault in written["faults"][:_SHOWN]:
+        side.print(printable(fault), style="yellow")
+    if len(written["faults"]) > _SHOWN:
+        side.print(f"and {len(written['faults']) - _SHOWN} more: see -o json", style="yellow")
+    if wanted.nodepools_file is not None:
+        _write_nodepools(wanted.nodepools_file, ready, side)
+    _print(written, output, side)
+    return OK
+
+
+def _context(kubeconfig: str) -> str:
+    """Return the name of a context: the given one, or the current one of the kubeconfig that was read."""
+    from kubernetes.config import ConfigException, list_kube_config_contexts
+
+    is_file = bool(kubeconfig) and Path(kubeconfig).is_file()
+    if kubeconfig and not is_file:
+        return kubeconfig
+    try:
+        _, current = list_kube_config_contexts(kubeconfig or None)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        return ""
+    return str((current or {}).get("name") or "")
+
+
+@contextmanager
+def _step(side: Console, what: str) -> Iterator[None]:
+    """Show a step that takes longer than two seconds, on a terminal only."""
+    if not side.is_terminal:
+        yield
+        return
+    with told(side, what, _PATIENCE_SECONDS):
+        yield
+
+
+def _budget(seconds: float) -> Callable[[], bool]:
+    """Return a function that is True until this process has computed for so long from now on.
+
+    CPU time makes the result depend less on what else the machine does.
+    """
+    end = time.process_time() + seconds
+    return lambda: time.process_time() < end
+
+
+def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[Catalog, str]:
+    """Return the catalogue of the cluster's region, and the source of its spot prices: EC2 or estimates."""
+    if not nodes:
+        raise Rejected("the cluster has no nodes, so there is nothing to compare")
+    region = wanted.region or region_of_nodes(nodes)
+    if not region:
+        raise Rejected("no node names its region by label or provider id: use --region")
+    catalog = embedded_catalog(region)
+    if wanted.spot_prices == "estimate" or (wanted.spot_prices == "auto" and not _has_credentials()):
+        return catalog, "estimates"
+    with _step(side, "reading spot prices"):
+        try:
+            return with_spot_prices(catalog, _spot_prices(region)), "EC2"
+        except NodesmithError as error:
+            if wanted.spot_prices == "aws":
+                raise
+            side.print(printable(f"spot prices are estimated: {error}"), style="yellow")
+            return catalog, "estimates"
+
+
+def _has_credentials() -> bool:
+    """Return whether AWS credentials are configured. Those of an instance are found within two seconds, or not."""
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    try:
+        return Session().get_credentials() is not None
+    except BotoCoreError:
+        return False
+
+
+def _spot_prices(region: str) -> Mapping[tuple[str, str], float]:
+    from nodesmith.adapters.catalog.pricing import aws_market
+
+    return aws_market(region).spot_prices(datetime.now(UTC))
+
+
+def _write_nodepools(file: Path, ready: Prepared, side: Console) -> None:
+    """Write assumed NodePools and their EC2NodeClass as YAML. Raises Rejected."""
+    if not ready.are_assumed:
+        side.print(f"{file}: not written, because the plan uses the cluster's own NodePools")
+        return
+    text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in ready.nodepools)
+    try:
+        file.write_text(_HEADER + text, encoding="utf-8")
+    except OSError as error:
+        raise Rejected(f"--write-nodepools {file}: {error.strerror}") from None
+    side.print(f"NodePools written to {file}")
+
+
+def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
+    match output:
+        case "json":
+            print(json.dumps(written, indent=2))
+        case "html" if sys.stdout.isatty():
+            Path(PAGE).write_text(page(written), encoding="utf-8")
+            side.print(f"written to {PAGE}")
+        case "html":
+            sys.stdout.write(page(written))
+        case _:
+            show(_console(sys.stdout), written)
+
+
+def _console(file: Any) -> Console:
+    """Return a console on a stream: as wide as the terminal, or 80 columns without colour."""
+    width = None if file.isatty() else WIDTH
+    return Console(file=file, width=width, highlight=False, emoji=False)
