@@ -8,6 +8,7 @@ from datetime import timedelta
 from math import fsum
 from typing import Any
 
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.savings.analysis import parsed_nodes, prepared
@@ -96,6 +97,10 @@ def _predicted(world: World) -> tuple[float, float]:
 
 def _price(world: World) -> float:
     price_of = prices(catalog())
-    found = [price_of(i.capacity_type, i.instance_type, i.zone) for i in world.cloud.alive()]
+    bought = (
+        {CAPACITY_TYPE: i.capacity_type, INSTANCE_TYPE: i.instance_type, ZONE: i.zone}
+        for i in world.cloud.alive()
+    )
+    found = [price_of(labels) for labels in bought]
     assert None not in found
     return fsum(price.hourly_usd for price in found if price is not None)

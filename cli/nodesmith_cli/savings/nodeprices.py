@@ -141,7 +141,7 @@ def _priced(node: Node, owner: Owner, catalog: Catalog, price_of: PriceOf, *, as
         return PricedNode(node, owner, None, unknown, assumed)
     if sold == RESERVED:
         return PricedNode(node, owner, Price(0.0), "", assumed)
-    price = price_of(sold, kind, zone)
+    price = price_of(node.labels)
     if price is None:
         unknown = f"the catalogue of {catalog.region} has no {sold} price for {kind} in zone {zone or '?'}"
     return PricedNode(node, owner, price, unknown, assumed)
