@@ -31,7 +31,9 @@ LONGEST_FIRST = (
     "test_capacity test_no_nodes"
 ).split()
 """The order in which test modules, and xdist groups that stay together, start."""
-MEASURED = "test_disruption_times test_interruptions test_ends test_forwarder_scale test_first_pods".split()
+MEASURED = (
+    "test_disruption_times test_interruptions test_ends test_forwarder_scale test_savings test_first_pods"
+).split()
 """The modules with tests that measure. They run last; those that prepare most before they measure start first."""
 QUIET_WITHIN_SECONDS = 60.0
 _BETWEEN_TESTS_SECONDS = 1.0

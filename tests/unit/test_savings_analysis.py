@@ -204,3 +204,23 @@ def test_nodes_of_reservations_cost_nothing_and_stay() -> None:
     analysis = found([*manifests, pod("p", "paid", "batch")])
     assert analysis.now_hourly_usd == pytest.approx(4 * 0.192)
     assert set(analysis.whole.kept) == {"paid"}
+
+
+def test_malformed_objects_are_reported_and_the_rest_goes_on() -> None:
+    bad_pool = {**nodepool("bad"), "spec": {"template": "none", "disruption": {"budgets": 7}}}
+    bad_class = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "bad", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": [],
+        "status": {"capacityReservations": "many"},
+    }
+    bad_pod = pod("bad", "n-0", cpu="much")
+    analysis = found([*half_empty(**karpenter()), nodepool(), bad_pool, bad_class, bad_pod])
+    assert analysis.whole.hourly_usd < analysis.now_hourly_usd
+    said = " ".join(analysis.faults)
+    assert "NodePool/bad" in said
+    assert "EC2NodeClass/bad" in said
+    assert "availableInstanceCount" not in said
+    assert list(analysis.whole.kept) == ["n-0"]
+    assert "'much' is not a quantity" in analysis.whole.kept["n-0"]
