@@ -243,3 +243,29 @@ def test_the_clusters_own_nodepools_are_not_written(run: Run, tmp_path: Path) ->
 
     assert "not written, because the plan uses the cluster's own NodePools" in ran.err
     assert not file.exists()
+
+
+def test_without_an_answer_from_ec2_spot_prices_are_estimated_and_that_is_said(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody-has-this-profile")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    spot = {"eks.amazonaws.com/capacityType": "SPOT"}
+    with RecordingServer([node("n", labels=spot), pod("p", "n")]) as server:
+        path = server.kubeconfig(tmp_path)
+        auto = run(path, "-o", "json", "--spot-prices", "auto")
+        insists = run(path, "-o", "json", "--spot-prices", "aws")
+
+    assert auto.status == 0
+    assert auto.data["prices"]["spot"] == "estimates"
+    assert auto.data["now"]["estimatedMonthly"] == auto.data["now"]["monthly"] > 0
+    assert (insists.status, insists.out) == (2, "")
+    assert "AWS configuration: The config profile (nobody-has-this-profile) could not be found" in insists.err
+
+
+def test_a_page_that_cannot_be_written_is_an_error_of_one_line(run: Run, tmp_path: Path) -> None:
+    with RecordingServer(sparse(3)) as server:
+        ran = run(server.kubeconfig(tmp_path), "--write-nodepools", str(tmp_path / "no" / "pools.yaml"))
+
+    assert (ran.status, ran.out) == (2, "")
+    assert "cannot be written: No such file or directory" in ran.err

@@ -16,8 +16,6 @@ from nodesmith_cli.savings.fleet import OTHERS, unhurried
 from nodesmith_cli.savings.reading import Cluster, Usage
 from tests import builders
 from tests.builders import catalog
-from tests.samples import sampled
-from tests.savingsaccuracy import outcome
 from tests.savingsclusters import budget, documents, karpenter, node, nodepool, pod, sparse, zone_spread
 
 AT = datetime(2026, 1, 10, tzinfo=UTC)
@@ -183,20 +181,11 @@ def test_a_frozen_nodepool_keeps_its_nodes_out_of_reach() -> None:
     assert analysis.whole.hourly_usd < analysis.now_hourly_usd
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_figures_are_ordered_from_the_bound_to_the_present_price(seed: int) -> None:
-    analysis = found(sparse(20, seed))
+def test_figures_are_ordered_from_the_bound_to_the_present_price() -> None:
+    analysis = found(sparse(8))
     assert analysis.bound_hourly_usd <= analysis.best_hourly_usd <= analysis.now_hourly_usd
     assert OTHERS not in {each.claim.nodepool for each in analysis.whole.nodes}
-    kept = set(analysis.whole.kept)
-    assert not kept
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(101, 101 + sampled(1, whole=6)))
-def test_moves_lead_nearly_where_they_are_predicted_to(seed: int) -> None:
-    cluster = outcome(seed)
-    assert abs(cluster.error) < 0.08
+    assert not analysis.whole.kept
 
 
 def test_nodes_of_reservations_cost_nothing_and_stay() -> None:
@@ -204,3 +193,23 @@ def test_nodes_of_reservations_cost_nothing_and_stay() -> None:
     analysis = found([*manifests, pod("p", "paid", "batch")])
     assert analysis.now_hourly_usd == pytest.approx(4 * 0.192)
     assert set(analysis.whole.kept) == {"paid"}
+
+
+def test_malformed_objects_are_reported_and_the_rest_goes_on() -> None:
+    bad_pool = {**nodepool("bad"), "spec": {"template": "none", "disruption": {"budgets": 7}}}
+    bad_class = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "bad", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": [],
+        "status": {"capacityReservations": "many"},
+    }
+    bad_pod = pod("bad", "n-0", cpu="much")
+    analysis = found([*half_empty(**karpenter()), nodepool(), bad_pool, bad_class, bad_pod])
+    assert analysis.whole.hourly_usd < analysis.now_hourly_usd
+    said = " ".join(analysis.faults)
+    assert "NodePool/bad" in said
+    assert "EC2NodeClass/bad" in said
+    assert "availableInstanceCount" not in said
+    assert list(analysis.whole.kept) == ["n-0"]
+    assert "'much' is not a quantity" in analysis.whole.kept["n-0"]

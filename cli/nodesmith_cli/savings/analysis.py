@@ -159,7 +159,7 @@ def prepared(
         inputs,
         (*nodeclasses, *nodepools),
         not ours,
-        (*map(str, faults), *inputs.snapshot.problems),
+        (*(str(f) for f in faults if not f.field.endswith(AVAILABLE)), *inputs.snapshot.problems),
         sum(provider_id(claim) not in shown for claim in claims),
         tuple(sorted(str(p["metadata"]["name"]) for p in pools if is_foreign(p))),
     )

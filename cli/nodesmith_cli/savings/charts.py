@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_WIDTH, _LABEL, _VALUE, _ROW, _BAR = 640, 190, 90, 30, 18
+_WIDTH, _LABEL, _VALUE, _ROW, _BAR = 720, 270, 90, 30, 18
 _PER_CHARACTER = 7.0
 _STACK_HEIGHT, _KEY_ROW = 34, 20
 _COLOURS = 5

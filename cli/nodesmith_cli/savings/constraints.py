@@ -20,6 +20,7 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
 )
 from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.savings.capacity import Held, workload_of
@@ -222,7 +223,8 @@ def _bears_interruptions(shape: Shape, replicas: int) -> bool:
 
 def _with_spot(nodepool: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a NodePool that allows spot wherever it allows on-demand."""
-    if (nodepool.get("metadata") or {}).get("name") == OTHERS:
+    pool = parse_nodepool(nodepool).value
+    if pool is None or pool.name == OTHERS:
         return nodepool
     template = nodepool["spec"]["template"]
     requirements = [

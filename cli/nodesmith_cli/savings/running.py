@@ -148,9 +148,15 @@ def _has_credentials() -> bool:
 
 
 def _spot_prices(region: str) -> Mapping[tuple[str, str], float]:
+    """Return current spot prices by type and zone. Raises Rejected or Transient if EC2 does not say."""
+    from botocore.exceptions import BotoCoreError
+
     from nodesmith.adapters.catalog.pricing import aws_market
 
-    return aws_market(region).spot_prices(datetime.now(UTC))
+    try:
+        return aws_market(region).spot_prices(datetime.now(UTC))
+    except BotoCoreError as error:  # such as an unknown profile
+        raise Rejected(f"AWS configuration: {error}") from None
 
 
 def _write_nodepools(file: Path, ready: Prepared, side: Console) -> None:
@@ -159,11 +165,15 @@ def _write_nodepools(file: Path, ready: Prepared, side: Console) -> None:
         side.print(f"{file}: not written, because the plan uses the cluster's own NodePools")
         return
     text = "---\n".join(yaml.safe_dump(dict(each), sort_keys=False) for each in ready.nodepools)
-    try:
-        file.write_text(_HEADER + text, encoding="utf-8")
-    except OSError as error:
-        raise Rejected(f"--write-nodepools {file}: {error.strerror}") from None
+    _write(file, _HEADER + text)
     side.print(f"NodePools written to {file}")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Rejected(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
@@ -171,7 +181,7 @@ def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
         case "json":
             print(json.dumps(written, indent=2))
         case "html" if sys.stdout.isatty():
-            Path(PAGE).write_text(page(written), encoding="utf-8")
+            _write(Path(PAGE), page(written))
             side.print(f"written to {PAGE}")
         case "html":
             sys.stdout.write(page(written))
