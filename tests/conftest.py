@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import settings
 
 from tests.awscalls.plugin import CallsAreGranted
 from tests.samples import sampled
+from tests.sharing import constants_are_shared
 
 # A test may be skipped only if its id is here, with the reason.
 ALLOWED_SKIPS: dict[str, str] = {}
@@ -32,6 +34,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CallsAreGranted())
+    shared = ExitStack()
+    shared.enter_context(constants_are_shared())
+    config.add_cleanup(shared.close)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
