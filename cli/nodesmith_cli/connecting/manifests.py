@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import yaml
@@ -101,10 +103,16 @@ def _of_cluster(manifest: Manifest, served: Served, settings: str) -> Manifest:
     return manifest
 
 
-def _base() -> Iterator[Manifest]:
-    for path in sorted(shipped("_base", "forwarder/base").glob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            yield from yaml.safe_load_all(path.read_text(encoding="utf-8"))
+def _base() -> tuple[Manifest, ...]:
+    """Return copies to fill in: reading the files takes longer than a look at the whole cluster."""
+    return deepcopy(_shipped_base())
+
+
+@cache
+def _shipped_base() -> tuple[Manifest, ...]:
+    paths = sorted(shipped("_base", "forwarder/base").glob("*.yaml"))
+    texts = [path.read_text(encoding="utf-8") for path in paths if path.name != "kustomization.yaml"]
+    return tuple(manifest for text in texts for manifest in yaml.safe_load_all(text))
 
 
 def _env_file() -> Iterator[tuple[str, str]]:
