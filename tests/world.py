@@ -7,6 +7,7 @@ Its functions can be killed before or after any of their calls; its messages can
 from __future__ import annotations
 
 import gzip
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -285,7 +286,7 @@ class World:
         self._taken_at: dict[str, datetime] = {}
         self._again: list[tuple[datetime, Concern]] = []
         self._seen = ""
-        self._encoded, self._written, self._written_at = "", b"", self.now
+        self._encoded, self._written, self._written_at = b"", b"", self.now
         """The cluster when a snapshot was last encoded, that snapshot uncompressed, and its time."""
         self._homes: dict[str, str] = {}
         self._departures: dict[str, int] = {}
@@ -596,7 +597,7 @@ class World:
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
-        shown = repr((objects, self.daemonsets, budgets, self.volumes, departures))
+        shown = pickle.dumps((objects, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
@@ -631,7 +632,7 @@ class World:
             for at in (self._written_at, self.now)
         )
         assert before in self._written
-        return gzip.compress(self._written.replace(before, after, 1), 1, mtime=0)
+        return gzip.compress(self._written.replace(before, after, 1), 0, mtime=0)
 
     def _note_departures(self) -> None:
         homes = {name: pod["spec"].get("nodeName") or "" for name, pod in self.pods.items()}
