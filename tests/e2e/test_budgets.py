@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED, Manifest
 from tests.overruns import is_disrupted
+
+pytestmark = pytest.mark.slow  # tests/integration/test_budget_overruns.py counts the same
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")  # 2 vCPUs: one pod of 1 each
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")

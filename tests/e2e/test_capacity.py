@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System
+
+pytestmark = pytest.mark.slow  # tests/integration/test_crash_safety.py has the same stories
 
 
 def bought(system: System) -> set[OfferingKey]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import NODECLASS
 from tests import foreign
 from tests.e2e.conftest import Start
@@ -17,6 +19,8 @@ from tests.e2e.incluster.site import kwok_node
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, HURRIED, ROOT, System
 from tests.patience import patient
+
+pytestmark = pytest.mark.slow  # tests/integration/test_coexistence.py protects the same objects
 
 _THEIRS = {"nodepools": foreign.BUILT_IN, "nodeclaims": ("gp-1", "gp-coming"), "nodes": ("i-auto1",)}
 

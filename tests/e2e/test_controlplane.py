@@ -379,8 +379,17 @@ with ControlPlane(Path(sys.argv[1]), Path(sys.argv[2])):
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
-@pytest.mark.parametrize("when", ["while starting", "while running"])
+@pytest.mark.parametrize(
+    ("when", "ending"),
+    [
+        pytest.param("while running", signal.SIGKILL, id="killed while running"),
+        pytest.param("while running", signal.SIGINT, id="interrupted while running", marks=pytest.mark.slow),
+        pytest.param("while starting", signal.SIGKILL, id="killed while starting", marks=pytest.mark.slow),
+        pytest.param(
+            "while starting", signal.SIGINT, id="interrupted while starting", marks=pytest.mark.slow
+        ),
+    ],
+)
 def test_no_processes_remain_when_the_owner_is_killed(
     binaries: Path, folder: Path, ending: int, when: str
 ) -> None:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import NODEPOOL, OS, WINDOWS_BUILD
 from nodesmith.model.apimachinery.resources import parse_resources
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, System
+
+pytestmark = pytest.mark.slow  # tests/integration/test_examples.py runs both families
 
 AMD64 = requirement("kubernetes.io/arch", "amd64")
 SETTINGS = """[settings.motd]

@@ -16,33 +16,42 @@ from tests.e2e.system import CLUSTER, HURRIED, System
 from tests.e2e.test_faults import EXPECTED, MISCHIEF, two_waves
 
 AT_ONCE = 2
+"""Seeds that run together, and as many as run without the slow tests: crashes are enumerated in tests/integration."""
 BESIDE_OTHERS = [pytest.mark.xdist_group(f"seeds-{turn}") for turn in range(2)]
 """Each group keeps a processor busy while most other tests wait, so two workers run most seeds and others the rest."""
 
 
 @pytest.mark.parametrize(
-    "first",
-    [pytest.param(0, marks=BESIDE_OTHERS[0]), pytest.param(5, marks=[BESIDE_OTHERS[1], pytest.mark.slow])],
+    ("first", "count"),
+    [
+        pytest.param(0, AT_ONCE, marks=BESIDE_OTHERS[0]),
+        pytest.param(AT_ONCE, 3, marks=[BESIDE_OTHERS[0], pytest.mark.slow]),
+        pytest.param(5, 5, marks=[BESIDE_OTHERS[1], pytest.mark.slow]),
+    ],
 )
 def test_functions_may_be_killed_at_any_moment_on_the_real_control_plane(
-    start: Start, figures: Figures, first: int
+    start: Start, figures: Figures, first: int, count: int
 ) -> None:
-    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + 5), figures)
+    survive(start(speed=HURRIED, delays=USUAL, faults=MISCHIEF), range(first, first + count), figures)
 
 
 @pytest.mark.parametrize(
-    "first",
+    ("first", "count"),
     [
-        10,
-        *(pytest.param(10 * turn, marks=[BESIDE_OTHERS[turn % 2], pytest.mark.slow]) for turn in range(2, 5)),
-        pytest.param(50, marks=pytest.mark.slow),
+        (10, AT_ONCE),
+        pytest.param(10 + AT_ONCE, 10 - AT_ONCE, marks=pytest.mark.slow),
+        *(
+            pytest.param(10 * turn, 10, marks=[BESIDE_OTHERS[turn % 2], pytest.mark.slow])
+            for turn in range(2, 5)
+        ),
+        pytest.param(50, 10, marks=pytest.mark.slow),
     ],
 )
 def test_functions_may_be_killed_at_any_moment_on_the_embedded_system(
-    start: Start, figures: Figures, first: int
+    start: Start, figures: Figures, first: int, count: int
 ) -> None:
     system = start(real=False, speed=HURRIED, delays=USUAL, faults=MISCHIEF)
-    survive(system, range(first, first + 10), figures)
+    survive(system, range(first, first + count), figures)
 
 
 def survive(system: System, seeds: Sequence[int], figures: Figures) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, HURRIED
 from tests.patience import eventually
+
+pytestmark = pytest.mark.slow  # tests/integration/test_disruption_metrics.py counts the same
 
 ONE_SIZE = requirement("node.kubernetes.io/instance-type", "c6a.large")
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")

@@ -7,6 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import ZONE
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, requirement
@@ -54,6 +56,7 @@ def by_hand(name: str, **spec: Any) -> Manifest:
     }
 
 
+@pytest.mark.slow  # tests/integration/test_held_nodes.py
 def test_on_a_held_node_the_pods_of_every_daemonset_are_bound_first(start: Start) -> None:
     system = start()
     pool = nodepool(requirements=[ONE_SIZE])
@@ -95,6 +98,7 @@ def with_ready(status: str) -> str:
     return json.dumps({"status": {"conditions": [condition]}})
 
 
+@pytest.mark.slow  # tests/integration/test_nodeclaims_by_hand.py
 def test_a_nodeclaim_created_by_hand_is_deleted_at_once_without_a_ready_nodeclass(
     start: Start, figures: Figures
 ) -> None:
@@ -123,6 +127,7 @@ def test_a_nodeclaim_created_by_hand_is_deleted_at_once_without_a_ready_nodeclas
     system.until_running(1, "web", seconds=180)
 
 
+@pytest.mark.slow  # tests/integration/test_static_nodepools.py
 def test_a_static_nodepool_is_spread_over_zones_and_scaled_by_kubectl(start: Start) -> None:
     system = start()
     pool = nodepool(requirements=[ONE_SIZE])
