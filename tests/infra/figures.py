@@ -52,6 +52,11 @@ def figures() -> Figures:
             Template.read(output / f"nodesmith-{name}.template.json")
             for name in (PLAIN_REGION, REGION, f"{REGION}-alpha")
         )
+    return counted(plain, region, cluster)
+
+
+def counted(plain: Template, region: Template, cluster: Template) -> Figures:
+    """Count in the templates of a plain region, of one with every option set, and of a cluster."""
     kinds = Counter(each["Type"] for each in plain.resources.values())
     return Figures(
         region_resources=kinds.total(),

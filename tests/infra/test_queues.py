@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
+from infra.application import application
 from infra.concerns import CLUSTER_CONCERNS
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, TALKING, retry_seconds
 from nodesmith.settings import function_name
 from tests.infra.deployment import (
     ACCOUNT,
-    CLUSTERS,
     PLAIN_REGION,
     PRIVATE,
     REGION,
     code_on_empty_layers,
-    synthesise,
 )
 from tests.infra.templates import Template
 
@@ -102,10 +101,9 @@ def test_a_deployment_that_changes_anything_publishes_every_function(tmp_path: P
     def versions(name: str, content: str) -> set[str]:
         code = code_on_empty_layers(tmp_path / name / "layers")
         (code.layers["packing"] / "python" / "packing.txt").write_text(content)
-        output = synthesise(code, CLUSTERS, tmp_path / name / "out")
-        return set(
-            Template.read(output / f"nodesmith-{PLAIN_REGION}.template.json").of_type("Lambda::Version")
-        )
+        application({}, code, tmp_path / name / "out", PLAIN_REGION).synth()
+        (written,) = (tmp_path / name / "out").glob("*.template.json")
+        return set(Template.read(written).of_type("Lambda::Version"))
 
     before, same, after = versions("before", "1"), versions("same", "1"), versions("after", "2")
     assert before == same
