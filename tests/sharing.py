@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
 
+import typer.main
 import typer.testing
-from typer.main import get_command
 
 from nodesmith_local.functions.sharedclients import models_are_shared
 
@@ -19,5 +19,10 @@ def constants_are_shared() -> Iterator[None]:
 
     A command line is built in 16 ms from functions' signatures, and running it does not change it.
     """
-    with models_are_shared(), patch.object(typer.testing, "_get_command", cache(get_command)):
+    built = cache(typer.main.get_command)
+    with (
+        models_are_shared(),
+        patch.object(typer.main, "get_command", built),
+        patch.object(typer.testing, "_get_command", built),
+    ):
         yield

@@ -18,6 +18,7 @@ from nodesmith_cli.converting.command import as_yaml
 from nodesmith_cli.main import app
 from nodesmith_formats.manifests.manifests import Document, read_documents
 from tests.property.manifestsofold import old_objects
+from tests.samples import sampled
 
 OLD = """\
 # Our default pool.
@@ -261,7 +262,11 @@ def _becomes(manifest: dict[str, Any]) -> tuple[bool, str]:
 COMMENT = st.sampled_from(["", "  # one", "  # two: three"])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=sampled(30, whole=100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(old_objects(), min_size=1, max_size=3, unique_by=_becomes), st.booleans(), st.data())
 def test_the_yaml_output_equals_the_objects_and_keeps_every_comment(
     monkeypatch: pytest.MonkeyPatch, manifests: list[dict[str, Any]], flow: bool, data: st.DataObject

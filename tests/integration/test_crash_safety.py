@@ -19,8 +19,8 @@ ONE, THREE, FRESH, FORGETFUL = STORIES[:4]
 ALL_BY_NAME = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 OTHERS = pytest.mark.parametrize("story", STORIES[4:], ids=lambda story: story.name)
 
-PAIRED = sampled([s for s in crashes.ENDS if s.name != "Nodes whose pods are guarded"], whole=crashes.ENDS)
-"""Stories with pairs of crashes. The one left out takes as long as all others."""
+PAIRED = sampled(crashes.ENDS[:2] + crashes.ENDS[-2:], whole=crashes.ENDS)
+"""Stories with pairs of crashes: in a sample, those of a few hundred steps."""
 
 
 def story(name: str) -> Story:
@@ -43,7 +43,7 @@ def test_every_story_succeeds_without_disturbance(story: Story) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(story: Story) -> None:
-    assert broken(crashes.crashes(story, sampled(24, whole=0))) == {}
+    assert broken(crashes.crashes(story, sampled(12, whole=0))) == {}
 
 
 def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_start() -> None:
@@ -74,7 +74,7 @@ def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
 def test_a_complete_run_during_the_launch_of_a_shared_fleet_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(THREE, visitor, sampled(10, whole=0))) == {}
+    assert broken(crashes.visits(THREE, visitor, sampled(6, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
@@ -86,13 +86,13 @@ def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(ONE, visitor, sampled(20, whole=0))) == {}
+    assert broken(crashes.visits(ONE, visitor, sampled(10, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [ONE, FORGETFUL, DIES], ids=lambda story: story.name)
 def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(story: Story) -> None:
-    assert broken(crashes.pauses(story, sampled(8, whole=64))) == {}
+    assert broken(crashes.pauses(story, sampled(4, whole=64))) == {}
 
 
 def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:

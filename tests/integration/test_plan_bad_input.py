@@ -16,9 +16,11 @@ import pytest
 from tests import foreign
 from tests.builders import anti_affinity, expression, node_affinity, nodepool_manifest, spread
 from tests.plancommand import Ran, Run, kwok, plan_command, written
+from tests.samples import sampled
 
 Manifest = dict[str, Any]
 HOSTNAME, ZONE, RACK = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/rack"
+HERMITS = sampled(3_000, whole=10_000)
 _TYPE = "node.kubernetes.io/instance-type"
 _FAMILY = "karpenter.k8s.aws/instance-family"
 WOULD = "launched would have it"
@@ -161,12 +163,13 @@ def test_a_preferred_topology_key_that_no_node_has_blocks_nothing(plan: Command,
     assert plan(pod("odd", **spec)).pods == ["default/odd", "default/ok"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shared", [False, True])
-def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
+def test_thousands_of_pods_with_an_anti_affinity_each_are_planned_in_seconds(
     plan: Command, shared: bool
 ) -> None:
     """All pods have the same labels, so a node takes one; or each has its own label and excludes only itself."""
-    apps = ["hermit" if shared else f"hermit-{number}" for number in range(10_000)]
+    apps = ["hermit" if shared else f"hermit-{number}" for number in range(HERMITS)]
     hermits = [
         pod(f"h-{number}", "100m", "100Mi", app, affinity=anti_affinity(app))
         for number, app in enumerate(apps)
@@ -175,10 +178,12 @@ def test_ten_thousand_pods_with_an_anti_affinity_each_are_planned_in_seconds(
 
     ran = plan(*hermits)
 
-    assert time.process_time() - began < 60  # including reading and auditing; pod by pod, it would take hours
-    assert ran.plan["seconds"] < 10
-    assert len(ran.pods) == 10_001
-    assert (len(ran.plan["nodes"]) >= 10_000) == shared
+    assert time.process_time() - began < sampled(
+        20, whole=60
+    )  # including reading and auditing; pod by pod, it would take hours
+    assert ran.plan["seconds"] < sampled(4, whole=10)
+    assert len(ran.pods) == HERMITS + 1
+    assert (len(ran.plan["nodes"]) >= HERMITS) == shared
 
 
 def test_a_catalogue_of_one_type_places_what_fits_and_reports_the_rest(plan: Command) -> None:

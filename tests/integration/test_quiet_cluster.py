@@ -18,6 +18,7 @@ from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from tests import builders
 from tests.fakes.cloud import IMAGES, ready_status
 from tests.quietness import QuietWorld, TracedWorld
+from tests.samples import sampled
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 Happening = Callable[[TracedWorld], None]
@@ -101,15 +102,15 @@ class Story:
 
 CLOSED = {"nodes": "0", "schedule": "0 9 * * *", "duration": "5h"}
 STORIES = {
-    "nodes expire": Story(Concern.LIFECYCLE, template={"expireAfter": "2h"}, hours=5),
+    "nodes expire": Story(Concern.LIFECYCLE, template={"expireAfter": "1h"}, hours=3),
     "nodes may not go before they expire": Story(
         Concern.LIFECYCLE, {"budgets": [{"nodes": "0"}]}, {"expireAfter": "2h"}
     ),
     "nodes expire in the window of a budget": Story(
         Concern.LIFECYCLE,
         {"budgets": [{"nodes": "0", "schedule": "0 9-23 * * *", "duration": "50m"}]},
-        {"expireAfter": "4h"},
-        hours=8,
+        {"expireAfter": "1h"},
+        hours=2,
     ),
     "pods are protected while their nodes are to expire": Story(
         Concern.LIFECYCLE, template={"expireAfter": "3h"}, happens=protect("132m"), hours=3
@@ -148,6 +149,10 @@ STORIES = {
     "nothing is for sale": Story(Concern.PROVISIONING, happens=sell_nothing, hours=1),
 }
 
+_ONE_EACH = tuple({story.relies_on: story for story in STORIES.values()}.values())
+SILENCED = sampled(_ONE_EACH, whole=tuple(STORIES.values()))
+"""Stories that are also told with a concern that never reports when it is due: in a sample, one per concern."""
+
 
 def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
     """Run a story in a kind of world."""
@@ -174,15 +179,17 @@ class Forgetful(QuietWorld):
         return super().heeds_tick(concern)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 def test_a_quiet_cluster_behaves_exactly_as_with_every_tick(story: Story) -> None:
     busy, quiet = told(TracedWorld, story), told(QuietWorld, story)
     assert quiet.trace == busy.trace
     assert quiet.invoked.total() < 0.9 * busy.invoked.total()
-    silent = type("Silent", (Forgetful,), {"silent": story.relies_on})
-    assert told(silent, story).trace != busy.trace, (
-        f"the story does not depend on when {story.relies_on} is due"
-    )
+    if story in SILENCED:
+        silent = type("Silent", (Forgetful,), {"silent": story.relies_on})
+        assert told(silent, story).trace != busy.trace, (
+            f"the story does not depend on when {story.relies_on} is due"
+        )
 
 
 def test_no_concern_of_a_cluster_with_fifty_nodes_in_service_is_busy() -> None:

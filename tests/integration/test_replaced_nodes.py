@@ -15,6 +15,7 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call
+from tests.samples import sampled
 from tests.world import TICK, Boundaries, World, pod_manifest
 
 
@@ -109,6 +110,7 @@ def test_an_unreachable_node_is_replaced() -> None:
     assert world.waiting() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("why", ["old", "StorageReady"])
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(why: str) -> None:
     def story(boundaries: Boundaries) -> Clinic:
@@ -121,7 +123,7 @@ def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(why: str) 
     assert story(undisturbed).violations() == []
     moments = undisturbed.distinct()
     broken = {}
-    for moment in moments[:: max(1, len(moments) // 10)]:
+    for moment in moments[:: max(1, len(moments) // sampled(4, whole=10))]:
         world = story(Boundaries(frozenset({moment})))
         faults = world.violations()
         if faults or len(world.cloud.instances) != 2:

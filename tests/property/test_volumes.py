@@ -13,6 +13,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import PODS, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, Mirror, observed
 from nodesmith.observation.reduction.volumes import both, either, read_terms
 from tests.builders import NOW
+from tests.samples import sampled
 from tests.standins import StandIns
 from tests.storage import ZONE, Manifest, claim, pod_with, storage_class, volume
 
@@ -63,7 +64,7 @@ def objects(kinds: list[tuple[str, Any]]) -> tuple[list[Manifest], list[Manifest
 
 
 @given(kinds=st.lists(volumes, min_size=1, max_size=3), selected=st.sampled_from([*ZONES, ""]))
-@settings(max_examples=200)
+@settings(max_examples=sampled(50, whole=200))
 def test_nodesmith_and_the_scheduler_accept_a_pod_on_the_same_nodes(
     kinds: list[tuple[str, Any]], selected: str
 ) -> None:
