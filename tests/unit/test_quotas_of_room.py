@@ -24,7 +24,7 @@ BUFFER = {
     "metadata": {"namespace": "default", "name": "room", "generation": 1},
     "spec": {"podTemplateRef": {"name": "room"}, "replicas": 5},
 }
-QUOTA = {"quotas": (quota_manifest(),)}
+QUOTA: dict[str, Any] = {"quotas": (quota_manifest(),)}
 
 
 @pytest.mark.parametrize(
