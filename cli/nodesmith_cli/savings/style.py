@@ -33,6 +33,6 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:8px;paddin
 @media print{:root{--ground:#fff;--text:#000;--dim:#444;--line:#bbb;--card:#fff;
 --c0:#1f4e79;--c1:#2f81b7;--c2:#2da44e;--c3:#b4bdc6;--c4:#c77700}
 body{font-size:10.5pt}main,footer{max-width:none;padding:0}section{margin-top:1.2rem}
-section,.card,svg,tr{break-inside:avoid}.scroll{overflow:visible}pre{white-space:pre-wrap}
+h2{break-after:avoid}.card,svg,tr{break-inside:avoid}.scroll{overflow:visible}pre{white-space:pre-wrap}
 svg,.card{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
