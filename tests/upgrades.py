@@ -29,6 +29,7 @@ from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import snapshot_key
@@ -91,6 +92,11 @@ class LedgerView:
     def moves(self) -> dict[str, Move]:
         """The moves by id."""
         return {move.id: move for move in self._ledger.moves}
+
+    @property
+    def gangs(self) -> dict[str, Gang]:
+        """The gangs by id."""
+        return {gang.id: gang for gang in self._ledger.gangs}
 
 
 @dataclass(slots=True)
