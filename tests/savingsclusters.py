@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from nodesmith.observation.mirror import WATCHED
 from nodesmith_formats.manifests.manifests import Document
@@ -48,7 +49,7 @@ def node(
             "labels": {key: value for key, value in given.items() if value},
             **fields.pop("metadata", {}),
         },
-        "spec": {"providerID": f"aws:///{zone}/i-{abs(hash(name)) % 16**12:017x}", **fields.pop("spec", {})},
+        "spec": {"providerID": f"aws:///{zone}/i-{crc32(name.encode()):017x}", **fields.pop("spec", {})},
         "status": {
             "capacity": room,
             "allocatable": room,
