@@ -33,7 +33,7 @@ test: ## run unit, property, contract, integration and infra tests
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(INTERPRETERS)
-	$(BIN)/pytest -n 2 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
+	$(BIN)/pytest -n 3 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
 
 test-exhaustive: ## run the tests that `make test` runs on a sample, on everything
 	@$(INSTALL) run dev infra

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 import yaml
 
 from nodesmith.model.kubernetes.pods import is_planned
@@ -46,6 +47,7 @@ def reason(system: System, kind: str = "Provisioning", name: str = "room") -> st
     return str(condition(shown, kind).get("reason", ""))
 
 
+@pytest.mark.slow  # the life of a buffer without the measurement: tests/integration/test_capacitybuffers.py
 def test_a_pod_uses_a_buffers_room_which_is_refilled_and_given_back(
     start: Start, figures: Figures, alone: Alone
 ) -> None:
