@@ -14,9 +14,11 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import parse_cluster_limits
 from tests.builders import EXPRESS, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.gangs import request_manifest
-from tests.quotas import quota_manifest
+from tests.nodeoverlays import overlay
+from tests.quotas import dollar_pool, quota_manifest
 
 FOUR = (*EXPRESS, expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
+ON_DEMAND = (*FOUR[1:], expression("karpenter.sh/capacity-type", "In", "on-demand"))
 THREE_CPU = shape("3")
 BUFFER = {
     "apiVersion": "autoscaling.x-k8s.io/v1beta1",
@@ -62,3 +64,15 @@ def test_a_request_gets_all_of_its_nodes_within_a_quota_or_none(count: int, boug
     assert len(decided.nodes) == bought
     if not bought:
         assert "gold" in decided.gang.message
+
+
+@pytest.mark.parametrize("price", ["0.0001", "9"])
+def test_a_limit_in_dollars_compares_what_aws_charges_whatever_an_overlay_says(price: str) -> None:
+    def nodes(limit: str, **known: Any) -> int:
+        pool = dollar_pool(limit, requirements=ON_DEMAND)
+        return len(
+            decide(inputs(snapshot=snapshot(nodepools=(pool,), pods=pods(THREE_CPU, 5), **known))).nodes
+        )
+
+    plain, overlaid = nodes("0.5"), nodes("0.5", nodeoverlays=(overlay("own", price=price),))
+    assert 0 < plain == overlaid < nodes("100")
