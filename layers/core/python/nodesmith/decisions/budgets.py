@@ -163,17 +163,21 @@ def is_open(pool: NodePool, now: datetime) -> bool:
 
 def opens_from(pool: NodePool, now: datetime) -> datetime | None:
     """Return when the next window of a NodePool's schedule begins, None if it has no schedule."""
-    return first_after(
-        now,
-        (next_hit(parse_cron(each.schedule), now, _zone(each.timezone)) for each in pool.windows or ()),
-    )
+    return first_after(now, (_begins(window, now) for window in pool.windows or ()))
 
 
 def next_turn(pools: Iterable[NodePool], now: datetime) -> datetime | None:
     """Return the first moment at which a NodePool may open or close by its schedule, None if there is none."""
-    planned = [pool for pool in pools if pool.windows is not None]
-    ends = (holds_until(window, now) for pool in planned for window in pool.windows or ())
-    return first_after(now, (*ends, *(opens_from(pool, now) for pool in planned)))
+    return next_boundary((window for pool in pools for window in pool.windows or ()), now)
+
+
+def next_boundary(windows: Iterable[Window], now: datetime) -> datetime | None:
+    """Return when the next of these windows begins or ends, None if there is none."""
+    return first_after(now, (moment(each, now) for each in windows for moment in (holds_until, _begins)))
+
+
+def _begins(window: Window, now: datetime) -> datetime | None:
+    return next_hit(parse_cron(window.schedule), now, _zone(window.timezone))
 
 
 def closed_obstacle(pool: NodePool, now: datetime) -> str:
@@ -214,26 +218,6 @@ def holds_until(budget: Budget | Window, now: datetime) -> datetime | None:
             return hit + duration
         hit = later
     return None
-
-
-_HORIZONS = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366))
-_MINUTE = timedelta(minutes=1)
-
-
-def opens_next(budget: Budget, now: datetime) -> datetime | None:
-    """Return when a budget that has a schedule becomes active next, None if it does not within a year."""
-    if budget.schedule is None or not is_schedule(budget.schedule):
-        return None
-    schedule, zone = parse_cron(budget.schedule), _zone(budget.timezone)
-    hits = (last_hit(schedule, now, now + horizon, zone) for horizon in _HORIZONS)
-    first, before = next(filter(None, hits), None), now
-    while (
-        first is not None and first - before > _MINUTE
-    ):  # halved each time, since only the last hit can be asked for
-        middle = before + (first - before) / 2
-        earlier = last_hit(schedule, before, middle, zone)
-        before, first = (before, earlier) if earlier is not None else (middle, first)
-    return first
 
 
 def _zone(name: str) -> tzinfo:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.budgets import holds_until, is_active, opens_next
-from nodesmith.decisions.due import first_after
+from nodesmith.decisions.budgets import is_active, next_boundary
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.scheduling.pending import shape_refusal
 from nodesmith.model.karpenter.capacitybuffers import (
@@ -138,8 +137,7 @@ def _firm(shape: Shape) -> Shape:
 def next_window(snapshot: Snapshot, now: datetime) -> datetime | None:
     """Return when the next window of a buffer's schedule begins or ends, None if no buffer has one."""
     windows = [each.value.window for each in parse_buffers(snapshot.capacitybuffers) if each.value]
-    asked = [window for window in windows if window is not None]
-    return first_after(now, (moment(each, now) for each in asked for moment in (holds_until, opens_next)))
+    return next_boundary((window for window in windows if window is not None), now)
 
 
 READY, PROVISIONING, LIMITED = "ReadyForProvisioning", "Provisioning", "LimitedByQuotas"

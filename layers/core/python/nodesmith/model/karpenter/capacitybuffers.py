@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.times import (
     parse_cron,
     parse_time,
 )
-from nodesmith.model.karpenter.disruption import Budget, is_timezone
+from nodesmith.model.karpenter.disruption import Window, timezone_fault
 from nodesmith.model.kubernetes.pods import PodTemplate, is_planned
 from nodesmith.model.schema.fields import INT32, Integer, Kind, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.reading import read_manifest
@@ -137,7 +137,7 @@ class CapacityBuffer:
     replicas: int | None = None
     percentage: int | None = None
     limits: Resources | None = None
-    window: Budget | None = None
+    window: Window | None = None
 
     @property
     def key(self) -> str:
@@ -217,7 +217,7 @@ def namespace_of(manifest: Mapping[str, Any]) -> str:
     return str((metadata if isinstance(metadata, Mapping) else {}).get("namespace") or "default")
 
 
-def _window(annotations: Mapping[str, str], report: Report) -> Budget | None:
+def _window(annotations: Mapping[str, str], report: Report) -> Window | None:
     """Read the schedule of a buffer. A buffer whose schedule cannot be read keeps no room, because room costs money."""
     schedule, duration = annotations.get(SCHEDULE), annotations.get(DURATION)
     zone = annotations.get(TIMEZONE, "")
@@ -234,12 +234,9 @@ def _window(annotations: Mapping[str, str], report: Report) -> Budget | None:
         parse_cron(schedule)
     except CronError as error:
         _refuse(report, SCHEDULE, schedule, str(error))
-    if zone and not is_timezone(zone):
-        from zoneinfo import available_timezones  # few buffers name a zone, and the import is slow
-
-        hint = did_you_mean(zone, available_timezones())
-        _refuse(report, TIMEZONE, zone, f"must be the name of a time zone, such as Europe/Berlin{hint}")
-    return Budget("0", None, schedule, seconds, zone)
+    if fault := timezone_fault(zone):
+        _refuse(report, TIMEZONE, zone, fault)
+    return Window(schedule, seconds, zone)
 
 
 def _seconds(duration: str, report: Report) -> int:

@@ -62,7 +62,7 @@ def write_budget(budget: Budget) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a NodePool's schedule: it is open for the duration after each moment of the cron schedule."""
+    """A window of the schedule of a NodePool or CapacityBuffer: it is open for the duration after each moment."""
 
     schedule: str
     duration_seconds: int
@@ -75,6 +75,7 @@ SCHEDULE = "nodesmith.dev/schedule"
 _SCHEDULE_KEYS = frozenset({"schedule", "duration", "timeZone"})
 _MOST_WINDOWS, _LONGEST_SCHEDULE = 20, 4096
 _SPAN = re.compile(r"([0-9]{1,4}[hm]){1,2}", re.ASCII)
+_ANY_ZONE = "must be the name of a time zone, such as Europe/Berlin"
 _EXAMPLE = '[{"schedule": "0 7 * * mon-fri", "duration": "13h", "timeZone": "Europe/Berlin"}]'
 
 
@@ -124,8 +125,8 @@ def _window_faults(item: object) -> Iterator[tuple[str, object, str]]:
         yield ".schedule", cron, "must be a cron schedule of five fields, such as 0 7 * * mon-fri"
     if not isinstance(span, str) or not _SPAN.fullmatch(span) or not _seconds(span):
         yield ".duration", span, "must be hours and minutes, such as 13h or 8h30m"
-    if not isinstance(zone, str) or (zone and not is_timezone(zone)):
-        yield ".timeZone", zone, "must be the name of a time zone, such as Europe/Berlin"
+    if fault := timezone_fault(zone) if isinstance(zone, str) else _ANY_ZONE:
+        yield ".timeZone", zone, fault
 
 
 def _seconds(span: str) -> int:
@@ -194,24 +195,27 @@ def read_disruption(
 
 def _timezone(annotations: Mapping[str, str], report: Report, faults: list[str]) -> str:
     name = annotations.get(BUDGET_TIMEZONE, "")
-    if not name or is_timezone(name):
+    fault = timezone_fault(name)
+    if not fault:
         return name
-    from zoneinfo import available_timezones
-
-    hint = did_you_mean(name, available_timezones())
-    remedy = f"must be the name of a time zone, such as Europe/Berlin{hint}; {UNTIL_MENDED}"
-    _refuse(BUDGET_TIMEZONE, name, remedy, report, faults)
+    _refuse(BUDGET_TIMEZONE, name, f"{fault}; {UNTIL_MENDED}", report, faults)
     return ""
 
 
-def is_timezone(name: str) -> bool:
-    """Return whether a time zone of this name is known."""
-    from zoneinfo import ZoneInfo  # few NodePools name one, and the import slows every cold start
+def timezone_fault(name: str) -> str:
+    """Return what the name of a time zone must be, empty if there is such a zone, or no name at all."""
+    if not name:
+        return ""
+    from zoneinfo import (  # few objects name one, and the import slows every cold start
+        ZoneInfo,
+        available_timezones,
+    )
 
     try:
-        return bool(ZoneInfo(name))
+        ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # an invalid name, a folder of zones, an unknown zone
-        return False
+        return _ANY_ZONE + did_you_mean(name, available_timezones())
+    return ""
 
 
 def _most_an_hour(annotations: Mapping[str, str], report: Report, faults: list[str]) -> int | None:
