@@ -26,8 +26,6 @@ def object_path(kind: str, name: str, *, older: bool = False) -> str:
 
     With `older` it is the path in the older version of the kind.
     """
-    if kind == "Pod":
-        return pod_path(name)
     path = OLDER_PATHS[kind] if older else PATHS[kind]
     namespace, _, own = name.rpartition("/")
     if not namespace:
@@ -38,8 +36,7 @@ def object_path(kind: str, name: str, *, older: bool = False) -> str:
 
 def pod_path(pod: str, subresource: str = "") -> str:
     """Return the path of a pod (`namespace/name`) or of one of its subresources."""
-    namespace, _, name = pod.partition("/")
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    path = object_path("Pod", pod)
     return f"{path}/{subresource}" if subresource else path
 
 
