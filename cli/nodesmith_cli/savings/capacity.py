@@ -79,7 +79,7 @@ def parts_of(each: PricedNode, pods: Iterable[Pod]) -> Parts:
     """Return what a node's price pays for. What pods request beyond its capacity does not count."""
     offered, shares = each.node.allocatable, shares_of(each)
     shapes = [pod.shape for pod in pods]
-    daemons = _capped(total([s.requests for s in shapes if _is_overhead(s)]), offered)
+    daemons = _capped(total([s.requests for s in shapes if not s.moves]), offered)
     used = _capped(total([s.requests for s in shapes]), offered)
     free = {name: price * (offered.of(name) - used.of(name)) for name, price in shares.by_resource.items()}
     return Parts(
@@ -89,10 +89,6 @@ def parts_of(each: PricedNode, pods: Iterable[Pod]) -> Parts:
         free_memory=free.get(MEMORY, 0.0),
         free_accelerators=fsum(free[name] for name in sorted(free.keys() - {CPU, MEMORY})),
     )
-
-
-def _is_overhead(shape: Shape) -> bool:
-    return shape.is_daemon or shape.is_static
 
 
 def _capped(requests: Resources, offered: Resources) -> Resources:

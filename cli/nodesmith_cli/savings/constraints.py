@@ -122,7 +122,7 @@ def found_constraints(snapshot: Snapshot, pinned: Collection[str]) -> list[tuple
 def _shapes(pods: Iterable[Pod], pinned: Collection[str]) -> dict[tuple[Shape, bool], int]:
     found: dict[tuple[Shape, bool], int] = {}
     for pod in pods:
-        if not (pod.shape.is_daemon or pod.shape.is_static):
+        if pod.shape.moves:
             key = pod.shape, pod.key in pinned
             found[key] = found.get(key, 0) + 1
     return found
@@ -210,7 +210,7 @@ def spot_option(free: Inputs, pinned: Collection[str]) -> SpotOption | None:
 
 
 def _bears_interruptions(shape: Shape, replicas: int) -> bool:
-    movable = not (shape.is_daemon or shape.is_static or shape.owner.startswith(_STAYING))
+    movable = shape.moves and not shape.owner.startswith(_STAYING)
     asks = any(CAPACITY_TYPE in term for term in shape.own_terms)
     return (
         movable

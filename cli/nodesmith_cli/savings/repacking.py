@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import fsum
 
-from nodesmith.decisions.disruption.costs import moves as needs_place
 from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.search import propose
@@ -129,7 +128,7 @@ def _homeless(inputs: Inputs, plan: Plan, staying: Mapping[str, str]) -> dict[st
     unpriced = {node.name for node in inputs.snapshot.nodes} - {c.node_name for c in inputs.ledger.claims}
     found: dict[str, str] = {}
     for pod in inputs.snapshot.pods:
-        stays = pod.node in staying or pod.node in unpriced or pod.deleting or not needs_place(pod.shape)
+        stays = pod.node in staying or pod.node in unpriced or pod.deleting or not pod.shape.moves
         if not stays and pod.key not in placed:
             why = reasons.get(pod.key, "no NodePool accepts it")
             found.setdefault(pod.node, f"pod {pod.key}: {why}")

@@ -32,18 +32,13 @@ EVICTION_MINUTES = 10
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
-def moves(shape: Shape) -> bool:
-    """Return whether pods of a shape need another node when theirs goes: all except DaemonSet and static pods."""
-    return not (shape.is_daemon or shape.is_static)
-
-
 def moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Return those of a node's pods that need another node when theirs goes.
 
     A pod that is being deleted does not, unless it belongs to a StatefulSet: it returns as soon as it is gone, not
     before.
     """
-    return tuple(pod for pod in pods if moves(pod.shape) and (not pod.deleting or _comes_back(pod)))
+    return tuple(pod for pod in pods if pod.shape.moves and (not pod.deleting or _comes_back(pod)))
 
 
 def _comes_back(pod: Pod) -> bool:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import opens_at
 from nodesmith.decisions.disruption.candidates import quiet_since
-from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.search.methods import QUIET_BEFORE_REBALANCING
@@ -63,7 +62,7 @@ def next_search(inputs: Inputs) -> datetime | None:
 
 def _lives(pools: Mapping[str, NodePool], inputs: Inputs) -> Iterator[datetime]:
     """Yield when a move of a node may be worth more than it is now."""
-    full = {pod.node for pod in inputs.snapshot.pods if moves(pod.shape)}
+    full = {pod.node for pod in inputs.snapshot.pods if pod.shape.moves}
     for claim, node, pool in _served(pools, inputs):
         if node.name in full and pool.disruption.consolidation_policy != WHEN_EMPTY:
             yield from filter(None, [worth_more_from(quiet_since(claim, node), inputs.now, LATEST)])

@@ -69,7 +69,7 @@ def _is_in_use(claim: NodeClaim, snapshot: Snapshot) -> bool:
     if node is None:
         return False
     here = (pod.shape for pod in snapshot.pods if pod.node == node.name and not pod.deleting)
-    return any(not (shape.is_daemon or shape.is_static) for shape in here)
+    return any(shape.moves for shape in here)
 
 
 def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:

@@ -149,7 +149,7 @@ def _placed(pods: Sequence[Pod], free: list[ExistingNode], planner: Planner) -> 
 
 def runs_something(shape: Shape) -> bool:
     """Return whether pods of a shape keep their node: all that run, except DaemonSet and static pods."""
-    return not (shape.is_daemon or shape.is_static or shape.is_room)
+    return shape.moves and not shape.is_room
 
 
 def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:

@@ -222,7 +222,7 @@ def _least(mine: Sequence[NodeClaim], loads: Mapping[str, _Load], count: int) ->
 def _loads(snapshot: Snapshot) -> dict[str, _Load]:
     pods: dict[str, list[Pod]] = {}
     for pod in snapshot.pods:
-        if pod.node and not (pod.shape.is_daemon or pod.shape.is_static or pod.deleting):
+        if pod.node and pod.shape.moves and not pod.deleting:
             pods.setdefault(pod.node, []).append(pod)
     return {
         node.name: _Load(

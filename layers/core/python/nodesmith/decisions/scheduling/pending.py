@@ -49,7 +49,7 @@ def provisionable(
     ignored: list[tuple[Pod, str]] = []
     refusals: dict[Shape, str] = {}
     for pod in pods:
-        if pod.deleting or pod.shape.is_daemon or pod.shape.is_static:
+        if pod.deleting or not pod.shape.moves:
             continue
         if pod.node and (pod.node not in going or not pod.shape.owner or is_kept(pod)):
             continue

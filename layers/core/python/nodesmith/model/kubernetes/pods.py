@@ -104,6 +104,11 @@ class Shape:
         return self.owner.startswith("Node/")
 
     @property
+    def moves(self) -> bool:
+        """Whether such pods need another node when theirs goes: all except DaemonSet and static pods."""
+        return not (self.is_daemon or self.is_static)
+
+    @property
     def is_room(self) -> bool:
         """True for planned pods that keep room for others. They never run, so they are never evicted."""
         return self.priority <= LEAST_PRIORITY

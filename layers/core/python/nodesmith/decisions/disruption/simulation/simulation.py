@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import ClassVar
 
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
-from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
 from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.packing import GOOD_ENOUGH
@@ -82,7 +81,7 @@ class Fleet:
         shapes = list(dict.fromkeys(self._shapes.values()))
         self._heeds_zones = rebalances_zones(pools_by_name.values())
         self._planner = self.planner(
-            inputs, offers, filter(moves, shapes), shapes, for_zones=self._heeds_zones
+            inputs, offers, (shape for shape in shapes if shape.moves), shapes, for_zones=self._heeds_zones
         )
         self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
         free = self._promise(context)

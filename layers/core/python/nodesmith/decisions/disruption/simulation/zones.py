@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from nodesmith.decisions.disruption.candidates import Candidate
-from nodesmith.decisions.disruption.costs import moves
 from nodesmith.decisions.disruption.worth import only
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.existing import ExistingNode
@@ -119,7 +118,7 @@ class Zones:
     def _counting(self, shape: Shape) -> list[_Group]:
         """Return the groups that count pods of a shape."""
         if shape not in self._of:
-            mine = [group for group in self._groups if group.counts_pods_of(shape)] if moves(shape) else []
+            mine = [group for group in self._groups if group.counts_pods_of(shape)] if shape.moves else []
             self._of[shape] = mine
         return self._of[shape]
 
@@ -151,7 +150,7 @@ def _groups(shapes: Iterable[Shape], existing_nodes: Sequence[ExistingNode], sol
     found: set[tuple[str, str, int, tuple[str, ...]]] = set()
     for shape in shapes:
         spreads = [s for s in shape.spreads if s.topology_key == ZONE and s.selector is not None]
-        if not spreads or not moves(shape):
+        if not spreads or not shape.moves:
             continue
         zones = {zone for zone in sold(shape) if zone}
         for existing in existing_nodes:
