@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config
@@ -32,15 +34,24 @@ def cluster_documents(context: str) -> Iterator[Document]:
     """
     server = server_of(context)
     where = f"cluster {context}" if context else "cluster"
-    referred = frozenset[str]()
-    for kind in (*WATCHED, _PRIORITIES):
-        if kind.referred and kind.kind not in referred:
-            continue
-        items = list(_items(server, kind))
-        if kind is CAPACITY_BUFFERS:
-            referred = referred_kinds(map(reduce_buffer, items))
+    priorities = (_PRIORITIES, list(served(server, _PRIORITIES)))
+    for kind, items in chain(kinds_with(lambda kind: served(server, kind)), [priorities]):
         for number, item in enumerate(items, start=1):
             yield Document({"kind": kind.kind, **item}, where, number)
+
+
+def kinds_with(
+    items_of: Callable[[WatchedKind], Iterable[dict[str, Any]]],
+) -> Iterator[tuple[WatchedKind, list[dict[str, Any]]]]:
+    """Yield every watched kind with its objects, except workloads of a kind that no CapacityBuffer refers to."""
+    referred = frozenset[str]()
+    for kind in WATCHED:
+        if kind.referred and kind.kind not in referred:
+            continue
+        items = list(items_of(kind))
+        if kind is CAPACITY_BUFFERS:
+            referred = referred_kinds(map(reduce_buffer, items))
+        yield kind, items
 
 
 def server_of(
@@ -53,8 +64,8 @@ def server_of(
     return ApiServer(_connection(context, kubeconfig), patience_seconds)
 
 
-def _items(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, object]]:
-    """Yield all objects of one kind with their apiVersion, or none if its CRD is not installed."""
+def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
+    """Yield all objects of one kind with their apiVersion, page by page; none if its CRD is not installed."""
     for path in kind.paths:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
         try:

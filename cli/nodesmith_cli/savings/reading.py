@@ -22,9 +22,9 @@ from nodesmith.observation.mirror import (
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
-    WATCHED,
     WatchedKind,
 )
+from nodesmith_cli.planning.cluster import kinds_with, served
 from nodesmith_formats.manifests.manifests import Document
 
 Manifest = Mapping[str, Any]
@@ -89,26 +89,27 @@ def read_cluster(server: ApiServer, where: str) -> Cluster:
     documents: list[Document] = []
     missing: list[Missing] = []
     autoscaler = False
-    for kind in WATCHED:
+
+    def allowed(kind: WatchedKind) -> list[dict[str, Any]]:
         try:
-            items = _listed(server, kind)
+            return _listed(server, kind)
         except Transient as error:
             missing.append(_missing(kind, error))
-            continue
+            return []
+
+    for kind, items in kinds_with(allowed):
         autoscaler = autoscaler or (kind is PODS and any(map(_is_autoscaler, items)))
-        group_version = kind.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
-        stated = {"apiVersion": group_version, "kind": kind.kind}
-        documents += (Document({**item, **stated}, where, n) for n, item in enumerate(items, start=1))
+        documents += (
+            Document({**item, "kind": kind.kind}, where, n) for n, item in enumerate(items, start=1)
+        )
     return Cluster(tuple(documents), tuple(missing), autoscaler)
 
 
 def _listed(server: ApiServer, kind: WatchedKind) -> list[dict[str, Any]]:
-    """Return the objects of a kind, page by page; none if its CRD is not installed. Raises Transient."""
+    """Return the objects of a kind; none if its CRD is not installed. Raises Transient."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return [lighter(item) for page in server.pages(kind.path) for item in page.get("items") or ()]
-        except NotServed:
-            return []
+            return [lighter(item) for item in served(server, kind)]
         except Expired:
             if attempt == _ATTEMPTS:
                 raise
