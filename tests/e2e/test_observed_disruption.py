@@ -298,8 +298,8 @@ IN_ORDER = ["DisruptionReason", "replacement", "ready", "deleted", "gone"]
 
 
 @scene(
-    before=[pool("cheaper", "c6a.4xlarge", LARGE), app("cheaper"), app("cheaper", cpu="14", name="big")],
-    after=[app("cheaper", 0, name="big")],
+    before=[pool("cheaper", "c6a.4xlarge"), app("cheaper"), app("cheaper", cpu="14", name="big")],
+    after=[pool("cheaper", "c6a.4xlarge", LARGE), app("cheaper", 0, name="big")],
 )
 def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stage) -> None:
     seen, old = stage.seen, stage.claim_of("cheaper")
@@ -316,11 +316,11 @@ def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stag
 
 @scene(
     before=[
-        pool("balanced", "c6a.4xlarge", LARGE, policy="Balanced"),
+        pool("balanced", "c6a.4xlarge", policy="Balanced"),
         app("balanced"),
         app("balanced", cpu="14", name="weight"),
     ],
-    after=[app("balanced", 0, name="weight")],
+    after=[pool("balanced", "c6a.4xlarge", LARGE, policy="Balanced"), app("balanced", 0, name="weight")],
 )
 def test_policy_balanced_approves_a_move_that_saves_enough(stage: Stage) -> None:
     old = stage.claim_of("balanced")
