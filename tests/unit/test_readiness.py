@@ -272,6 +272,16 @@ def test_a_nodepool_whose_nodeclass_is_not_ready_shows_its_reason() -> None:
     assert found["Ready"][:2] == ("False", "UnhealthyDependents")
 
 
+def test_a_nodepool_whose_nodeclass_is_being_deleted_is_not_ready() -> None:
+    going = builders.nodeclass_manifest()
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    states = {"default": ready_condition(classed(going), going)}
+    found = conditions(pooled(builders.nodepool_manifest(), states))
+    message = "EC2NodeClass 'default' is being deleted"
+    assert found["NodeClassReady"] == ("False", "NodeClassTerminating", message)
+    assert found["Ready"][0] == "False"
+
+
 def test_a_nodepool_whose_nodeclass_is_unknown_is_unknown() -> None:
     states = {"default": StatusCondition("Ready", "Unknown", "UnhealthyDependents", "waits")}
     found = conditions(pooled(builders.nodepool_manifest(), states))

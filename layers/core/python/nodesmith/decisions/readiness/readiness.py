@@ -201,7 +201,10 @@ def of_provisioner(update: StatusUpdate, manifest: Mapping[str, Any], now: datet
 
 
 def ready_condition(update: StatusUpdate | None, manifest: Mapping[str, Any]) -> StatusCondition:
-    """Return the Ready condition that an object shows once `update` is written."""
+    """Return the Ready condition of an EC2NodeClass once `update` is written; one being deleted is not ready."""
+    if (manifest.get("metadata") or {}).get("deletionTimestamp"):
+        message = f"EC2NodeClass {name_of(manifest)!r} is being deleted"
+        return StatusCondition("Ready", "False", "NodeClassTerminating", message)
     statuses = (update.status if update else {}, manifest.get("status") or {})
     conditions: Iterable[Mapping[str, Any]] = chain(*(each.get("conditions") or () for each in statuses))
     found: Mapping[str, Any] = next((c for c in conditions if c.get("type") == "Ready"), {})
