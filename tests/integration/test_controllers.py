@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -905,6 +906,23 @@ def test_readiness_looks_every_minute_during_a_shift(scene: Scene) -> None:
     scene.see()
     parts = (scene.store, scene.cloud, scene.cluster, scene.blobs, scene.hints, scene.clock)
     assert make_ready(Readiness(CLUSTER, *parts)).due == NOW + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("minutes", "reason"), [(4.9, ""), (5, "LaunchTimeout")])
+def test_a_claim_without_an_instance_is_given_up_five_minutes_after_it_was_made(
+    minutes: float, reason: str
+) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.observe()
+    world.cloud.script = [lambda request: Deferred(request.claim, "RequestTimeout", "no answer")] * 9
+    with pytest.raises(Transient):
+        provision(world.provisioning())
+    (claim,) = world.store.claims.values()
+    world.now = claim.created_at + timedelta(minutes=minutes)
+    world.observe()
+    with suppress(Transient):
+        provision(world.provisioning())
+    assert world.store.claims[claim.name].reason == reason
 
 
 def test_a_pending_request_that_includes_a_shifted_zone_is_not_repeated() -> None:

@@ -115,6 +115,28 @@ def test_balanced_requires_a_saving_of_half_the_share_that_a_move_disrupts() -> 
     assert [p.sources for p in found.proposals] == [("claim-b",)]
 
 
+@pytest.mark.parametrize(
+    ("memory", "saved", "balanced"),
+    [("6Gi", 0.384 - 0.17, 1), ("12Gi", 0.384 - 0.192, 0)],
+    ids=["56%", "50%"],
+)
+def test_balanced_replaces_the_only_node_of_a_nodepool_if_that_saves_more_than_half(
+    memory: str, saved: float, balanced: int
+) -> None:
+    """The other half of the rule is the share of pods that is disrupted, here all of them."""
+
+    def found(policy: str) -> Proposals:
+        since = NOW - timedelta(days=1)
+        one = large(last_pod_event_at=since, claim={"initialized_at": since})
+        return propose(
+            fleet([one], running(shape("3500m", memory), {"a": 1}), pools=[only("c5", "m5", policy=policy)])
+        )
+
+    (move,) = found("WhenEmptyOrUnderutilized").proposals
+    assert move.saving_hourly_usd == pytest.approx(saved)
+    assert len(found("Balanced").proposals) == balanced
+
+
 def test_balanced_also_counts_nodes_that_may_not_be_disrupted() -> None:
     """Half the price for half the pods is worth it; a tenth for a third, with two expensive nodes that stay, is not."""
     dear = [

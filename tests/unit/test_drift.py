@@ -140,6 +140,42 @@ def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
     assert drifted(young, today(catalog=without)) == ""
 
 
+def test_of_several_causes_the_first_in_karpenters_order_is_the_reason() -> None:
+    """Everything has changed at first, and is put right step by step."""
+    elsewhere = [
+        *EXPRESS,
+        {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": [CLAIM.zone]},
+    ]
+    known = embedded_catalog("us-east-1")
+    without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
+    changed, its_status = changed_class(userData="#!/bin/sh")
+    now: dict[str, Any] = {
+        "pool": builders.nodepool_manifest(labels={"team": "blue"}, requirements=elsewhere),
+        "catalog": without,
+        "nodeclass": changed.nodeclasses,
+        "images": (image("ami-new"),),
+        "security_groups": (SecurityGroup("sg-new"),),
+        "subnets": (Subnet("subnet-new", CLAIM.zone),),
+    }
+    unchanged = builders.nodeclass_status()
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("NodePoolDrifted", {"pool": builders.nodepool_manifest(requirements=elsewhere)}),
+        ("RequirementsDrifted", {"pool": builders.nodepool_manifest()}),
+        ("InstanceTypeNotFound", {"catalog": known}),
+        ("NodeClassDrift", {"nodeclass": builders.snapshot().nodeclasses}),
+        ("AMIDrift", {"images": unchanged.images}),
+        ("SecurityGroupDrift", {"security_groups": unchanged.security_groups}),
+        ("SubnetDrift", {"subnets": unchanged.subnets}),
+        ("", {}),
+    ]
+    for reason, put_right in steps:
+        shown = builders.snapshot(nodepools=(now["pool"],), nodeclasses=now["nodeclass"])
+        resolved = its_status if now["nodeclass"] == changed.nodeclasses else unchanged
+        chosen = {key: now[key] for key in ("images", "security_groups", "subnets")}
+        assert drifted(CLAIM, today(shown, now["catalog"], replace(resolved, **chosen))) == reason
+        now |= put_right
+
+
 def test_an_unavailable_type_still_counts_as_sold_and_a_reserved_one_need_only_exist() -> None:
     offered = Offering(CLAIM.zone, "on-demand", 1.0, available=False)
     catalog = replace(embedded_catalog("us-east-1"), offerings={CLAIM.instance_type: (offered,)})

@@ -177,9 +177,15 @@ def test_a_gauge_shows_whether_all_kinds_are_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("condition", "reason"),
     [
+        (("DisruptionReason", "True", "Empty"), "empty"),
+        (("DisruptionReason", "True", "Underutilized"), "underutilized"),
+        (("DisruptionReason", "True", "Drifted"), "drifted"),
+        (("DisruptionReason", "True", "Expired"), "expired"),
+        (("DisruptionReason", "True", "Unhealthy"), "unhealthy"),
         (("DisruptionReason", "True", "SpotInterrupted"), "spot_interrupted"),
         (("DisruptionReason", "True", "InstanceTerminated"), "garbage_collected"),
         (("Launched", "False", "InsufficientCapacity"), "insufficient_capacity"),
+        (("Launched", "False", "LaunchTimeout"), "launch_timeout"),
         (("Registered", "False", "RegistrationTimeout"), "registration_timeout"),
     ],
 )
