@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool, pod, requirement
 from tests.e2e.observer import Observer, is_true, observing
@@ -29,10 +32,11 @@ LARGE = "c6a.large"
 
 @dataclass(slots=True)
 class Scenes:
-    """The manifests applied at first, and those applied once all of the first run."""
+    """The manifests applied at first, and once all of those run: further ones, and apps whose nodes then fail."""
 
     before: list[Manifest] = field(default_factory=list)
     after: list[Manifest] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
 
     def pods(self) -> int:
         """Return the number of pods that run before anything changes."""
@@ -44,10 +48,13 @@ SCENES = Scenes()
 Test = Callable[..., None]
 
 
-def scene(before: Sequence[Manifest], after: Sequence[Manifest] = ()) -> Callable[[Test], Test]:
-    """Register manifests to apply before this module's tests, and changes to apply once they run."""
+def scene(
+    before: Sequence[Manifest], after: Sequence[Manifest] = (), failing: Sequence[str] = ()
+) -> Callable[[Test], Test]:
+    """Register manifests to apply before this module's tests, and what changes once they run."""
     SCENES.before += before
     SCENES.after += after
+    SCENES.failing += failing
     return lambda test: test
 
 
@@ -77,6 +84,13 @@ def pool(
         made["spec"]["replicas"] = replicas
     if grace:
         made["spec"]["template"]["spec"]["terminationGracePeriod"] = grace
+    return made
+
+
+def repairing(team: str, mode: str) -> Manifest:
+    """Return a NodePool with this mode of repair, whose nodes otherwise stay."""
+    made = pool(team, after="Never")
+    made["metadata"]["annotations"] = {NODE_REPAIR: mode}
     return made
 
 
@@ -150,7 +164,16 @@ def stage(lasting: System) -> Iterator[Stage]:
             each["metadata"]["labels"]["app"]: each["spec"].get("nodeName", "") for each in lasting.pods()
         }
         lasting.apply(*SCENES.after)
+        for team in SCENES.failing:
+            break_accelerators(lasting, homes[team])
         yield Stage(lasting, seen, homes)
+
+
+def break_accelerators(system: System, node: str) -> None:
+    """Report on a Node, as EKS's monitoring agent does, that its accelerators have failed eleven minutes ago."""
+    since = format_time(system.clock.now() - timedelta(minutes=11))
+    bad = {"type": "AcceleratedHardwareReady", "status": "False", "lastTransitionTime": since}
+    system.cluster.objects.patch("nodes", node, {"status": {"conditions": [bad]}}, subresource="status")
 
 
 def _running(system: System) -> int:
@@ -420,6 +443,19 @@ def test_a_drifted_node_whose_pod_could_not_be_rescheduled_stays_with_an_event(s
     stage.until_told("bound", BLOCKED, "would have no node", "Node", "NodeClaim")
     assert stage.seen.conditions(stage.claim_of("bound"), "Drifted") == ["", "RequirementsDrifted"]
     assert not stage.seen.ended("bound")
+
+
+@scene(
+    before=[repairing("repaired", "On"), app("repaired"), repairing("reported", "Report"), app("reported")],
+    failing=["repaired", "reported"],
+)
+def test_an_unhealthy_node_is_replaced_or_reported_as_its_nodepool_says(stage: Stage) -> None:
+    old = stage.claim_of("repaired")
+    stage.until("it is replaced", lambda: old not in stage.seen.now("repaired"))
+    assert stage.seen.conditions(old, "DisruptionReason") == ["", "Unhealthy"]
+    stage.until_told("repaired", "NodeRepair", "AcceleratedHardwareReady has been False", "Node")
+    stage.until_told("reported", "NodeUnhealthy", "AcceleratedHardwareReady has been False", "Node")
+    assert not stage.seen.ended("reported")
 
 
 @scene(before=[pool("later", after="720h"), app("later")])

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith_cli.main import app
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import Manifest, daemonset, deployment, nodeclass, pod, requirement, taint
 from tests.e2e.observing import claims_of, events_on, pool_of, the_claim, told
 from tests.e2e.system import CLUSTER, System
@@ -172,6 +173,27 @@ def test_a_nodepool_whose_requirements_leave_no_instance_type_gets_an_event(shar
     assert barren["involvedObject"]["kind"] == "NodePool"
     system.until("the pod has an Event", lambda: "FailedScheduling" in events_on(system, "nothing"))
     system.kubectl("delete", "pod", "nothing", "--wait=false")
+
+
+def test_a_nodepool_whose_nodeclass_is_being_deleted_is_not_ready_and_buys_nothing(shared: System) -> None:
+    system = shared
+    held: Any = nodeclass(CLUSTER, "held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    system.apply(held, small("held", nodeclass="held"))
+    system.until_nodepools_ready()
+
+    def says(reason: str) -> bool:
+        found = condition(system.cluster.objects.get("nodepools", "held"), "NodeClassReady")
+        return (found.get("status"), found.get("reason")) == ("False", reason)
+
+    system.kubectl("delete", "ec2nodeclass", "held", "--wait=false")
+    system.until("the NodePool shows it", lambda: says("NodeClassTerminating"))
+    system.apply(pod("held", **of("held")))
+    assert "is missing, being deleted" in told(system, "held", "FailedScheduling")["message"]
+    assert claims_of(system, "held") == []
+    system.kubectl("patch", "ec2nodeclass", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    system.until("the NodePool shows that it is gone", lambda: says("NodeClassNotFound"))
+    system.kubectl("delete", "pod/held", "nodepool/held", "--wait=false")
 
 
 def test_a_nodeclaim_without_capacity_is_deleted_with_an_event(shared: System) -> None:
