@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.controllers.disruption import note_drift
-from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER, Today, drifted, drifting, noted
+from nodesmith.decisions.disruption.drift import Today, drifted, drifting, noted
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Failures
@@ -39,7 +39,7 @@ from tests.builders import EXPRESS, NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.store import FakeStore
 
-LATER = NOW + 2 * TYPE_MISSED_AFTER
+LATER = NOW + timedelta(minutes=61)
 
 
 def bought() -> NodeClaim:
@@ -136,7 +136,7 @@ def test_a_type_that_is_no_longer_sold_causes_drift_after_an_hour() -> None:
     known = embedded_catalog("us-east-1")
     without = replace(known, offerings={k: v for k, v in known.offerings.items() if k != CLAIM.instance_type})
     assert drifted(CLAIM, today(catalog=without)) == "InstanceTypeNotFound"
-    young = replace(CLAIM, created_at=LATER - TYPE_MISSED_AFTER + timedelta(seconds=1))
+    young = replace(CLAIM, created_at=LATER - timedelta(minutes=59))
     assert drifted(young, today(catalog=without)) == ""
 
 

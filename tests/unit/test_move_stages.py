@@ -11,7 +11,6 @@ import pytest
 from nodesmith.decisions.disruption.moves import (
     ABANDONED,
     PROPOSED_WITHIN,
-    READY_WITHIN,
     REMEMBERED,
     SECOND_LOOK,
     Abandon,
@@ -81,8 +80,8 @@ def test_a_proposed_move_taints_its_nodes_until_the_cluster_shows_the_taint() ->
 
 
 def test_a_move_is_validated_after_15_seconds_and_for_drift_at_once() -> None:
-    assert step(MOVE, OLD) == Await(MOVE, SECOND_LOOK)
-    assert step(MOVE, OLD, after=SECOND_LOOK) == LookAgain(MOVE)
+    assert step(MOVE, OLD) == Await(MOVE, timedelta(seconds=15))
+    assert step(MOVE, OLD, after=timedelta(seconds=15)) == LookAgain(MOVE)
     drifted = replace(MOVE, reason=Reason.DRIFTED)
     assert step(drifted, OLD) == LookAgain(drifted)
 
@@ -124,7 +123,7 @@ def test_a_move_is_abandoned_if_it_loses_a_replacement(claims: tuple[NodeClaim, 
 
 def test_a_move_waits_for_replacements_as_long_as_karpenter_does() -> None:
     assert step(REPLACING, OLD, NEW) == Await(REPLACING, for_claims=(NEW.name,))
-    found = step(REPLACING, OLD, NEW, after=READY_WITHIN)
+    found = step(REPLACING, OLD, NEW, after=timedelta(minutes=10))
     assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes", failed=True)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.existing import (
-    NOMINATION,
     ExistingNode,
     existing_node_of,
     existing_nodes,
@@ -251,8 +250,8 @@ class TestNodesThatStart:
         (Phase.PENDING, timedelta(hours=1), True),
         (Phase.LAUNCHED, timedelta(hours=1), True),
         (Phase.REGISTERED, timedelta(hours=1), True),
-        (Phase.INITIALIZED, NOMINATION - timedelta(seconds=1), True),
-        (Phase.INITIALIZED, NOMINATION, False),
+        (Phase.INITIALIZED, timedelta(seconds=19), True),
+        (Phase.INITIALIZED, timedelta(seconds=20), False),
         (Phase.GIVEN_UP, timedelta(0), False),
     ],
 )
