@@ -199,6 +199,15 @@ def test_an_empty_node_stays_if_pods_of_a_terminating_node_are_nominated_for_it(
     assert found.blocked["claim-new"].rule == "Nominated"
 
 
+def test_an_empty_node_stays_while_a_pod_of_a_statefulset_leaves_a_terminating_one() -> None:
+    old, fits_one = worker("old"), shape("3", "1Gi", owner="StatefulSet/db")
+    ending = replace(old, claim=old.claim.terminating("Deleted", "", NOW))
+    leaving = running(fits_one, {"old": 1}, deleting=True)
+    found = propose(fleet([ending, worker("new")], leaving))
+    assert found.proposals == ()
+    assert found.blocked["claim-new"].rule == "Nominated"
+
+
 def test_an_empty_node_with_capacity_for_a_pending_pod_stays() -> None:
     found = propose(fleet([worker("a"), worker("b")], pods(shape("3", "1Gi"), 1)))
     assert sorted(b.rule for b in found.blocked.values()) == ["Nominated"]

@@ -215,6 +215,19 @@ class TestPodsThatWait:
         assert plan.waiting == {"default/web-0000": "default-x1"}
         assert not plan.nodes
 
+    def test_a_pod_of_a_statefulset_that_leaves_a_terminating_node_is_bought_for_once(self) -> None:
+        """Meanwhile the node starts: the pod is created again only when it is gone."""
+        leaving = bind(shape(owner="StatefulSet/db"), "node-1", deleting=True)
+        going = snapshot(pods=leaving, nodes=[node(deleting=True)])
+        (planned,) = decide(inputs(snapshot=going)).nodes
+        assert planned.claim.nominated == (leaving[0].key,)
+
+        bought = ledger(claims=(claim(nominated=planned.claim.nominated),))
+        back = replace(leaving[0], node="", deleting=False, unschedulable=True, created_at=NOW)
+        for seen in (going, snapshot(pods=[back])):
+            plan = decide(inputs(snapshot=seen, ledger=bought))
+            assert (plan.nodes, plan.waiting) == ((), {leaving[0].key: "default-x1"})
+
     def test_a_pod_that_did_not_bind_in_time_is_looked_at_again(self) -> None:
         plan = self.decided(Phase.INITIALIZED, age=timedelta(seconds=21))
 

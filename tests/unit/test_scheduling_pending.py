@@ -152,6 +152,20 @@ def test_pods_on_a_node_that_goes_away_are_provided_for_if_they_come_back(owner:
     assert not ignored
 
 
+@pytest.mark.parametrize(("owner", "provided"), [("StatefulSet/db", True), ("ReplicaSet/web", False)])
+def test_a_pod_that_leaves_a_node_that_goes_away_is_provided_for_if_it_comes_back_only_then(
+    owner: str, provided: bool
+) -> None:
+    """A ReplicaSet has created another pod already."""
+    leaving = bind(shape(owner=owner), "going", deleting=True) + bind(
+        shape(owner=owner), "staying", deleting=True
+    )
+
+    wanted, _ = provisionable(leaving, {"going"})
+
+    assert [pod.node for pod in wanted] == (["going"] if provided else [])
+
+
 def budget(**spec: Any) -> PodDisruptionBudget:
     """Return a PodDisruptionBudget for all pods; it needs one of two healthy pods."""
     metadata = {"namespace": "default", "name": "web"}

@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.pods import Pod, Shape
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25
 _LEAST, _MOST = -10.0, 10.0
-_JOB, _STATEFULSET = "Job/", "StatefulSet/"
+_JOB = "Job/"
 EVICTION_MINUTES = 10
 """minutes of a pod's start that the price of an eviction covers"""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -38,11 +38,7 @@ def moving(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     A pod that is being deleted does not, unless it belongs to a StatefulSet: it returns as soon as it is gone, not
     before.
     """
-    return tuple(pod for pod in pods if pod.shape.moves and (not pod.deleting or _comes_back(pod)))
-
-
-def _comes_back(pod: Pod) -> bool:
-    return pod.shape.owner.startswith(_STATEFULSET)
+    return tuple(pod for pod in pods if pod.shape.moves and (not pod.deleting or pod.shape.comes_back))
 
 
 def eviction_cost(shape: Shape) -> float:

@@ -42,14 +42,14 @@ def provisionable(
 
     Pods on nodes in `going` (being deleted or disrupted) will need another node and are provided for at once, unless
     they cannot be evicted (`is_kept`) or have no controller that recreates them. Pods whose priority is below `cutoff`
-    are expendable: they only use room that is there. DaemonSet pods, static pods and pods being deleted are in neither
-    list.
+    are expendable: they only use room that is there. DaemonSet pods and static pods are in neither list, nor are pods
+    being deleted, except those of StatefulSets: these come back only when they are gone, and their node can be ready.
     """
     wanted: list[Pod] = []
     ignored: list[tuple[Pod, str]] = []
     refusals: dict[Shape, str] = {}
     for pod in pods:
-        if pod.deleting or not pod.shape.moves:
+        if not pod.shape.moves or (pod.deleting and not (pod.node and pod.shape.comes_back)):
             continue
         if pod.node and (pod.node not in going or not pod.shape.owner or is_kept(pod)):
             continue

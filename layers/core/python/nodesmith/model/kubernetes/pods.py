@@ -109,6 +109,11 @@ class Shape:
         return not (self.is_daemon or self.is_static)
 
     @property
+    def comes_back(self) -> bool:
+        """True for pods of a StatefulSet, which creates the same pod again only once it is gone."""
+        return self.owner.startswith("StatefulSet/")
+
+    @property
     def is_room(self) -> bool:
         """True for planned pods that keep room for others. They never run, so they are never evicted."""
         return self.priority <= LEAST_PRIORITY
