@@ -12,7 +12,18 @@ from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import PreferencePolicy
-from tests.builders import ZONES, expression, inputs, node, nodepool_manifest, pods, shape, snapshot, spread
+from tests.builders import (
+    ZONES,
+    bind,
+    expression,
+    inputs,
+    node,
+    nodepool_manifest,
+    pods,
+    shape,
+    snapshot,
+    spread,
+)
 
 ZONE, HOSTNAME, CAPACITY = (
     "topology.kubernetes.io/zone",
@@ -95,6 +106,31 @@ class TestRespect:
 
         assert zones(decided) == [{A}] * 4
         assert [len(n.claim.nominated) for n in decided.nodes] == [1] * 4
+
+    @pytest.mark.parametrize(
+        ("wishes", "goes_to_a"),
+        [
+            ({"near": (wish_about("web", ZONE),), "apart": (wish_about("web", ZONE, weight=100),)}, False),
+            ({"apart": (wish_about("web", ZONE),), "nodes": [wish_for(ZONE, A, weight=100)]}, True),
+            ({"nodes": [wish_for(ZONE, A)], "topologySpreadConstraints": spread(hard=False)}, False),
+        ],
+        ids=[
+            "affinity before anti-affinity",
+            "anti-affinity before node affinity",
+            "node affinity before spread",
+        ],
+    )
+    def test_preferences_that_contradict_each_other_are_dropped_by_kind_whatever_their_weight(
+        self, wishes: dict[str, Any], goes_to_a: bool
+    ) -> None:
+        """Two pods of `web` fill a node in zone A. Whoever follows them goes there, whoever avoids them does not."""
+        of = relaxation(*wishes.pop("nodes", ()), app="new", **wishes)
+        there = bind(shape("2"), "n-a", 2)
+
+        decided = decide(inputs(snapshot=snapshot(pods=[*pods(of), *there], nodes=[node("n-a", zone=A)])))
+
+        (found,) = zones(decided)
+        assert (found == {A}) is goes_to_a
 
     def test_a_preference_is_dropped_when_a_limit_forbids_it(self) -> None:
         only_a = nodepool_manifest("a", requirements=[expression(ZONE, "In", A)], limits={"cpu": "0"})
