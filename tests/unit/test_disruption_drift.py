@@ -68,6 +68,10 @@ def test_do_not_disrupt_keeps_a_drifted_node_unless_it_has_a_termination_grace_p
     assert not renewals(propose(fleet([drifted("a")], running(kept, {"a": 1}))))
     ending = drifted("a", termination_grace_period="1h")
     assert renewals(propose(fleet([ending], running(kept, {"a": 1})))) == [("claim-a",)]
+    itself = replace(ending, node=replace(ending.node, annotations={DO_NOT_DISRUPT: "true"}))
+    assert not renewals(propose(fleet([itself], running(FULL, {"a": 1})))), (
+        "only pods give way to the deadline"
+    )
 
 
 def test_a_drifted_node_whose_pod_has_no_other_place_blocks_no_other_node() -> None:
