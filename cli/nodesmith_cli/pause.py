@@ -36,13 +36,13 @@ def pause_command(
     have not started to drain are rolled back. Nodes that are deleted, expired or unhealthy, and EC2 interruptions are
     still handled.
     """
-    with _ledger(table, cluster, region) as store:
+    with ledger_of(table, cluster, region) as store:
         typer.echo(pause(store, cluster, why, datetime.now(UTC)))
 
 
 def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
     """Resume voluntary disruption."""
-    with _ledger(table, cluster, region) as store:
+    with ledger_of(table, cluster, region) as store:
         typer.echo(resume(store, cluster, datetime.now(UTC)))
 
 
@@ -74,7 +74,7 @@ def _span(seconds: float) -> str:
 
 
 @contextmanager
-def _ledger(table: str, cluster: str, region: str) -> Iterator[Store]:
+def ledger_of(table: str, cluster: str, region: str) -> Iterator[Store]:
     """Yield the ledger of a cluster. Raises Rejected for requests that AWS refuses."""
     from nodesmith.adapters.aws.calls import all_errors
     from nodesmith.adapters.dynamodb.ledger import DynamoStore

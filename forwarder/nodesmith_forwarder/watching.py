@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed, failure, read_json
 from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.errors import NodesmithError, Transient
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import WatchedKind, key_of
 from nodesmith_forwarder.backoff import jittered, wait_seconds
-from nodesmith_forwarder.world import World
 
 LOG = logging.getLogger(__name__)
 SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute: longer silence means a dead connection
 PAUSE_SECONDS = 0.5
 """The pause after a watch that ended normally, and the first pause after one that failed."""
-ABSENT_SECONDS = 10.0
+ABSENT, ABSENT_SECONDS = "is not installed", 10.0
 _WATCH_SECONDS = 300.0
 _FAILURES_PER_WARNING = 10
 _FAILURES_BEFORE_LISTING = (
@@ -26,10 +26,29 @@ _FAILURES_BEFORE_LISTING = (
 )
 
 
-class Watch:
-    """Keeps one kind of a World up to date. `run` needs a thread of its own."""
+class Watcher(Protocol):
+    """Whatever a Watch keeps up to date. The methods are those of a World, and are called from several threads."""
 
-    def __init__(self, kind: WatchedKind, server: ApiServer, world: World) -> None:
+    def put(self, kind: WatchedKind, manifests: Iterable[Manifest]) -> None:
+        """Store the newest states of objects."""
+
+    def drop(self, kind: WatchedKind, manifest: Manifest) -> None:
+        """Remove an object that is gone."""
+
+    def keep_only(self, kind: WatchedKind, keys: Collection[str]) -> None:
+        """Remove the objects that a full list did not hold."""
+
+    def needs(self, kind: WatchedKind) -> bool:
+        """Return whether the kind is read now."""
+
+    def mark(self, kind: WatchedKind, *, current: bool, resting: bool = False) -> bool:
+        """Record whether a kind is up to date; return True if that has changed."""
+
+
+class Watch:
+    """Keeps one kind of a Watcher up to date. `run` needs a thread of its own."""
+
+    def __init__(self, kind: WatchedKind, server: ApiServer, world: Watcher) -> None:
         self._kind = kind
         self._server = server
         self._world = world
@@ -102,7 +121,7 @@ class Watch:
         if self._path == paths[0]:
             self._absent(stop)
 
-    def _absent(self, stop: Event, why: str = "is not installed") -> None:
+    def _absent(self, stop: Event, why: str = ABSENT) -> None:
         """Treat a kind that cannot be read as one without objects for a while.
 
         A kind that nodesmith does not install may be missing silently.

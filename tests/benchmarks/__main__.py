@@ -39,6 +39,7 @@ from tests.benchmarks import (
     sessions,
     snapshots,
     ticks,
+    top,
     upgrades,
     week,
 )
@@ -68,6 +69,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "overruns": overruns.figures,
     "quotas": quotas.figures,
     "savings": savings.figures,
+    "top": top.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -80,6 +82,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
+    "top": partial(top.figures, sizes=(100,)),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),

@@ -71,7 +71,9 @@ def run(wanted: Wanted, output: str) -> int:
         ready = prepared(cluster, nodes, catalog, node_settings(os.environ), at)
     with _step(side, "comparing"):
         found = analysed(ready, usage, lambda: _budget(wanted.seconds))
-    written = report(found, cluster, usage, catalog, context=_context(wanted.kubeconfig), spot=spot, at=at)
+    written = report(
+        found, cluster, usage, catalog, context=context_name(wanted.kubeconfig), spot=spot, at=at
+    )
     written["faults"] = [*faults, *written["faults"]]
     for fault in written["faults"][:_SHOWN]:
         side.print(printable(fault), style="yellow")
@@ -83,7 +85,7 @@ def run(wanted: Wanted, output: str) -> int:
     return OK
 
 
-def _context(kubeconfig: str) -> str:
+def context_name(kubeconfig: str) -> str:
     """Return the name of a context: the given one, or the current one of the kubeconfig that was read."""
     from kubernetes.config import ConfigException, list_kube_config_contexts
 
@@ -124,11 +126,11 @@ def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[C
     if not region:
         raise Rejected("no node names its region by label or provider id: use --region")
     catalog = embedded_catalog(region)
-    if wanted.spot_prices == "estimate" or (wanted.spot_prices == "auto" and not _has_credentials()):
+    if wanted.spot_prices == "estimate" or (wanted.spot_prices == "auto" and not has_credentials()):
         return catalog, "estimates"
     with _step(side, "reading spot prices"):
         try:
-            return with_spot_prices(catalog, _spot_prices(region)), "EC2"
+            return with_spot_prices(catalog, current_spot_prices(region)), "EC2"
         except NodesmithError as error:
             if wanted.spot_prices == "aws":
                 raise
@@ -136,7 +138,7 @@ def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[C
             return catalog, "estimates"
 
 
-def _has_credentials() -> bool:
+def has_credentials() -> bool:
     """Return whether AWS credentials are configured. Those of an instance are found within two seconds, or not."""
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
@@ -147,7 +149,7 @@ def _has_credentials() -> bool:
         return False
 
 
-def _spot_prices(region: str) -> Mapping[tuple[str, str], float]:
+def current_spot_prices(region: str) -> Mapping[tuple[str, str], float]:
     """Return current spot prices by type and zone. Raises Rejected or Transient if EC2 does not say."""
     from botocore.exceptions import BotoCoreError
 

@@ -171,12 +171,14 @@ def next_turn(pools: Iterable[NodePool], now: datetime) -> datetime | None:
     return next_boundary((window for pool in pools for window in pool.windows or ()), now)
 
 
-def next_boundary(windows: Iterable[Window], now: datetime) -> datetime | None:
-    """Return when the next of these windows begins or ends, None if there is none."""
+def next_boundary(windows: Iterable[Budget | Window], now: datetime) -> datetime | None:
+    """Return when the next window of these begins or ends, None without one. A budget without a schedule has none."""
     return first_after(now, (moment(each, now) for each in windows for moment in (holds_until, _begins)))
 
 
-def _begins(window: Window, now: datetime) -> datetime | None:
+def _begins(window: Budget | Window, now: datetime) -> datetime | None:
+    if window.schedule is None or not is_schedule(window.schedule):
+        return None
     return next_hit(parse_cron(window.schedule), now, _zone(window.timezone))
 
 

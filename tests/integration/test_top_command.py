@@ -1,0 +1,126 @@
+"""`nodesmith top` as a process beside an API server: one plain look, JSON lines, and a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodesmith_local.apiserver import ApiServer
+from tests.savingsclusters import node, pod
+
+_ANSI = re.compile(r"\x1b\[[0-9;?>$<]*[a-zA-Z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()=>]")
+_COMMAND = (sys.executable, "-m", "nodesmith_cli.main", "top")
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ApiServer(now=lambda: datetime.now(UTC)) as server:
+        server.store.create("nodes", node("ip-10-0-0-1"))
+        server.store.create("pods", unowned(pod("web-1", "ip-10-0-0-1")))
+        server.store.create("pods", unowned(pod("stuck", "")))
+        file = tmp_path_factory.mktemp("top") / "kubeconfig"
+        file.write_text(json.dumps(server.kubeconfig()))
+        yield str(file)
+
+
+def unowned(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod without the ReplicaSet that does not exist here, whose garbage it would be."""
+    del manifest["metadata"]["ownerReferences"]
+    return manifest
+
+
+def run(kubeconfig: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_COMMAND, "--kubeconfig", kubeconfig, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_without_a_terminal_one_look_is_printed_as_sentences(kubeconfig: str) -> None:
+    done = run(kubeconfig, "--once")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "nodesmith-local: 1 node (1 ready), 2 pods\nPrice: $0.19 an hour, $140 a month."
+    )
+    assert "Pending: default/stuck" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_json_is_one_document_a_line(kubeconfig: str) -> None:
+    done = run(kubeconfig, "-o", "json", "--once")
+    (line,) = done.stdout.splitlines()
+    assert [each["name"] for each in json.loads(line)["nodes"]] == ["ip-10-0-0-1"]
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    with ApiServer(now=lambda: datetime.now(UTC)) as server:
+        file.write_text(json.dumps(server.kubeconfig()))
+    done = run(str(file), "--once")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_interval_below_a_second_is_refused(kubeconfig: str) -> None:
+    done = run(kubeconfig, "--every", "0.1")
+    assert (done.returncode, done.stderr) == (2, "nodesmith: --every 0.1: must be at least 1 second\n")
+
+
+def test_in_a_terminal_nodes_and_pending_pods_are_drawn_and_q_quits(kubeconfig: str) -> None:
+    with Terminal([*_COMMAND, "--kubeconfig", kubeconfig, "--no-compare"]) as terminal:
+        terminal.until("ip-10-0-0-1", "$0.19/hour", "pending default/stuck", "Quit")
+        terminal.press("\t")
+        terminal.until("PENDING PODS")
+        terminal.press("q")
+        assert terminal.process.wait(timeout=30) == 0
+
+
+class Terminal:
+    """A process in a terminal of 80 columns, and everything that it has drawn."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+        os.close(slave)
+        self.drawn = ""
+
+    def until(self, *texts: str, seconds: float = 60) -> None:
+        """Read until all texts were drawn."""
+        end = time.monotonic() + seconds
+        while not all(text in self.drawn for text in texts):
+            assert time.monotonic() < end, f"not drawn: {[text for text in texts if text not in self.drawn]}"
+            if select.select([self._master], [], [], 0.2)[0]:
+                self.drawn += _ANSI.sub("", os.read(self._master, 65536).decode(errors="replace"))
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self._master, keys.encode())
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
