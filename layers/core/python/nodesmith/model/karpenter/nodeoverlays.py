@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, sho
 from nodesmith.model.apimachinery.requirements import Requirements, contradiction, requirement
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources, parse_resources
 from nodesmith.model.kubernetes.devices import DeviceKind, parse_annotated
-from nodesmith.model.schema.nodepools import NODE_OVERLAY
+from nodesmith.model.schema.nodepools import CHANGES_NOTHING, NODE_OVERLAY
 from nodesmith.model.schema.reading import read_manifest
 
 PRICE_APPLIED = "karpenter.sh/price-overlay-applied"
@@ -81,7 +81,10 @@ def parse_nodeoverlay(manifest: Mapping[str, object]) -> Parsed[NodeOverlay]:
         read.metadata["generation"],
         devices,
     )
-    return Parsed(overlay, read.report.problems)
+    problems = read.report.problems
+    if devices:
+        problems = tuple(each for each in problems if each.remedy != CHANGES_NOTHING)
+    return Parsed(overlay, problems)
 
 
 def _devices(manifest: Mapping[str, object], report: Report) -> tuple[tuple[DeviceKind, int], ...]:

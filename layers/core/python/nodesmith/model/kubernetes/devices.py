@@ -13,6 +13,7 @@ from typing import Any
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, requirement
+from nodesmith.model.apimachinery.resources import Resources
 
 UNKNOWN_DEVICES = (
     "it claims devices (spec.resourceClaims), but it is not known which instance types have them: declare them with the"
@@ -230,6 +231,13 @@ def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
         str(name): tuple(map(str, selectors)) for name, selectors in sorted(manifest["classes"].items())
     }
     return ClusterDevices(classes, pools)
+
+
+def without_devices(resources: Resources) -> Resources:
+    """Return resources without those that stand for devices, which no Node shows."""
+    if not any(name.startswith(DEVICES) for name in resources):
+        return resources
+    return Resources({name: amount for name, amount in resources.items() if not name.startswith(DEVICES)})
 
 
 def node_of(terms: Iterable[Mapping[str, Any]]) -> str:

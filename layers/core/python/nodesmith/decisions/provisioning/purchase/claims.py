@@ -35,7 +35,7 @@ from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import instance_tags
-from nodesmith.model.kubernetes.devices import DEVICES, REQUESTED_DRIVERS
+from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS, without_devices
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
@@ -159,13 +159,6 @@ def _drivers(pods: Iterable[Pod], offers: Iterable[Offer]) -> dict[str, str]:
     there = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
     found = sorted(wanted.intersection(*there))
     return {REQUESTED_DRIVERS: ",".join(found)} if found else {}
-
-
-def without_devices(resources: Resources) -> Resources:
-    """Return resources without those that stand for devices, which no Node shows."""
-    if not any(name.startswith(DEVICES) for name in resources):
-        return resources
-    return Resources({name: amount for name, amount in resources.items() if not name.startswith(DEVICES)})
 
 
 def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:
