@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.lifecycle.steps import next_steps
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated, copies
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.commands import Initialize, Wait
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.devices import DEVICES, REQUESTED_DRIVERS, ClusterDevices, parse_claim
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
-from tests.builders import READY
+from tests.builders import JOINED, NOW, READY
 from tests.devices import (
     DRIVER,
     GPU,
@@ -29,6 +35,7 @@ from tests.devices import (
     published,
     request,
 )
+from tests.fleets import fleet, running, worker
 
 TYPE = {**READY, "node.kubernetes.io/instance-type": "m5.xlarge"}
 EIGHT = declaring([gpus(8)], "m5")
@@ -52,6 +59,11 @@ def types(plan: Plan) -> list[int]:
     for node in plan.nodes:
         assert {each.instance_type.partition(".")[0] for each in node.request.overrides} == {"m5"}
     return sorted(len(node.claim.nominated) for node in plan.nodes)
+
+
+def joining(plan: Plan) -> list[int]:
+    """Return how many pods join each existing node."""
+    return [len(keys) for keys in (plan.placed or {}).values()]
 
 
 def why(plan: Plan) -> str:
@@ -124,7 +136,7 @@ def test_free_devices_of_a_node_come_before_new_nodes() -> None:
     node = builders.node(labels=TYPE)
     there = cluster(published("node-1", (kind(), 8, 3)))
     plan = decided(claiming(4, request()), EIGHT, devices=there, nodes=(node,))
-    assert [len(keys) for keys in plan.placed.values()] == [3]
+    assert joining(plan) == [3]
     assert types(plan) == [1]
 
 
@@ -133,7 +145,7 @@ def test_devices_of_running_pods_are_taken() -> None:
     bound = [replace(pod, node="node-1", unschedulable=False) for pod in running]
     there = cluster(published("node-1", (kind(), 4, 2)))
     plan = decided([*bound, *claiming(3, request())], devices=there, nodes=(node,))
-    assert [len(keys) for keys in plan.placed.values()] == [2]
+    assert joining(plan) == [2]
 
 
 def test_an_incomplete_pool_offers_nothing() -> None:
@@ -152,7 +164,7 @@ def test_pods_wait_for_a_node_in_flight_whose_type_has_the_devices() -> None:
     coming = builders.claim(phase=Phase.LAUNCHED, instance_type="m5.xlarge")
     seen = builders.snapshot(pods=claiming(9, request()), nodeoverlays=(EIGHT,), devices=cluster())
     plan = decide(builders.inputs(snapshot=seen, ledger=builders.ledger(claims=(coming,))))
-    assert [len(keys) for keys in plan.placed.values()] == [8]
+    assert joining(plan) == [8]
     assert types(plan) == [1]
 
 
@@ -165,9 +177,9 @@ def test_a_pod_goes_where_devices_are_allocated_to_its_claim() -> None:
     nodes = (builders.node("node-1", labels=TYPE), builders.node("node-2", labels=TYPE))
     there = cluster(published("node-1", (kind(), 1, 1)), published("node-2", (kind(), 1, 0)))
     pods = claiming(1, request(), allocation={"node": "node-2"})
-    assert list(decided(pods, devices=there, nodes=nodes).placed) == ["node-2"]
+    assert [*(decided(pods, devices=there, nodes=nodes).placed or ())] == ["node-2"]
     gone = claiming(1, request(), allocation={"node": "node-3"})
-    assert list(decided(gone, devices=there, nodes=nodes).placed) == ["node-1"]
+    assert [*(decided(gone, devices=there, nodes=nodes).placed or ())] == ["node-1"]
 
 
 def test_devices_that_belong_to_no_node_are_reached_from_the_zones_they_name() -> None:
@@ -233,3 +245,58 @@ def test_a_search_that_takes_too_long_ends() -> None:
         parse_claim, claims(*(request(3, name=f"r{n}") for n in range(10)), alike=[f"{DRIVER}/numa"])
     )
     assert copies(stock, [claim], Matcher(GPU)) == 0
+
+
+def test_a_node_is_initialized_once_its_drivers_have_published_all_devices() -> None:
+    claim = builders.claim(
+        phase=Phase.REGISTERED, node_name="node-1", annotations=FrozenMap({REQUESTED_DRIVERS: DRIVER})
+    )
+    node = builders.node("node-1", labels=JOINED, provider_id=claim.provider_id)
+
+    def reason(devices: ClusterDevices | None) -> str:
+        seen = builders.snapshot(nodes=(node,), devices=devices)
+        (command,) = (
+            each for each in next_steps([claim], seen, {}, (), NOW) if isinstance(each, Wait | Initialize)
+        )
+        return command.claim.reason if isinstance(command, Wait) else ""
+
+    assert reason(cluster()) == "DevicesNotPublished"
+    assert reason(cluster(published("node-1", (kind(), 8, 8), complete=False))) == "DevicesNotPublished"
+    assert not reason(cluster(published("node-1", (kind(), 8, 8))))
+    assert not reason(None)
+
+
+def moved(*requests: Any, free: tuple[int, int], pods: int = 1) -> list[str]:
+    """Return the sources of the moves proposed for two nodes, each with some pods and `free` of its eight devices."""
+    shape = builders.shape("100m", "64Mi", app="job", deviceClaims=claims(*requests))
+    there = cluster(*(published(name, (kind(), 8, n)) for name, n in zip("ab", free, strict=True)))
+    asked = [
+        builders.expression(CAPACITY_TYPE, "In", "on-demand"),
+        builders.expression(INSTANCE_TYPE, "In", "m5.xlarge"),
+    ]
+    there_now = running(shape, {"a": pods, "b": pods})
+    made = fleet([worker("a"), worker("b")], there_now, pools=[pool(requirements=asked)], devices=there)
+    return sorted(name for one in propose(made).proposals for name in one.sources)
+
+
+def test_a_pod_is_moved_only_where_its_devices_can_be_allocated_again() -> None:
+    assert len(moved(request(2), free=(6, 6))) == 1
+    assert moved(request(2), free=(1, 6)) == ["claim-a"]
+    assert not moved(request(5), free=(3, 3))
+
+
+def test_pods_that_share_a_claim_stay_while_a_budget_keeps_them_from_leaving_together() -> None:
+    shared = {"key": "default/shared"}
+    shape = builders.shape("100m", "64Mi", app="job", deviceClaims=claims(request(), **shared))
+    there = cluster(published("a", (kind(), 8, 7)), published("b", (kind(), 8, 8)))
+    plain = fleet([worker("a"), worker("b")], running(shape, {"a": 2}), devices=there)
+    guarded = replace(plain, snapshot=replace(plain.snapshot, budgets=(budget(),)))
+    assert not Survey(plain).blocked
+    assert Survey(guarded).blocked["claim-a"].rule == "SharedResourceClaim"
+
+
+def budget() -> PodDisruptionBudget:
+    about = {"namespace": "default", "name": "one"}
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "job"}}}
+    status = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    return parse_budget({"metadata": about, "spec": spec, "status": status})
