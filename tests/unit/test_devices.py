@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated, copies
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.commands import Initialize, Wait
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.devices import DEVICES, REQUESTED_DRIVERS, ClusterDevices, parse_claim
@@ -35,7 +36,7 @@ from tests.devices import (
     published,
     request,
 )
-from tests.fleets import fleet, running, worker
+from tests.fleets import fleet, pool, running, worker
 
 TYPE = {**READY, "node.kubernetes.io/instance-type": "m5.xlarge"}
 EIGHT = declaring([gpus(8)], "m5")
