@@ -74,11 +74,7 @@ _REFUSALS = (
     ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "remove one of the two"),
     ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
     ("required node affinity by matchFields", "node affinity by matchFields", "select nodes by their labels"),
-    (
-        "its volumes are out of reach",
-        "volumes",
-        "remove the selector, or use volumes where it lets the pod run",
-    ),
+    ("its volumes are out of reach", "volumes", "remove the selector, or use volumes within its reach"),
     ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
     ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
     ("it claims devices", "resource claims", ""),
