@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, requirement
 from nodesmith.model.apimachinery.resources import Resources
@@ -268,7 +269,8 @@ def parse_annotated(entries: object) -> tuple[tuple[DeviceKind, int], ...]:
             raise ValueError(f"[{number}]: found {str(entry)[:64]!r}: must be a map with driver and count")
         odd = sorted(entry.keys() - _ANNOTATED)
         if odd:
-            raise ValueError(f"[{number}].{odd[0]}: unknown, must be one of {', '.join(sorted(_ANNOTATED))}")
+            hint = did_you_mean(odd[0], _ANNOTATED) or f", must be one of {', '.join(sorted(_ANNOTATED))}"
+            raise ValueError(f"[{number}].{str(odd[0])[:64]} is unknown{hint}")
         count = entry.get("count", 1)
         if type(count) is not int or not 1 <= count <= _MOST_OF_DRIVER:
             raise ValueError(f"[{number}].count: found {str(count)[:64]!r}: must be 1 to {_MOST_OF_DRIVER}")

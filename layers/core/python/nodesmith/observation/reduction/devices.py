@@ -340,8 +340,8 @@ class _Kept:
 
 def _missing(namespace: str, ref: DeviceRef) -> str:
     if ref.template:
-        return f"its ResourceClaimTemplate {namespace}/{ref.template} does not exist: create it"
-    return f"its ResourceClaim {namespace}/{ref.claim or ref.name} does not exist: create it"
+        return f"its ResourceClaimTemplate {namespace}/{ref.template} does not exist"
+    return f"its ResourceClaim {namespace}/{ref.claim or ref.name} does not exist"
 
 
 def _by_pool(slices: Iterable[ReducedSlice]) -> dict[tuple[str, str], list[ReducedSlice]]:

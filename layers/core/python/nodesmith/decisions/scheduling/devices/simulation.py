@@ -289,7 +289,7 @@ class _Compilation:
             yield f"it claims devices, but more than {MOST_DEVICES_OF_POD}, the most that are simulated"
         classes = {want.device_class for claim in claims for r in claim.requests for want in r.wants}
         for name in sorted(classes - self._matcher.classes.keys()):
-            yield f"it claims devices, but DeviceClass {name} does not exist: create it"
+            yield f"it claims devices, but DeviceClass {name} does not exist"
 
     def _refusal(self, claims: Sequence[PodClaim], asked: Asked) -> str:
         lacking = sorted(map(str, self.resources.unknown & asked.units.keys()))
