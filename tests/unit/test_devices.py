@@ -241,7 +241,7 @@ def test_the_allocator_tries_other_devices_when_the_first_choice_leads_nowhere()
 
 
 def test_a_search_that_takes_too_long_ends() -> None:
-    stock = tuple((kind("a", numa=number), 1, 1) for number in range(64))
+    stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
     (claim,) = map(
         parse_claim, claims(*(request(3, name=f"r{n}") for n in range(10)), alike=[f"{DRIVER}/numa"])
     )
@@ -301,3 +301,19 @@ def budget() -> PodDisruptionBudget:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "job"}}}
     status = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
     return parse_budget({"metadata": about, "spec": spec, "status": status})
+
+
+def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
+    numbers = "[1,2,3,4,5,6,7,8,9,10]"
+    slow = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, true)))"
+    matcher = Matcher({**GPU, "slow": (slow,)})
+    stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
+    (other,) = map(parse_claim, claims(request(device_class="slow")))
+    assert allocated(stock, [other], matcher) is None
+    assert matcher.errors == {("slow", ()): "it takes too many steps"}
+
+    many = (request(3, name=f"r{number}") for number in range(10))
+    (hostile,) = map(parse_claim, claims(*many, alike=[f"{DRIVER}/numa"]))
+    matcher.left = 50_000
+    assert not any(allocated(stock, [hostile], matcher) for _ in range(4))
+    assert matcher.left == 0

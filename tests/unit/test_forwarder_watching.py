@@ -235,8 +235,8 @@ def test_a_kind_that_an_earlier_releases_roles_do_not_grant_counts_as_empty(
 
 
 def test_devices_are_read_only_while_a_pod_claims_any() -> None:
-    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
-    pod = deployment_pod(1, rolled(1), **claims)
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    pod = deployment_pod(1, rolled(1), resourceClaims=claims)
     server = Scripted([[]], [[]])
     world = World(SystemClock(), Pace())
     Watch(SLICES, server, world).run(Stop(2))

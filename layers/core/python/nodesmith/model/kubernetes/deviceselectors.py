@@ -18,6 +18,7 @@ from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantit
 from nodesmith.model.kubernetes.selectorsyntax import Node, SelectorError, in_range, parsed
 
 _MOST_STEPS, _LARGEST = 20_000, 10_000
+_CHARACTERS_OF_STEP = 8
 _MOST_REPEATS, _LONGEST_PATTERN = 2, 256
 
 
@@ -59,13 +60,28 @@ class _Optional:
     is_there: bool = False
 
 
-def selects(expression: str, device: Mapping[str, Any]) -> bool:
+class Steps:
+    """How many steps evaluations may still take together. Reading an expression counts, too."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = _MOST_STEPS) -> None:
+        self.left = left
+
+
+def selects(expression: str, device: Mapping[str, Any], steps: Steps | None = None) -> bool:
     """Return whether an expression selects a device, which has `driver`, `attributes` and `capacity` by domain.
 
     Raises SelectorError if it cannot be read, fails for this device (as for an attribute that it lacks), takes too many
-    steps or is no condition.
+    steps or is no condition. With `steps`, it takes of these.
     """
-    result = _Run({"device": device}).value(parsed(expression))
+    steps = steps or Steps()
+    steps.left -= len(expression) // _CHARACTERS_OF_STEP
+    run = _Run({"device": device}, min(_MOST_STEPS, steps.left))
+    try:
+        result = run.value(parsed(expression))
+    finally:
+        steps.left -= run.taken
     if result is not True and result is not False:
         raise SelectorError("its result is neither true nor false")
     return result
@@ -80,14 +96,18 @@ _MACROS = frozenset({"all", "exists", "exists_one", "filter", "map"})
 class _Run:
     """One evaluation. Each part of the expression that is evaluated is a step."""
 
-    def __init__(self, names: dict[str, Any]) -> None:
-        self._names, self._left = names, _MOST_STEPS
+    def __init__(self, names: dict[str, Any], steps: int) -> None:
+        self._names, self._steps, self._left = names, steps, steps
+
+    @property
+    def taken(self) -> int:
+        return self._steps - self._left
 
     def value(self, node: Node) -> Any:
         """Evaluate a part of the expression. Raises SelectorError."""
         self._left -= 1
         if self._left < 0:
-            raise SelectorError(f"it takes more than {_MOST_STEPS} steps")
+            raise SelectorError("it takes too many steps")
         match node:
             case ("value", found):
                 return found

@@ -14,15 +14,24 @@ from nodesmith.model.apimachinery.quantities import parse_quantity
 from nodesmith.model.kubernetes.devices import ALL, Alike, DeviceKind, DeviceRequest, PodClaim, Stock, Want
 
 _MOST_STEPS = 20_000
+_MOST_STEPS_OF_DECISION = 1_000_000
+_MOST_STEPS_OF_WANT, _MOST_STEPS_OF_SELECTORS = 100_000, 2_000_000
+"""Of the evaluation of selectors: for one want with all kinds of devices, and for all wants of a decision."""
 _MOST_COPIES = 64
 
 
 class Matcher:
-    """Which kinds of devices wants select. `errors` are why selectors fail, by DeviceClass and selectors."""
+    """Which kinds of devices wants select. `errors` are why selectors fail, by DeviceClass and selectors.
+
+    One is used for one decision, whose steps it counts: `left` are those that searches may still take.
+    """
 
     def __init__(self, classes: Mapping[str, Sequence[str]]) -> None:
         self.classes = classes
         self.errors: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.left = _MOST_STEPS_OF_DECISION
+        self._left_of: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._all_left = _MOST_STEPS_OF_SELECTORS
         self._known: dict[tuple[str, tuple[str, ...], DeviceKind], bool | None] = {}
 
     def selects(self, want: Want, kind: DeviceKind) -> bool | None:
@@ -42,12 +51,15 @@ class Matcher:
 
     def _evaluated(self, want: Want, kind: DeviceKind) -> bool | None:
         # Only clusters with pods that claim devices need these modules.
-        from nodesmith.model.kubernetes.deviceselectors import Domains, parse_version, selects
+        from nodesmith.model.kubernetes.deviceselectors import Domains, Steps, parse_version, selects
         from nodesmith.model.kubernetes.selectorsyntax import SelectorError
 
         attributes, capacity = Domains(), Domains()
         device = {"driver": kind.driver, "attributes": attributes, "capacity": capacity}
         read = {"version": parse_version}
+        key = want.device_class, want.selectors
+        before = min(self._all_left, self._left_of.get(key, _MOST_STEPS_OF_WANT))
+        steps = Steps(before)
         try:
             for name, value in kind.attributes.items():
                 domain, _, short = name.rpartition("/")
@@ -57,11 +69,15 @@ class Matcher:
                 domain, _, short = name.rpartition("/")
                 capacity.setdefault(domain, {})[short] = parse_quantity(amount)
             return all(
-                selects(each, device) for each in (*self.classes.get(want.device_class, ()), *want.selectors)
+                selects(each, device, steps)
+                for each in (*self.classes.get(want.device_class, ()), *want.selectors)
             )
         except SelectorError as error:
-            self.errors.setdefault((want.device_class, want.selectors), str(error))
+            self.errors.setdefault(key, str(error))
             return None
+        finally:
+            self._left_of[key] = steps.left
+            self._all_left -= before - steps.left
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +92,14 @@ class _Task:
 class _Search:
     def __init__(self, stock: Stock, matcher: Matcher) -> None:
         self.free = [free for _, _, free in stock]
-        self._stock, self._matcher, self._left = stock, matcher, _MOST_STEPS
+        self._stock, self._matcher, self._left = stock, matcher, min(_MOST_STEPS, matcher.left)
+        self._steps = self._left
         self._same: dict[tuple[int, Alike], tuple[object, int]] = {}
         """The value that each constraint has settled on, and how many devices have it."""
+
+    @property
+    def taken(self) -> int:
+        return self._steps - max(0, self._left)
 
     def meets(self, tasks: Sequence[_Task], at: int = 0) -> bool:
         """Return whether the devices left meet the tasks from `at` on; `free` is then what they leave."""
@@ -166,7 +187,9 @@ def _tasks(claims: Iterable[PodClaim]) -> Iterator[_Task]:
 def allocated(stock: Stock, claims: Sequence[PodClaim], matcher: Matcher) -> Stock | None:
     """Return what is left of the devices of a node after all of these claims are met; None if they cannot be met."""
     search = _Search(stock, matcher)
-    if not search.meets(list(_tasks(claims))):
+    is_met = search.meets(list(_tasks(claims)))
+    matcher.left -= search.taken
+    if not is_met:
         return None
     return tuple((kind, total, left) for (kind, total, _), left in zip(stock, search.free, strict=True))
 
