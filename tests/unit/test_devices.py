@@ -305,7 +305,7 @@ def budget() -> PodDisruptionBudget:
 
 def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
     numbers = "[1,2,3,4,5,6,7,8,9,10]"
-    slow = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, true)))"
+    slow = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, true))))"
     matcher = Matcher({**GPU, "slow": (slow,)})
     stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
     (other,) = map(parse_claim, claims(request(device_class="slow")))

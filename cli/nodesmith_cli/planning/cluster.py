@@ -11,8 +11,9 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.adapters.kubernetes.connection import Connection
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith.observation.mirror import CAPACITY_BUFFERS, PODS, WATCHED, WatchedKind
 from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
@@ -67,7 +68,10 @@ def server_of(
 
 
 def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
-    """Yield all objects of one kind with their apiVersion, page by page; none if its CRD is not installed."""
+    """Yield all objects of one kind with their apiVersion, page by page; none if its CRD is not installed.
+
+    Devices that the user may not read count as unknown.
+    """
     for path in kind.paths:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
         try:
@@ -75,6 +79,9 @@ def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
                 yield from ({"apiVersion": group_version, **item} for item in page.get("items") or ())
         except NotServed:
             continue
+        except Transient as error:
+            if not (kind.claimed and is_ungranted(kind, error)):
+                raise
         return
 
 
