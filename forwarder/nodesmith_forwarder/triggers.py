@@ -10,6 +10,7 @@ from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
     CAPACITY_BUFFERS,
+    DEVICE_CLAIMS,
     NAMESPACES,
     NODE_OVERLAYS,
     NODE_TEMPLATES,
@@ -22,6 +23,7 @@ from nodesmith.observation.mirror import (
     PROVISIONERS,
     QUOTAS,
     REQUESTS,
+    SLICES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -75,8 +77,9 @@ def triggered(
         yield from ((concern, key) for concern in _CONCERNED_WITH_SPEC[change.kind.name])
     elif change.kind in (NODEPOOLS, NODECLASSES, PROVISIONERS, NODE_TEMPLATES):
         yield from ((concern, key) for concern in _concerned_with_pools(change))
-    elif change.kind == REQUESTS:
-        yield from ((concern, key) for concern in _concerned_with_requests(change))
+    elif change.kind == REQUESTS or change.kind.claimed:
+        found = _concerned_with_devices(change) if change.kind.claimed else _concerned_with_requests(change)
+        yield from ((concern, key) for concern in found)
     elif _is_relabelled(change) or (change.after is not None and _is_awaited_volume(change, is_awaited)):
         yield Concern.PROVISIONING, key
 
@@ -113,6 +116,18 @@ def _concerned_with_nodes(change: Change) -> Iterator[Concern]:
         yield Concern.LIFECYCLE
     if change.kind == NODECLAIMS and change.after is not None and is_unclaimed(change.after):
         yield Concern.READINESS
+
+
+def _concerned_with_devices(change: Change) -> Iterator[Concern]:
+    """Yield the concerns that a change of dynamic resource allocation wakes.
+
+    A node waits for the ResourceSlices of its devices, a pod for its claim, its template or its DeviceClass. Claims
+    change whenever kube-scheduler allocates devices, which nobody waits for.
+    """
+    if change.kind == SLICES:
+        yield Concern.LIFECYCLE
+    if change.kind != DEVICE_CLAIMS or change.before is None:
+        yield Concern.PROVISIONING
 
 
 def _concerned_with_requests(change: Change) -> Iterator[Concern]:

@@ -61,6 +61,8 @@ class World:
         """Kinds that are not watched because nothing refers to them."""
         self._referred = frozenset[str]()
         """The kinds of workloads that CapacityBuffers refer to."""
+        self._claiming = 0
+        """The number of pods that claim devices."""
         self._unsynced_since: datetime | None = clock.now()
         self._is_touched = False
         self._mounting: Counter[str] = Counter()
@@ -88,6 +90,8 @@ class World:
 
     def needs(self, kind: WatchedKind) -> bool:
         """Return whether decisions read a kind now."""
+        if kind.claimed:
+            return self._claiming > 0
         return not kind.referred or kind.kind in self._referred
 
     def mark(self, kind: WatchedKind, *, current: bool, resting: bool = False) -> bool:
@@ -157,6 +161,8 @@ class World:
         for state, step in ((change.before, -1), (change.after, 1)):
             if state is None:
                 continue
+            if change.kind == PODS and state.devices:
+                self._claiming += step
             if change.kind == PODS and state.is_provisionable:
                 _add(self._mounting, (mount.key for mount in state.claims), step)
             elif change.kind in (NODES, NODECLAIMS):

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from nodesmith.observation.observed import Observed, ReducedAttachment
+from nodesmith.observation.reduction.devices import (
+    reduce_claim_template,
+    reduce_device_class,
+    reduce_slice,
+)
 from nodesmith.observation.reduction.objects import (
     reduce_budget,
     reduce_buffer,
@@ -102,7 +107,26 @@ def _nominated() -> Manifest:
     return pod
 
 
-_PODS = (pod_manifest("web-pending"), _running(), _ending(), _nominated())
+def _claiming() -> Manifest:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    return pod_manifest("web-claiming", resourceClaims=claims)
+
+
+SLICE: Manifest = {
+    "metadata": {"name": "node-a-gpu"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "node-a",
+        "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "attributes": {"model": {"string": "a100"}}}],
+    },
+}
+ASKED: Manifest = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+CLASS: Manifest = {
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]},
+}
+_PODS = (pod_manifest("web-pending"), _running(), _ending(), _nominated(), _claiming())
 OBSERVED = Observed(
     pods=[reduced for pod in _PODS if (reduced := reduce_pod(pod)) is not None],
     daemonsets=[reduce_daemonset(DAEMONSET)],
@@ -117,6 +141,11 @@ OBSERVED = Observed(
     provisioningrequests=[reduce_request(request_manifest("job", 3))],
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
+    resourceclaimtemplates=[
+        reduce_claim_template({"metadata": {"namespace": "default", "name": "gpu"}, "spec": {"spec": ASKED}})
+    ],
+    deviceclasses=[reduce_device_class(CLASS)],
+    resourceslices=[reduce_slice(SLICE)],
     departures={"node-a": 1_763_713_000},
     problems=["Pod/default/odd: cannot be read"],
 )

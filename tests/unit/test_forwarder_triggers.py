@@ -14,8 +14,10 @@ from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,
     CAPACITY_BUFFERS,
+    CLAIM_TEMPLATES,
     DAEMONSETS,
     DEPLOYMENTS,
+    DEVICE_CLAIMS,
     NAMESPACES,
     NODE_OVERLAYS,
     NODECLAIMS,
@@ -25,6 +27,7 @@ from nodesmith.observation.mirror import (
     POD_TEMPLATES,
     PODS,
     REQUESTS,
+    SLICES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -430,3 +433,16 @@ def test_a_new_provisioning_request_wakes_provisioning_and_its_status_lifecycle(
     assert woken(REQUESTS, new) == {Concern.PROVISIONING}
     assert woken(REQUESTS, new, told) == {Concern.LIFECYCLE}
     assert woken(REQUESTS, told, None) == {Concern.PROVISIONING, Concern.LIFECYCLE}
+
+
+def test_claims_and_devices_wake_who_waits_for_them() -> None:
+    about = {"name": "gpu", "namespace": "default"}
+    asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    made = {"metadata": about, "spec": asked}
+    results = [{"request": "r", "driver": "d", "pool": "p", "device": "x"}]
+    allocated = {**made, "status": {"allocation": {"devices": {"results": results}}}}
+    assert woken(DEVICE_CLAIMS, made) == {Concern.PROVISIONING}
+    assert woken(DEVICE_CLAIMS, made, allocated) == set()
+    assert woken(CLAIM_TEMPLATES, {"metadata": about, "spec": {"spec": asked}}) == {Concern.PROVISIONING}
+    piece = {"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "n"}}}
+    assert woken(SLICES, piece) == {Concern.PROVISIONING, Concern.LIFECYCLE}

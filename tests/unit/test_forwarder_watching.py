@@ -20,14 +20,16 @@ from nodesmith.observation.mirror import (
     NODEPOOLS,
     NODES,
     POD_TEMPLATES,
+    PODS,
     REQUESTS,
+    SLICES,
     WatchedKind,
 )
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
-from tests.clusters import Manifest, node, rolled
+from tests.clusters import Manifest, deployment_pod, node, rolled
 
 
 class Stop(Event):
@@ -230,3 +232,25 @@ def test_a_kind_that_an_earlier_releases_roles_do_not_grant_counts_as_empty(
     assert "PodTemplate" not in world.missing
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith("PodTemplate may not be read until this release's roles are applied")
+
+
+def test_devices_are_read_only_while_a_pod_claims_any() -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    pod = deployment_pod(1, rolled(1), resourceClaims=claims)
+    server = Scripted([[]], [[]])
+    world = World(SystemClock(), Pace())
+    Watch(SLICES, server, world).run(Stop(2))
+    assert (server.listed, "ResourceSlice" in world.missing) == (0, False)
+
+    world.put(PODS, [pod])
+    assert "ResourceSlice" in world.missing, "no snapshot may be taken before they have been listed"
+    Watch(SLICES, server, world).run(Stop(1))
+    assert (server.listed, "ResourceSlice" in world.missing) == (1, False)
+
+    world.drop(PODS, pod)
+    assert not world.needs(SLICES)
+
+
+def test_devices_are_read_in_every_version_of_their_api() -> None:
+    versions = [path.split("/")[3] for path in SLICES.paths]
+    assert versions == ["v1", "v1beta2", "v1beta1"]

@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import Reason, Shape
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.nodeclasses.status import StatusCondition
@@ -331,7 +332,7 @@ def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> N
         (
             {"resourceClaims": [{"name": "gpu"}]},
             "resource claims",
-            "ask for an extended resource such as nvidia.com/gpu instead",
+            UNKNOWN_DEVICES.partition(": ")[2],
         ),
         ({"overhead": {"memory": "1gb"}}, "requests", "write the amount as Kubernetes does"),
     ],

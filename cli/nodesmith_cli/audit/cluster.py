@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodesmith_cli.audit.defaults import with_default_spreads
+from nodesmith_cli.audit.devices import DeviceClaims
 from nodesmith_cli.audit.places import Place, missing_daemons, read_places
 from nodesmith_cli.audit.pods import Pod, daemon_pod, read_pods
 from nodesmith_cli.audit.reach import try_claim, try_class, try_volume
@@ -25,6 +26,7 @@ class Cluster:
     nodeclasses: Mapping[str, Manifest]
     namespaces: Mapping[str, Mapping[str, str]]
     volumes: Volumes
+    devices: DeviceClaims
     overlays: Sequence[Manifest] = ()
 
     def place(self, name: str) -> Place | None:
@@ -66,6 +68,7 @@ def read_cluster(manifests: Iterable[Manifest], default_spreads: Sequence[Manife
             for name, each in _by_name(kinds.get("Namespace", ())).items()
         },
         Volumes(kinds),
+        DeviceClaims(kinds),
         kinds.get("NodeOverlay", ()),
     )
     for pod in pods.values():

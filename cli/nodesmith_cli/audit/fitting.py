@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from nodesmith_cli.audit.devices import DEVICES
 from nodesmith_cli.audit.outcome import Outcome
 from nodesmith_cli.audit.places import Place
 from nodesmith_cli.audit.pods import Pod, needs_of, port_clashes
@@ -30,15 +31,29 @@ def check_places(result: Outcome) -> None:
 
 def _check_machines(result: Outcome, place: Place, bought: Purchase) -> None:
     needs = needs_of(place.pods)
-    for pod in place.pods:
-        if pod.spec.get("resourceClaims"):
-            message = f"claims devices, which no instance type of {place.name} is known to have"
-            result.report(Kind.RESOURCES, pod.key, message)
+    _check_devices(result, place, bought)
     for machine in bought.machines:
         daemons = needs_of(bought.daemons.get(machine.type.name, ()))
         lack = _lacking(plus(needs, daemons), {}, machine.type.allocatable.amounts)
         _report_lack(result, place, lack, f" as {machine.type.name}")
     _check_ports(result, place, {d.key: d for each in bought.daemons.values() for d in each}.values())
+
+
+def _check_devices(result: Outcome, place: Place, bought: Purchase) -> None:
+    claiming = [pod for pod in place.pods if pod.spec.get("resourceClaims")]
+    devices = result.cluster.devices
+    claimed = devices.count(claiming)
+    if claimed is None:
+        for pod in claiming:
+            result.report(
+                Kind.RESOURCES, pod.key, f"claims devices of {place.name} by a claim that is not known"
+            )
+        return
+    for machine in bought.machines if claimed and not devices.is_published else ():
+        there = machine.type.capacity.of(DEVICES)
+        if claimed > there:
+            message = f"its pods claim {claimed} devices, and {there} are declared for {machine.type.name}"
+            result.report(Kind.RESOURCES, place.name, message)
 
 
 def _check_misfits(result: Outcome, place: Place, bought: Purchase) -> None:

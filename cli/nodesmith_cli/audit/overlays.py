@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith_cli.audit.devices import DEVICES, declared
 from nodesmith_cli.audit.pools import Pool
 from nodesmith_cli.audit.reading import UNREADABLE, ZONE, Amounts, Manifest, amounts, node_labels, today
 from nodesmith_cli.audit.selectors import holds
@@ -55,7 +56,10 @@ def _readable(manifests: Sequence[Manifest]) -> Iterator[_Overlay]:
             price = str(spec.get("price") or spec.get("priceAdjustment") or "")
             _priced(price, 1.0)
             name, weight = str(manifest["metadata"]["name"]), int(spec.get("weight") or 0)
-            yield _Overlay(name, weight, spec["requirements"], price, amounts(spec.get("capacity")))
+            added = amounts(spec.get("capacity"))
+            if devices := declared(manifest):
+                added = {**added, DEVICES: devices}
+            yield _Overlay(name, weight, spec["requirements"], price, added)
         except UNREADABLE:
             continue
 

@@ -11,9 +11,10 @@ from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_kube_config
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
+from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.adapters.kubernetes.connection import Connection
-from nodesmith.errors import Rejected
-from nodesmith.observation.mirror import CAPACITY_BUFFERS, WATCHED, WatchedKind
+from nodesmith.errors import Rejected, Transient
+from nodesmith.observation.mirror import CAPACITY_BUFFERS, PODS, WATCHED, WatchedKind
 from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.kubeconfigconnection import connection
@@ -43,14 +44,16 @@ def cluster_documents(context: str) -> Iterator[Document]:
 def kinds_with(
     items_of: Callable[[WatchedKind], Iterable[dict[str, Any]]],
 ) -> Iterator[tuple[WatchedKind, list[dict[str, Any]]]]:
-    """Yield every watched kind with its objects, except workloads of a kind that no CapacityBuffer refers to."""
-    referred = frozenset[str]()
+    """Yield every watched kind with its objects, except those of kinds that nothing refers to or claims."""
+    referred, claiming = frozenset[str](), False
     for kind in WATCHED:
-        if kind.referred and kind.kind not in referred:
+        if (kind.referred and kind.kind not in referred) or (kind.claimed and not claiming):
             continue
         items = list(items_of(kind))
         if kind is CAPACITY_BUFFERS:
             referred = referred_kinds(map(reduce_buffer, items))
+        if kind is PODS:
+            claiming = any((each.get("spec") or {}).get("resourceClaims") for each in items)
         yield kind, items
 
 
@@ -65,7 +68,10 @@ def server_of(
 
 
 def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
-    """Yield all objects of one kind with their apiVersion, page by page; none if its CRD is not installed."""
+    """Yield all objects of one kind with their apiVersion, page by page; none if its CRD is not installed.
+
+    Devices that the user may not read count as unknown.
+    """
     for path in kind.paths:
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
         try:
@@ -73,6 +79,9 @@ def served(server: ApiServer, kind: WatchedKind) -> Iterator[dict[str, Any]]:
                 yield from ({"apiVersion": group_version, **item} for item in page.get("items") or ())
         except NotServed:
             continue
+        except Transient as error:
+            if not (kind.claimed and is_ungranted(kind, error)):
+                raise
         return
 
 

@@ -38,6 +38,10 @@ GROUPS: Mapping[str, str] = {
     "NodeOverlay": "karpenter.sh",
     "EC2NodeClass": "karpenter.k8s.aws",
     "ProvisioningRequest": "autoscaling.x-k8s.io",
+    "ResourceClaim": "resource.k8s.io",
+    "ResourceClaimTemplate": "resource.k8s.io",
+    "DeviceClass": "resource.k8s.io",
+    "ResourceSlice": "resource.k8s.io",
 }
 """The kinds that a plan reads, with their API groups."""
 _TODAY = {"Machine": "NodeClaim"}
@@ -124,7 +128,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
 
 _UNNAMESPACED = frozenset(
     "Node Namespace PersistentVolume StorageClass CSINode VolumeAttachment PriorityClass RuntimeClass NodePool"
-    " NodeClaim NodeOverlay EC2NodeClass CapacityQuota".split()
+    " NodeClaim NodeOverlay EC2NodeClass CapacityQuota DeviceClass ResourceSlice".split()
 )
 _CREATED = "2000-01-01T00:00:00Z"
 """The creation time of objects without one. It is fixed, so that the same files always give the same plan."""

@@ -41,7 +41,7 @@ def hosting_findings(
         if pod is None or unplaced["reason"].startswith("opted out"):
             continue
         document = whole.get((pod.file, pod.number), pod)
-        fix = f"; {unplaced['fix']}" if unplaced["fix"] else ""
+        fix = "" if unplaced["reason"].endswith(unplaced["fix"]) else f"; {unplaced['fix']}"
         yield Finding(document.fault(f"no NodePool can host its pods: {unplaced['reason']}{fix}"))
 
 

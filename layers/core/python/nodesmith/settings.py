@@ -200,6 +200,12 @@ class Settings:
         None,
         _whole,
     )
+    ignore_dra_requests: bool = _setting(
+        "IGNORE_DRA_REQUESTS",
+        "whether no node is bought for pods that claim devices (dynamic resource allocation)",
+        False,
+        _flag,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED, TENANCY
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.ec2.instancetypes import needs_dedicated
+from nodesmith.model.kubernetes.devices import ClusterDevices
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
@@ -20,6 +21,16 @@ from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
     from nodesmith.model.karpenter.nodeclaims import NodeClaim
+
+
+class Simulated(Protocol):
+    """What nodes to come have of the devices that pods request as resources."""
+
+    def on(self, pool: str, types: Any) -> Any:
+        """Return the TypeSet of a NodePool with their devices as resources."""
+
+    def known(self, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
+        """Return NodeClaims that offer what their nodes will have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,10 @@ class Snapshot:
     quotas: tuple[Mapping[str, Any], ...] = ()
     """CapacityQuotas, as manifests."""
     requests: tuple[ProvisioningRequest, ...] = ()
+    devices: ClusterDevices | None = None
+    """The devices of dynamic resource allocation, None while no pod claims any."""
+    simulated: Simulated | None = None
+    """In a decision, once the claims of pods have become requests; None before, and where no pod claims devices."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

@@ -8,7 +8,8 @@ seconds since 1970. Nodes, PodDisruptionBudgets and Karpenter's objects are redu
 from which its pods' volumes can be reached (`spec.volumeNodeAffinity`) and the number of volumes to attach
 (`spec.attachments`, to compare with a node's `status.allocatable`, or with `attachLimits` for new nodes). `refusals`
 has the reasons why volumes keep a pod off every node. `volumeattachments` has the volumes that are still attached to
-ending nodes.
+ending nodes. In the same way as volumes, a shape has what its pods claim of devices (`spec.deviceClaims`); `devices` is
+there while pods claim any: how many of each kind are where, and how many of them are free.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.capacity import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.devices import ClusterDevices, parse_devices
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
 from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
@@ -93,11 +95,22 @@ def read(text: bytes) -> Snapshot:
             ),
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
+            devices=_devices(document.get("devices"), problems),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )
     except UNREADABLE as error:
         raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
+
+
+def _devices(manifest: Manifest | None, problems: list[str]) -> ClusterDevices | None:
+    if manifest is None:
+        return None
+    try:
+        return parse_devices(manifest)
+    except UNREADABLE as error:
+        problems.append(f"the cluster's devices cannot be read and are left out: {error!r}")
+        return None
 
 
 def _attach_limits(stated: Manifest) -> AttachLimits:

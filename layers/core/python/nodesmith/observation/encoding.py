@@ -26,6 +26,7 @@ from nodesmith.observation.observed import (
     referred_objects,
 )
 from nodesmith.observation.olderversions import todays
+from nodesmith.observation.reduction.devices import DeviceClaims
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
@@ -68,9 +69,20 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         **_requests(observed),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
+    if any(pod.devices for pod in observed.pods):
+        document["devices"] = _device_claims(observed).document()
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+
+
+def _device_claims(observed: Observed) -> DeviceClaims:
+    return DeviceClaims(
+        observed.resourceclaims,
+        observed.resourceclaimtemplates,
+        observed.deviceclasses,
+        observed.resourceslices,
+    )
 
 
 def _requests(observed: Observed) -> dict[str, Any]:
@@ -110,12 +122,13 @@ def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
 
 
 class _Kind(NamedTuple):
-    """What pods must have in common to form a group: shape, selected labels, reach of volumes and their numbers."""
+    """What pods of a group have in common: shape, selected labels, reach and numbers of volumes, claimed devices."""
 
     shape: str
     labels: tuple[tuple[str, str], ...]
     terms: str
     volumes: tuple[tuple[str, int], ...]
+    devices: str
 
 
 def _groups(
@@ -130,13 +143,15 @@ def _groups(
         name: sorted(selected | keys) for name, keys in guarded_keys(observed.poddisruptionbudgets).items()
     }
     groups: dict[_Kind, list[tuple[ReducedPod, str]]] = {}
+    claims = _device_claims(observed)
     for pod in observed.pods:
         keys = guarded.get(pod.namespace, others)
         labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
         mounts = bool(pod.claims)  # also for pods on a node: the node may end, but their volumes stay
         reach = volumes.reach(pod) if mounts else Reach()
         refusal = reach.refusal or (attachments.refusal(pod) if mounts else "")
-        kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod))
+        devices = claims.resolved(pod.namespace, pod.devices, is_bound=bool(pod.node)) if pod.devices else ""
+        kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod), devices)
         groups.setdefault(kind, []).append((pod, refusal))
     for kind, members in sorted(groups.items(), key=lambda item: item[0]):
         members.sort(key=lambda member: member[0].name)
@@ -161,6 +176,8 @@ def _manifest(kind: _Kind) -> dict[str, Any]:
         manifest["spec"]["volumeNodeAffinity"] = json.loads(kind.terms)
     if kind.volumes:
         manifest["spec"]["attachments"] = {ATTACHABLE + driver: n for driver, n in kind.volumes}
+    if kind.devices:
+        manifest["spec"]["deviceClaims"] = json.loads(kind.devices)
     return manifest
 
 

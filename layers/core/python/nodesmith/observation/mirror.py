@@ -8,6 +8,12 @@ from typing import Any
 
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
+from nodesmith.observation.reduction.devices import (
+    reduce_claim_template,
+    reduce_device_claim,
+    reduce_device_class,
+    reduce_slice,
+)
 from nodesmith.observation.reduction.objects import (
     reduce_budget,
     reduce_buffer,
@@ -32,9 +38,10 @@ class WatchedKind:
     """A kind that decisions read. `name` is its field in `Observed`, and `path` is its list path in the API server.
 
     `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed; if its
-    version is not served, the one at the path `older` is read. A `referred` kind is read only while a CapacityBuffer
-    refers to an object of it. The roles of an earlier release do not grant a `newer` kind: until those of this release
-    are applied, it counts as one without objects.
+    version is not served, those at the paths `older` and `oldest` are tried. A `referred` kind is read only while a
+    CapacityBuffer refers to an object of it, and a `claimed` kind only while a pod claims devices. The roles of an
+    earlier release do not grant a `newer` kind: until those of this release are applied, it counts as one without
+    objects.
     """
 
     name: str
@@ -43,13 +50,15 @@ class WatchedKind:
     reduce: Callable[[Manifest], Any]
     custom: bool = False
     older: str = ""
+    oldest: str = ""
     referred: bool = False
+    claimed: bool = False
     newer: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The list paths to try, in order."""
-        return (self.path, self.older) if self.older else (self.path,)
+        return (self.path, *filter(None, (self.older, self.oldest)))
 
 
 PODS = WatchedKind("pods", "Pod", "/api/v1/pods", reduce_pod)
@@ -135,6 +144,22 @@ REQUESTS = WatchedKind(
     older="/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
     newer=True,
 )
+
+
+def _of_devices(name: str, kind: str, reduce: Callable[[Manifest], Any]) -> WatchedKind:
+    """Return a kind of dynamic resource allocation. Kubernetes serves it from 1.34 on, or as a beta before."""
+    path, older, oldest = (
+        f"/apis/resource.k8s.io/{version}/{name}" for version in ("v1", "v1beta2", "v1beta1")
+    )
+    return WatchedKind(
+        name, kind, path, reduce, custom=True, older=older, oldest=oldest, claimed=True, newer=True
+    )
+
+
+DEVICE_CLAIMS = _of_devices("resourceclaims", "ResourceClaim", reduce_device_claim)
+CLAIM_TEMPLATES = _of_devices("resourceclaimtemplates", "ResourceClaimTemplate", reduce_claim_template)
+DEVICE_CLASSES = _of_devices("deviceclasses", "DeviceClass", reduce_device_class)
+SLICES = _of_devices("resourceslices", "ResourceSlice", reduce_slice)
 WATCHED = (
     PODS,
     NODES,
@@ -162,6 +187,10 @@ WATCHED = (
     STATEFUL_SETS,
     JOBS,
     REQUESTS,
+    DEVICE_CLAIMS,
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    SLICES,
 )
 
 

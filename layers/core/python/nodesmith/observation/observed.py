@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.devices import ReducedDeviceClaim, ReducedSlice
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.volumes import ReducedClaim, ReducedClass, ReducedCsiNode, ReducedVolume
 from nodesmith.observation.volumes import Volumes
@@ -135,5 +136,9 @@ class Observed:
     jobs: Sequence[Manifest] = ()
     capacityquotas: Sequence[Manifest] = ()
     provisioningrequests: Sequence[Manifest] = ()
+    resourceclaims: Sequence[ReducedDeviceClaim] = ()
+    resourceclaimtemplates: Sequence[ReducedDeviceClaim] = ()
+    deviceclasses: Sequence[Manifest] = ()
+    resourceslices: Sequence[ReducedSlice] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

@@ -42,6 +42,7 @@ from nodesmith.observation.mirror import (
     NODE_TEMPLATES,
     NODECLASSES,
     NODEPOOLS,
+    PODS,
     PROVISIONERS,
     WATCHED,
     Mirror,
@@ -265,10 +266,15 @@ class Observer:
         """Return all objects. A custom kind that is not installed has none. Raises Transient."""
         mirrors: dict[str, Mirror] = {}
         for kind in WATCHED:
-            buffers = mirrors[CAPACITY_BUFFERS.name].objects.values() if kind.referred else ()
-            is_read = not kind.referred or kind.kind in referred_kinds(buffers)
-            mirrors[kind.name] = read_all(self._server, kind) if is_read else Mirror(kind)
+            mirrors[kind.name] = read_all(self._server, kind) if _is_read(kind, mirrors) else Mirror(kind)
         return observed(mirrors.values())
+
+
+def _is_read(kind: WatchedKind, mirrors: Mapping[str, Mirror]) -> bool:
+    """Return whether decisions read a kind, judged by the objects of the kinds before it."""
+    if kind.claimed:
+        return any(pod.devices for pod in mirrors[PODS.name].objects.values())
+    return not kind.referred or kind.kind in referred_kinds(mirrors[CAPACITY_BUFFERS.name].objects.values())
 
 
 def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:

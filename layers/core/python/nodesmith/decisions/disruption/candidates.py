@@ -173,12 +173,33 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
         return Blocker("DoNotDisrupt", waiting.on, waiting.message)
     if not allowances.are_limited:
         return None
+    shared = _shared_claim(active, allowances)
+    if shared is not None:
+        return shared
     kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
     first = min(kept, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)
         if waiting is not None:
             return Blocker(waiting.reason, waiting.on, waiting.message)
+    return None
+
+
+def _shared_claim(pods: Iterable[Pod], allowances: Allowances) -> Blocker | None:
+    """Return the first ResourceClaim that several pods of a node share, one of them with a PodDisruptionBudget.
+
+    Its devices stay allocated until the last of these pods is gone, so the successor of the first cannot start, and the
+    budget does not let the others go before it has.
+    """
+    users: dict[str, list[Pod]] = {}
+    for pod in pods:
+        for claim in pod.shape.claims:
+            if claim.key:
+                users.setdefault(claim.key, []).append(pod)
+    for key, found in sorted(users.items()):
+        if len(found) > 1 and any(allowances.guards(pod.shape) for pod in found):
+            message = f"{len(found)} pods share its devices, and a PodDisruptionBudget keeps them from leaving at once"
+            return Blocker("SharedResourceClaim", f"ResourceClaim/{key}", message)
     return None
 
 

@@ -65,18 +65,22 @@ def register(
 
 
 def initialize(
-    claim: NodeClaim, nodes: Sequence[Node], daemonsets: Sequence[str], now: datetime
+    claim: NodeClaim,
+    nodes: Sequence[Node],
+    daemonsets: Sequence[str],
+    now: datetime,
+    drivers: Sequence[str] = (),
 ) -> Command | None:
     """Return the next step of a registered claim: initialize it if its Node is ready for pods, or record why it waits.
 
-    `daemonsets` are those whose pods must be bound first.
+    `daemonsets` are those whose pods must be bound first, `drivers` those that must publish their devices first.
     """
     if not nodes:
         return wait(claim, "NodeNotFound", f"Node {claim.node_name} is gone from the cluster")
     if len(nodes) > 1:
         return wait(claim, *_multiple(claim, nodes))
     node = nodes[0]  # its name may differ from the one that it registered with
-    obstacle = obstacle_of(claim, node) or _missing(daemonsets)
+    obstacle = obstacle_of(claim, node) or _unpublished(drivers) or _missing(daemonsets)
     if obstacle is not None:
         return wait(claim, *obstacle)
     initialized = claim.advanced(Phase.INITIALIZED, now)
@@ -128,6 +132,15 @@ def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     if missing is not None:
         return "ResourceNotRegistered", f"the Node does not show the resource {missing} yet"
     return None
+
+
+def _unpublished(drivers: Sequence[str]) -> tuple[str, str] | None:
+    if not drivers:
+        return None
+    return (
+        "DevicesNotPublished",
+        f"the ResourceSlices of {', '.join(drivers)} for the Node are not complete yet",
+    )
 
 
 def _missing(daemonsets: Sequence[str]) -> tuple[str, str] | None:

@@ -43,6 +43,7 @@ from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, owner_uid, parsed_nodepools
+from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Manifest, Pod
 from nodesmith.model.ledger.ledger import Ledger
@@ -112,7 +113,10 @@ def next_steps(
             continue
         pool, daemonsets = pools.get(claim.nodepool), held_for.get(claim.name, ())
         options = pool.options if pool else DEFAULTS
-        command = _next_step(claim, nodes, snapshot.impostors_of(claim), gone, options, daemonsets, now)
+        drivers = _unpublished(claim, nodes, snapshot)
+        command = _next_step(
+            claim, nodes, snapshot.impostors_of(claim), gone, options, daemonsets, now, drivers
+        )
         if isinstance(command, Forget) and claim.is_by_hand and present:
             command = Dismiss(claim)
         joined = len(nodes) == 1 and claim.node_name in {"", nodes[0].name}
@@ -128,6 +132,17 @@ def next_steps(
         if command is not None:
             commands.append(command)
     return nominations + openings + mended[:MENDED_AT_ONCE] + commands
+
+
+def _unpublished(claim: NodeClaim, nodes: Sequence[Node], snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the drivers that have not published the devices of a claim's Node yet.
+
+    A snapshot has no devices while no pod claims any: then nothing waits for them.
+    """
+    wanted = claim.annotations.get(REQUESTED_DRIVERS)
+    if not wanted or snapshot.devices is None or len(nodes) != 1:
+        return ()
+    return tuple(sorted({*wanted.split(",")} - snapshot.devices.published(nodes[0].name)))
 
 
 def _opening(claim: NodeClaim, nodes: Sequence[Node], command: Command | None) -> Open | None:
@@ -174,12 +189,13 @@ def _next_step(
     options: Options,
     daemonsets: Sequence[str],
     now: datetime,
+    drivers: Sequence[str],
 ) -> Command | None:
     match claim.phase:
         case Phase.LAUNCHED:
             return gone if gone and not nodes else register(claim, nodes, impostors, options, now)
         case Phase.REGISTERED:
-            return gone or initialize(claim, nodes, daemonsets, now)
+            return gone or initialize(claim, nodes, daemonsets, now, drivers)
         case Phase.INITIALIZED if len(nodes) == 1:
             return gone or initialize_again(claim, nodes[0]) or check(claim, nodes[0])
         case Phase.INITIALIZED:

@@ -25,6 +25,7 @@ from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
+from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
@@ -320,7 +321,7 @@ def _asked(shape: Shape) -> dict[str, Any]:
     """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
     requests = shape.requests.nonzero().items()
     return {
-        "requests": {name: amount for name, amount in requests if not name.startswith(ATTACHABLE)},
+        "requests": {name: amount for name, amount in requests if not name.startswith((ATTACHABLE, DEVICES))},
         "terms": [write_requirements(term) for term in shape.own_terms],
         "tolerations": [[t.key, t.operator, t.value, t.effect] for t in shape.tolerations],
         "ports": shape.host_ports,

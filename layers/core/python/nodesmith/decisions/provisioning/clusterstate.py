@@ -51,14 +51,26 @@ def living_claims(inputs: Inputs) -> list[NodeClaim]:
 def foreseen(inputs: Inputs) -> Snapshot:
     """Return the snapshot as decisions use it.
 
-    Default spreads apply, only nominations of pods that preempt others count, ending nodes are going away, and nodes in
-    zones that are shifted away, or of NodePools that their schedule has closed, take no pods.
+    Default spreads apply, claims to devices are requests, only nominations of pods that preempt others count, ending
+    nodes are going away, and nodes in zones that are shifted away, or of NodePools that their schedule has closed, take
+    no pods.
     """
     claims = living_claims(inputs)
     observed = _with_pools_cordoned(inputs.snapshot, inputs.now)
     observed = with_zones_cordoned(observed, inputs.ledger.shifted(inputs.now))
     seen = with_default_spreads(observed, inputs.settings.default_spreads)
-    return without_ending(preempting_only(seen, claims), claims)
+    seen = without_ending(preempting_only(seen, claims), claims)
+    return seen if seen.devices is None else _with_devices(seen, inputs)
+
+
+def _with_devices(snapshot: Snapshot, inputs: Inputs) -> Snapshot:
+    # Only clusters with pods that claim devices need these modules.
+    from nodesmith.decisions.scheduling.devices.simulation import with_devices, without_simulation
+    from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+
+    if inputs.settings.ignore_dra_requests:
+        return without_simulation(snapshot)
+    return with_devices(snapshot, overlays_of(snapshot, inputs.catalog, inputs.settings).devices())
 
 
 def _with_pools_cordoned(snapshot: Snapshot, now: datetime) -> Snapshot:

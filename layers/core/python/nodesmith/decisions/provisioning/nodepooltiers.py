@@ -175,6 +175,8 @@ def template_of(
     types = type_set(all_with_parts(attaching(known, snapshot.attach_limits), pool.options.gpu_parts))
     if snapshot.nodeoverlays:
         types = overlays_of(snapshot, catalog, settings).on(pool, types)
+    if snapshot.simulated is not None:
+        types = snapshot.simulated.on(pool.name, types)
     group = status.placement_group
     if group is not None:
         types = types_of_group(types, group.strategy)

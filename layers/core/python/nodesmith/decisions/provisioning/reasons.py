@@ -29,16 +29,21 @@ from nodesmith.model.apimachinery.resources import (
     rounded_up_text,
 )
 from nodesmith.model.ec2.capacity import EFA
+from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
 from nodesmith.model.karpenter.nodepools import NODES
+from nodesmith.model.kubernetes.devices import DEVICES, without_devices
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Reason, Shape
 from nodesmith.model.nodeclasses.status import MOST_SPREAD
 
 _MOST_SHOWN = 3
 _TYPO_CORES = 1_000_000  # milli-cores or bytes were meant
 _LARGER_DISKS = "give the EC2NodeClass larger blockDeviceMappings (or instanceStorePolicy RAID0)"
+_DECLARED = (
+    f"allow instance types with these devices, or declare theirs: {DEVICES_ANNOTATION} on a NodeOverlay"
+)
 _NAMED = re.compile(r"[\w.]+ '[^']*'")
 """An object at the beginning of a sentence: `persistentvolumeclaim 'data'`."""
-_ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|update|add|ask) .*)$")
+_ADVICE = re.compile(r": ((?:create|recreate|make|name|remove|mend|fix|correct|update|add|ask|declare) .*)$")
 """The part of a sentence that already says what would help."""
 _RULES = (
     (
@@ -69,11 +74,7 @@ _REFUSALS = (
     ("its pod affinity and anti-affinity", "pod affinity and anti-affinity", "remove one of the two"),
     ("node selector or affinity", "node selector or affinity", "select nodes by a label that they can have"),
     ("required node affinity by matchFields", "node affinity by matchFields", "select nodes by their labels"),
-    (
-        "its volumes are out of reach",
-        "volumes",
-        "remove the selector, or use volumes where it lets the pod run",
-    ),
+    ("its volumes are out of reach", "volumes", "remove the selector, or use volumes within its reach"),
     ("no node reaches all", "volumes", "use volumes of one zone: they cannot be moved"),
     ("node affinity of its volumes", "volumes", "use volumes whose node affinity uses ordinary labels"),
     ("it claims devices", "resource claims", ""),
@@ -288,10 +289,14 @@ def _too_large(demand: Demand, admitted: Sequence[TypeOption], template: Templat
     requests = demand.shape.requests
     lacking = [n for n in sorted(requests) if requests[n] > max(c.room.of(n) for c in admitted)]
     if not lacking:
-        why = f"no instance type offers all that one pod asks for ({amounts_text(requests)}) at once"
+        asked = ", ".join(filter(None, (amounts_text(without_devices(requests)), demand.shape.devices)))
+        why = f"no instance type offers all that one pod asks for ({asked}) at once"
         fix = "allow larger instance types, or ask for less"
         return Refusal(Filter.RESOURCE, why, "resources together", fix)
     name = lacking[0]
+    if name.startswith(DEVICES):
+        why = f"one pod claims {demand.shape.devices}, and no node that it allows has as many such devices"
+        return Refusal(Filter.RESOURCE, why, "devices", _DECLARED)
     if name == EFA and template.nodeclass.associate_public_ip_address:
         return _ONE_INTERFACE
     if not any(c.room.of(name) for c in admitted):

@@ -91,6 +91,7 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
     nominated for a node have their capacity there already, and so do the pods that they preempt until these are gone:
     kube-scheduler admits no other pod before that either.
     """
+    claims = claims if snapshot.simulated is None else snapshot.simulated.known(claims)
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
     pods_of: dict[str, list[Pod]] = {}
     nominated: dict[str, list[Pod]] = {}

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.apimachinery.resources import format_amount
+from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import (
     CONTRADICT,
     NOT_ALL_VOLUMES,
@@ -94,6 +95,8 @@ def shape_refusal(shape: Shape) -> str:
     """Return why no node can be bought for such pods whatever the NodePools offer; empty when one can."""
     if shape.refusal:
         return shape.refusal
+    if shape.claims:
+        return UNKNOWN_DEVICES
     negative = next((name for name, amount in sorted(shape.requests.items()) if amount < 0), None)
     if negative:
         return f"its request of {format_amount(negative, shape.requests[negative])} {negative} is negative"

@@ -45,6 +45,7 @@ from nodesmith.model.ec2.catalog import (
     product,
     sold_as,
 )
+from nodesmith.model.kubernetes.devices import DeviceKind
 from nodesmith.model.nodeclasses.instancesettings import AL2023
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import Image
@@ -68,6 +69,8 @@ class InstanceType:
     """what can be bought, cheapest first; empty if no price is known or the NodeClass cannot run on the type"""
     overlays: tuple[str, ...] = ()
     """the NodeOverlays that add to its capacity"""
+    devices: tuple[tuple[DeviceKind, int], ...] = ()
+    """devices of dynamic resource allocation that its nodes have, as far as it is declared or known"""
 
     def __hash__(self) -> int:
         return hash(self.name)

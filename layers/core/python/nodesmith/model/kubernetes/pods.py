@@ -13,6 +13,7 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.resources import NOTHING, PODS, Resources, parse_resources, total
 from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 from nodesmith.model.apimachinery.times import nanoseconds
+from nodesmith.model.kubernetes.devices import PodClaim
 
 DEFAULT_GRACE_SECONDS = 30
 LEAST_PRIORITY = -(2**31) - 1
@@ -93,6 +94,12 @@ class Shape:
     shuns_soft_taints: bool = False
     grace_seconds: int = DEFAULT_GRACE_SECONDS
     critical: bool = False
+    claims: tuple[PodClaim, ...] = ()
+    """Claims to devices. No node takes the pods until `scheduling.devices` turns these into requests and terms."""
+    devices: str = ""
+    """What its claims asked for, once they are turned into requests and terms: `2 of gpu.example.com`."""
+    drivers: frozenset[str] = frozenset()
+    """The drivers of devices that its claims may get."""
 
     @property
     def is_daemon(self) -> bool:

@@ -29,6 +29,7 @@ from nodesmith.model.apimachinery.requirements import (
 )
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES, parse_claim
 from nodesmith.model.kubernetes.pods import (
     CONTRADICT,
     CRITICAL_CLASSES,
@@ -92,6 +93,7 @@ def _parse(
         grace_seconds=_grace_seconds(spec.get("terminationGracePeriodSeconds")),
         critical=spec.get("priorityClassName") in CRITICAL_CLASSES,
         annotations=dict(metadata.get("annotations") or {}),
+        claims=tuple(map(parse_claim, spec.get("deviceClaims") or ())),
         refusal=refusal or unreachable or _claiming(spec) or at_odds(affinities, namespace, labels),
     )
 
@@ -171,16 +173,10 @@ def _restricted(terms: tuple[Requirements, ...], what: str) -> str:
 
 
 def _claiming(spec: Manifest) -> str:
-    """Return why nothing is bought for a pod that claims devices, empty for other pods.
-
-    The catalogue does not contain which instance types have these devices.
-    """
-    if not spec.get("resourceClaims"):
+    """Return why nothing is bought for a pod whose claims to devices are not in the snapshot, empty for other pods."""
+    if not spec.get("resourceClaims") or spec.get("deviceClaims"):
         return ""
-    return (
-        "it claims devices (spec.resourceClaims), but it is not known which instance types have them: ask for an"
-        " extended resource such as nvidia.com/gpu instead"
-    )
+    return UNKNOWN_DEVICES
 
 
 def _expressions(term: Manifest) -> list[Requirement]:

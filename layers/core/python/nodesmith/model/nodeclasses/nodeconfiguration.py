@@ -46,6 +46,8 @@ class NodeSettings:
     ipv6: bool = False
     """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
 
+    ignore_dra_requests: bool = False
+    """whether pods that claim devices are left alone"""
     shared_provisioning_classes: bool = True
     """whether ProvisioningRequests of Cluster Autoscaler's classes are served"""
 

@@ -188,6 +188,7 @@ def _overlay_requirements() -> Array:
     return CLAIM_REQUIREMENTS._replace(of=item._replace(fields=named, rules=(*rules, excludes)), doc=doc)
 
 
+CHANGES_NOTHING = "set price, priceAdjustment or capacity: without one of them it changes nothing"
 NODE_OVERLAY = Kind(
     "karpenter.sh",
     "NodeOverlay",
@@ -237,7 +238,7 @@ NODE_OVERLAY = Kind(
             ),
             Rule(
                 "",
-                "set price, priceAdjustment or capacity: without one of them it changes nothing",
+                CHANGES_NOTHING,
                 lambda spec: not {"price", "priceAdjustment", "capacity"}.isdisjoint(spec),
                 fatal=False,
             ),

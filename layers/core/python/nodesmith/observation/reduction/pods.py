@@ -23,6 +23,7 @@ from nodesmith.model.kubernetes.pods import (
     with_do_not_disrupt,
 )
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
+from nodesmith.observation.reduction.devices import DeviceRef, device_refs
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -51,9 +52,9 @@ class ReducedPod:
     `deletion` is when its grace period ends, None unless it is being deleted. `started` is kept only for pods that are
     protected from disruption for a duration, which counts from there. `moved` is when the pod came to its node or began
     to leave it, 0 for DaemonSet pods, which come and go with their node. `claims` are the PersistentVolumeClaims of its
-    volumes. `startup_minutes` is the result of the function of this name. `phase` and `limits` (the spec with only
-    limits, as JSON, empty if there are none) are for metrics. No decision reads them, and a change of only these is no
-    change of the pod.
+    volumes, `devices` its claims to devices. `startup_minutes` is the result of the function of this name. `phase` and
+    `limits` (the spec with only limits, as JSON, empty if there are none) are for metrics. No decision reads them, and
+    a change of only these is no change of the pod.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ReducedPod:
     started: int | None = None
     moved: int = 0
     startup_minutes: int = 0
+    devices: tuple[DeviceRef, ...] = ()
     phase: str = field(default="", compare=False)
     limits: str = field(default="", compare=False)
 
@@ -122,6 +124,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         started=_started(metadata, status),
         moved=_moved(metadata, conditions.get("PodScheduled", {})) if _counts(owner, node) else 0,
         startup_minutes=startup_minutes(metadata, status) if _counts(owner, node) else 0,
+        devices=device_refs(spec, status),
         phase=sys.intern(str(status.get("phase") or "")),
         limits=sys.intern(limits_text(spec)),
     )

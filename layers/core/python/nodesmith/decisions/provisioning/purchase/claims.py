@@ -35,6 +35,7 @@ from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import instance_tags
+from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS, without_devices
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
@@ -103,20 +104,23 @@ def planned_node(
             INSTANCE_PROFILE: template.status.instance_profile,
             **_gpu_parts(pool),
             **overlay_marks((offer.type_option.type, offer.offering) for offer in offers),
+            **_drivers(pods, offers),
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
-        requests=total([pod.shape.requests for pod in pods]) + type_option.daemons,
+        requests=without_devices(total([pod.shape.requests for pod in pods]) + type_option.daemons),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
         capacity_type=cheapest.capacity_type,
         security_groups=tuple(group.id for group in template.status.security_groups),
-        capacity=most_resources(
-            {o.type_option.type.name: o.type_option.type.capacity for o in offers}.values()
+        capacity=without_devices(
+            most_resources({o.type_option.type.name: o.type_option.type.capacity for o in offers}.values())
         ),
-        allocatable=least_resources(
-            {offer.type_option.type.name: offer.type_option.type.allocatable for offer in offers}.values()
+        allocatable=without_devices(
+            least_resources(
+                {offer.type_option.type.name: offer.type_option.type.allocatable for offer in offers}.values()
+            )
         ),
         nominated=tuple(pod.key for pod in pods),
         decision=decision,
@@ -145,6 +149,16 @@ def _reservation(template: Template, offering: Offering) -> dict[str, str]:
 def _gpu_parts(pool: NodePool) -> dict[str, str]:
     parts = pool.options.gpu_parts
     return {GPU_PARTS: ",".join(f"{name}={number}" for name, number in parts)} if parts else {}
+
+
+def _drivers(pods: Iterable[Pod], offers: Iterable[Offer]) -> dict[str, str]:
+    """Return the annotation that names the drivers whose devices the pods get; empty without any."""
+    wanted = frozenset[str]().union(*(pod.shape.drivers for pod in pods))
+    if not wanted:
+        return {}
+    there = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
+    found = sorted(wanted.intersection(*there))
+    return {REQUESTED_DRIVERS: ",".join(found)} if found else {}
 
 
 def _placement(template: Template, custom: Requirements, name: str) -> dict[str, str]:

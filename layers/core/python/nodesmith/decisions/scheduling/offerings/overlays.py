@@ -34,6 +34,7 @@ from nodesmith.model.karpenter.nodeoverlays import (
     parse_nodeoverlays,
 )
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.kubernetes.devices import DeviceKind
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.snapshot import Snapshot
@@ -80,6 +81,15 @@ class Overlays:
         labels = FrozenMap(template_labels(pool))
         here = tuple(each for each in self.applied if _allows_labels(each, labels))
         return _overlaid(types, here, _own(here, labels)) if here else types
+
+    def devices(self) -> dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]]:
+        """Return the devices that NodeOverlays declare, by NodePool and instance type."""
+        if not any(each.devices for each in self.applied):
+            return {}
+        changed = ((name, self.on(pool, self._types[name])) for name, pool in self._pools.items())
+        return {
+            (name, one.name): one.devices for name, types in changed for one in types.types if one.devices
+        }
 
     def reach(self, overlay: NodeOverlay) -> dict[str, int]:
         """Return how many instance types of each NodePool a NodeOverlay applies to."""
@@ -187,7 +197,7 @@ def _contradictions(
 ) -> Iterator[Contradiction]:
     """Yield what a NodeOverlay has in common with others of its weight."""
     for other in others:
-        shared = sorted(overlay.capacity.keys() & other.capacity.keys())
+        shared = sorted(overlay.adds & other.adds)
         both_price = bool(overlay.price and other.price)
         if not (both_price or shared):
             continue
@@ -262,15 +272,26 @@ def _changed(kind: InstanceType, overlays: Sequence[NodeOverlay]) -> InstanceTyp
     added: dict[str, int] = {}
     for overlay in reversed(overlays):
         added.update(overlay.capacity)
+    devices = tuple(_devices(overlays))
     if not added:
-        return replace(kind, offerings=offerings)
+        return replace(kind, offerings=offerings, devices=devices)
     return replace(
         kind,
         offerings=offerings,
         capacity=Resources({**kind.capacity, **added}),
         allocatable=Resources({**kind.allocatable, **added}),
         overlays=tuple(each.name for each in overlays if each.capacity),
+        devices=devices,
     )
+
+
+def _devices(overlays: Iterable[NodeOverlay]) -> Iterator[tuple[DeviceKind, int]]:
+    """Yield the devices of a type: for each driver, those that the first NodeOverlay with any declares."""
+    owners: dict[str, str] = {}
+    for overlay in overlays:
+        for kind, count in overlay.devices:
+            if owners.setdefault(kind.driver, overlay.name) == overlay.name:
+                yield kind, count
 
 
 def _priced(offering: Offering, overlays: Iterable[NodeOverlay]) -> Offering:

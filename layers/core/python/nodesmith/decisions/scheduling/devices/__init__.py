@@ -1,0 +1,1 @@
+"""Devices of dynamic resource allocation: what claims allocate, and what that means for nodes."""

@@ -1,0 +1,395 @@
+"""Turn the claims of pods to devices into requests and terms, and the devices of nodes and types into resources.
+
+Everything after that treats devices like any other resource. A snapshot without claims is left as it is.
+
+Devices of nodes that are initialized come from their ResourceSlices. Those of nodes to come are the ones that
+NodeOverlays declare for their type; for other drivers, those that the newest node of the same NodePool and type has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from nodesmith.decisions.scheduling.compatibility import TypeSet
+from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated
+from nodesmith.decisions.scheduling.devices.resources import (
+    MOST_DEVICES_OF_POD,
+    Asked,
+    DeviceResources,
+    asked_by,
+    is_many,
+    is_trivial,
+    str_of,
+)
+from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL
+from nodesmith.model.apimachinery.requirements import Requirements, parse_selector
+from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
+from nodesmith.model.ec2.instancetypes import InstanceType
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.devices import (
+    DEVICES,
+    ClusterDevices,
+    DeviceKind,
+    DevicePool,
+    PodClaim,
+    Stock,
+)
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
+from nodesmith.model.snapshot import Snapshot
+
+_CLAIM_LABEL, _WHOLE_LABEL = "devices.nodesmith.dev/claim-", "devices.nodesmith.dev/whole"
+"""Labels of pods in a decision: who shares a ResourceClaim, and who gets devices that no number describes."""
+_PLAIN = "plain"
+_MOST_FROM_POOLS = 1000
+"""Pods of one decision that are tried with devices that belong to no node."""
+_SHOWN = 3
+Declared = Mapping[tuple[str, str], tuple[tuple[DeviceKind, int], ...]]
+"""NodePool and instance type → the devices that NodeOverlays declare for its nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedDevices:
+    """Devices as resources, for one decision: what nodes of each NodePool and type will have of them."""
+
+    resources: DeviceResources
+    _expected: Mapping[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = field(default_factory=dict)
+
+    def on(self, pool: str, types: TypeSet) -> TypeSet:
+        """Return a NodePool's instance types with their devices as resources."""
+        added = tuple(
+            (one.name, found, self.resources.amounts(_free(found)))
+            for one in types.types
+            if (found := self._expected.get((pool, one.name), ()))
+        )
+        return _with_devices(types, added) if added else types
+
+    def known(self, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
+        """Return NodeClaims with what their nodes will have, whichever of their types they become."""
+        return [
+            replace(claim, allocatable=claim.allocatable + amounts) if (amounts := self._of(claim)) else claim
+            for claim in claims
+        ]
+
+    def _of(self, claim: NodeClaim) -> Resources:
+        wanted = claim.requirements.get(INSTANCE_TYPE)
+        names = {claim.instance_type} if claim.instance_type else set(wanted.values if wanted else ())
+        found = [self._expected.get((claim.nodepool, name), ()) for name in sorted(names)]
+        if not found or not all(found):
+            return NOTHING
+        amounts = [self.resources.amounts(_free(each)) for each in found]
+        return Resources({name: min(each.of(name) for each in amounts) for name in amounts[0]})
+
+
+@lru_cache(maxsize=32)
+def _with_devices(
+    types: TypeSet, added: tuple[tuple[str, tuple[tuple[DeviceKind, int], ...], Resources], ...]
+) -> TypeSet:
+    devices = {name: (found, amounts) for name, found, amounts in added}
+    return TypeSet(
+        tuple(_changed(one, *devices[one.name]) if one.name in devices else one for one in types.types)
+    )
+
+
+def _changed(
+    kind: InstanceType, devices: tuple[tuple[DeviceKind, int], ...], amounts: Resources
+) -> InstanceType:
+    return replace(
+        kind,
+        devices=devices,
+        capacity=kind.capacity + amounts,
+        allocatable=kind.allocatable + amounts,
+    )
+
+
+def _free(devices: Iterable[tuple[DeviceKind, int]]) -> Stock:
+    return tuple((kind, count, count) for kind, count in devices)
+
+
+def without_simulation(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot in which pods that claim devices are left alone: IGNORE_DRA_REQUESTS."""
+    why = "it claims devices (spec.resourceClaims), and the cluster's setting IGNORE_DRA_REQUESTS is true"
+    shapes: dict[Shape, Shape] = {}
+    for pod in snapshot.pods:
+        if pod.shape.claims and pod.shape not in shapes:
+            shapes[pod.shape] = replace(pod.shape, claims=(), refusal=pod.shape.refusal or why)
+    pods = (replace(p, shape=shapes[p.shape]) if p.shape in shapes else p for p in snapshot.pods)
+    return replace(snapshot, pods=tuple(pods)) if shapes else snapshot
+
+
+def with_devices(snapshot: Snapshot, declared: Declared) -> Snapshot:
+    """Return a snapshot whose pods request their devices as resources. It has `simulated` if any pod claims devices."""
+    devices = snapshot.devices
+    claiming = [pod for pod in snapshot.pods if pod.shape.claims]
+    if devices is None or not claiming:
+        return snapshot
+    return _Compilation(snapshot, devices, claiming, declared).done()
+
+
+class _Compilation:
+    """Everything that one decision knows about devices. Each step needs those before it."""
+
+    def __init__(
+        self, snapshot: Snapshot, devices: ClusterDevices, claiming: Sequence[Pod], declared: Declared
+    ) -> None:
+        self._snapshot, self._claiming = snapshot, claiming
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._matcher = Matcher(devices.classes)
+        complete = [pool for pool in devices.pools if pool.complete]
+        self._local = _local(complete)
+        self._shared = [pool for pool in complete if not pool.node]
+        self._expected = _expected(declared, _learned(snapshot.nodes, self._local))
+        found = [*self._local.values(), *map(_free, self._expected.values())]
+        self._stocks = list(dict.fromkeys(found))
+        self._problems: dict[Shape, str] = {}
+        self._found: dict[tuple[object, ...], Asked] = {}
+        self._users = _users(claiming)
+        self._taken = self._from_pools()
+        self._carriers = {key: users[0].key for key, users in self._users.items()}
+        self._asked = {pod.key: self._asked_by(pod) for pod in claiming}
+        kinds = (kind for stock in self._stocks for kind, _, _ in stock)
+        self.resources = DeviceResources(self._asked.values(), kinds, self._matcher)
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+
+    def done(self) -> Snapshot:
+        """Return the snapshot with everything replaced."""
+        changed = {pod.key: replace(pod, shape=self._shape(pod)) for pod in self._claiming}
+        pods = tuple(changed.get(pod.key, pod) for pod in self._snapshot.pods)
+        used: dict[str, list[Resources]] = {}
+        for pod in pods:
+            if pod.node and pod.key in changed:
+                used.setdefault(pod.node, []).append(_devices_of(pod.shape))
+        nodes = tuple(self._node(node, used.get(node.name, [])) for node in self._snapshot.nodes)
+        simulated = SimulatedDevices(self.resources, self._expected)
+        return replace(self._snapshot, pods=pods, nodes=nodes, simulated=simulated)
+
+    def _node(self, node: Node, used: list[Resources]) -> Node:
+        """Return a node that offers its free devices, and those of its pods, which these request."""
+        stock = self._local.get(node.name)
+        amounts = total([*used, self.resources.amounts(stock)]) if stock else total(used)
+        return replace(node, allocatable=node.allocatable + amounts) if amounts else node
+
+    def _open(self, pod: Pod) -> list[PodClaim]:
+        """Return the claims of a pod that take devices of its node: not those that have theirs, or get them elsewhere.
+
+        Of the pods that share a ResourceClaim, the first takes the devices.
+        """
+        if pod.key in self._taken or self._problem(pod.shape):
+            return []
+        return [
+            claim
+            for claim in pod.shape.claims
+            if not self._is_placed(claim) and (not claim.key or self._carriers.get(claim.key) == pod.key)
+        ]
+
+    def _is_placed(self, claim: PodClaim) -> bool:
+        """Return whether devices are allocated to a claim.
+
+        kube-scheduler and the claim controller take them back if their node is gone or goes.
+        """
+        node = self._nodes.get(claim.node)
+        return claim.terms is not None or (node is not None and not node.deleting)
+
+    def _asked_by(self, pod: Pod) -> Asked:
+        claims = self._open(pod)
+        key = tuple(claim.content for claim in claims)
+        if key not in self._found:
+            asked = asked_by(claims)
+            if asked.whole and is_trivial(claims, self._stocks, self._matcher):
+                asked = replace(asked, whole=())
+            self._found[key] = asked
+        return self._found[key]
+
+    def _from_pools(self) -> dict[str, DevicePool]:
+        """Allocate devices that belong to no node to pods without a node, oldest first; return the pool of each pod."""
+        found: dict[str, DevicePool] = {}
+        waiting = [p for p in self._claiming if not (p.node or p.deleting)] if self._shared else []
+        left = {(pool.driver, pool.name, pool.terms): pool.stock for pool in self._shared}
+        for pod in sorted(waiting, key=lambda pod: (pod.created_at, pod.key))[:_MOST_FROM_POOLS]:
+            if self._problem(pod.shape) or any(c.key or self._is_placed(c) for c in pod.shape.claims):
+                continue
+            for pool in self._shared:
+                key = pool.driver, pool.name, pool.terms
+                rest = allocated(left[key], pod.shape.claims, self._matcher)
+                if rest is not None:
+                    left[key], found[pod.key] = rest, pool
+                    break
+        return found
+
+    def _shape(self, pod: Pod) -> Shape:
+        shape, asked, pool = pod.shape, self._asked[pod.key], self._taken.get(pod.key)
+        shared = tuple(c.key for c in shape.claims if c.key and len(self._users.get(c.key, ())) > 1)
+        whole = self._apart(pod, asked)
+        terms = pool.terms if pool is not None else None
+        key = shape, tuple(asked.units.items()), asked.own_resource, shared, whole, terms
+        if key not in self._shapes:
+            refusal = shape.refusal or self._problem(shape) or self._refusal(shape.claims, asked)
+            requests = self.resources.requests(asked)
+            labels = {_CLAIM_LABEL + _short(each): "shared" for each in shared}
+            made = replace(
+                shape,
+                claims=(),
+                devices=_told(shape.claims),
+                drivers=self._drivers(asked),
+                refusal=refusal,
+                requests=shape.requests + requests,
+                labels={**shape.labels, **labels, **({_WHOLE_LABEL: whole} if whole else {})},
+                affinities=(*shape.affinities, *map(_together, labels), *_alone(whole)),
+            )
+            self._shapes[key] = self._narrowed(made, shape.claims, terms)
+        return self._shapes[key]
+
+    def _narrowed(
+        self, shape: Shape, claims: Iterable[PodClaim], terms: tuple[Requirements, ...] | None
+    ) -> Shape:
+        """Return a shape narrowed to where allocated devices are."""
+        places = [terms] if terms is not None else []
+        for claim in claims:
+            if claim.terms is not None:
+                places.append(claim.terms)
+            elif self._is_placed(claim):
+                name = self._nodes[claim.node].labels.get(HOSTNAME, claim.node)
+                places.append((Requirements.from_labels({HOSTNAME: name}),))
+        found = shape.terms
+        for place in places:
+            pairs = [(own, there) for own in found for there in place]
+            agreeing = [(a, b) for a, b in pairs if a.conflict(b, undefined=frozenset(b)) is None]
+            found = tuple(own.union(there) for own, there in agreeing)
+        if not found and not shape.refusal:
+            why = "the devices that are allocated to its claims are out of reach of its node selector or affinity"
+            return replace(shape, refusal=why)
+        return replace(shape, terms=found) if places and found else shape
+
+    def _apart(self, pod: Pod, asked: Asked) -> str:
+        """Return what a pod's label says about devices that no number describes; empty if it has none.
+
+        The label matters to pods that get a node now: those on a node have their devices.
+        """
+        if pod.node:
+            return ""
+        crowded = any(unit in self.resources.crowded for unit in asked.units)
+        if asked.whole or crowded:
+            return _short(asked.own_resource or str(sorted(map(str_of, asked.units))))
+        return _PLAIN if asked.units else ""
+
+    def _problem(self, shape: Shape) -> str:
+        """Return why the claims of a shape cannot be simulated, empty if they can."""
+        if shape not in self._problems:
+            self._problems[shape] = next(self._faults(shape.claims), "")
+        return self._problems[shape]
+
+    def _faults(self, claims: Sequence[PodClaim]) -> Iterator[str]:
+        for claim in claims:
+            if claim.problem:
+                yield f"it claims devices, but nothing is bought for its claim {claim.name}: {claim.problem}"
+        if is_many(claims):
+            yield f"it claims devices, but more than {MOST_DEVICES_OF_POD}, the most that are simulated"
+        classes = {want.device_class for claim in claims for r in claim.requests for want in r.wants}
+        for name in sorted(classes - self._matcher.classes.keys()):
+            yield f"it claims devices, but DeviceClass {name} does not exist"
+
+    def _refusal(self, claims: Sequence[PodClaim], asked: Asked) -> str:
+        lacking = sorted(map(str, self.resources.unknown & asked.units.keys()))
+        return self._lacking(claims, lacking[0]) if lacking else ""
+
+    def _lacking(self, claims: Sequence[PodClaim], lacking: str) -> str:
+        wants = {(w.device_class, w.selectors) for claim in claims for r in claim.requests for w in r.wants}
+        failed = next(
+            (self._matcher.errors[each] for each in sorted(wants) if each in self._matcher.errors), ""
+        )
+        why = f" (a selector fails: {failed})" if failed else ""
+        return (
+            f"it claims devices, but no node has devices of DeviceClass {lacking} that its selectors select{why}:"
+            " declare those of instance types with the annotation nodesmith.dev/devices of a NodeOverlay"
+        )
+
+    def _drivers(self, asked: Asked) -> frozenset[str]:
+        kinds = {kind for stock in self._stocks for kind, _, _ in stock}
+        wants = [want for claim in asked.whole for r in claim.requests for want in r.wants]
+        alone = {kind: ((kind, 1, 1),) for kind in kinds}
+        return frozenset(
+            kind.driver
+            for kind, stock in alone.items()
+            if any(unit.is_met_by(self._matcher, stock) for unit in asked.units)
+            or any(self._matcher.selects(want, kind) for want in wants)
+        )
+
+
+def _local(pools: Iterable[DevicePool]) -> dict[str, Stock]:
+    """Return the devices of each node."""
+    found: dict[str, list[tuple[DeviceKind, int, int]]] = {}
+    for pool in pools:
+        if pool.node:
+            found.setdefault(pool.node, []).extend(pool.stock)
+    return {node: tuple(stock) for node, stock in sorted(found.items())}
+
+
+def _expected(declared: Declared, learned: Declared) -> Declared:
+    """Return the devices of nodes to come: what is declared, and what is learned about other drivers."""
+    found = {**learned, **declared}
+    for key in declared.keys() & learned.keys():
+        drivers = {kind.driver for kind, _ in declared[key]}
+        found[key] = (*declared[key], *(each for each in learned[key] if each[0].driver not in drivers))
+    return found
+
+
+def _learned(nodes: Iterable[Node], local: Mapping[str, Stock]) -> Declared:
+    """Return the devices that the newest initialized node of each NodePool and type has."""
+    found: dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = {}
+    for node in sorted(nodes, key=lambda node: (node.created_at, node.name)):
+        stock, labels = local.get(node.name), node.labels
+        if stock and labels.get(INITIALIZED) == "true" and NODEPOOL in labels and INSTANCE_TYPE in labels:
+            found[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(
+                (kind, number) for kind, number, _ in stock
+            )
+    return found
+
+
+def _users(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Return the pods that share each ResourceClaim, those on a node first, then the oldest."""
+    found: dict[str, list[Pod]] = {}
+    staying = (pod for pod in pods if not pod.deleting)
+    for pod in sorted(staying, key=lambda pod: (not pod.node, pod.created_at, pod.key)):
+        for claim in pod.shape.claims:
+            if claim.key and (not found.get(claim.key) or found[claim.key][-1] is not pod):
+                found.setdefault(claim.key, []).append(pod)
+    return found
+
+
+def _together(label: str) -> PodAffinityTerm:
+    """Return the rule that pods with a shared claim share a node."""
+    return PodAffinityTerm(
+        HOSTNAME, parse_selector({"matchLabels": {label: "shared"}}), anti=False, namespaces=None
+    )
+
+
+def _alone(whole: str) -> Iterator[PodAffinityTerm]:
+    """Yield the rule that keeps apart pods with different claims that no number describes."""
+    if whole and whole != _PLAIN:
+        others = [
+            {"key": _WHOLE_LABEL, "operator": "Exists"},
+            {"key": _WHOLE_LABEL, "operator": "NotIn", "values": [whole]},
+        ]
+        selector = parse_selector({"matchExpressions": others})
+        yield PodAffinityTerm(HOSTNAME, selector, anti=True, namespaces=None)
+
+
+def _devices_of(shape: Shape) -> Resources:
+    return Resources({name: amount for name, amount in shape.requests.items() if name.startswith(DEVICES)})
+
+
+def _told(claims: Iterable[PodClaim]) -> str:
+    """Return what claims ask for, for people: `2 of gpu.example.com, all of nic.example.com`."""
+    parts = [
+        " or ".join(dict.fromkeys(f"{want.count or 'all'} of {want.device_class}" for want in request.wants))
+        for claim in claims
+        for request in claim.requests
+    ]
+    return ", ".join(parts[:_SHOWN]) + (" and others" if len(parts) > _SHOWN else "")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

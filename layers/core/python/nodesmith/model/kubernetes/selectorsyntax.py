@@ -1,0 +1,210 @@
+"""The syntax of CEL, as far as device selectors use it: from text to nested tuples.
+
+An expression is written by anyone who may create a ResourceClaim, so its length and its nesting are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+LONGEST = 10 * 1024
+"""The API server's limit for the length of a selector."""
+_DEEPEST = 40
+_INT64 = 2**63
+Node = tuple[Any, ...]
+"""What kind of part it is, then its parts or values."""
+
+
+class SelectorError(ValueError):
+    """An expression that cannot be read or evaluated; the message says where and why."""
+
+
+_TOKEN = re.compile(
+    r"""[ \t\r\n]+|//[^\n]*
+    |(?P<string>[rR]?(?:'''(?s:.*?)'''|\"\"\"(?s:.*?)\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"))
+    |(?P<number>0[xX][0-9a-fA-F]{1,16}[uU]?|\d{1,20}\.\d{1,20}(?:[eE][+-]?\d{1,3})?|\d{1,20}[eE][+-]?\d{1,3}|\d{1,20}[uU]?)
+    |(?P<name>[A-Za-z_][A-Za-z_0-9]*)
+    |(?P<sign>\|\||&&|[<>=!]=|\.\?|\[\?|[-+*/%<>!?:.,()\[\]{}])""",
+    re.VERBOSE | re.ASCII,
+)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`", "?": "?"}
+_LEVELS: tuple[frozenset[str], ...] = (
+    frozenset({"||"}),
+    frozenset({"&&"}),
+    frozenset({"<", "<=", ">", ">=", "==", "!=", "in"}),
+    frozenset({"+", "-"}),
+    frozenset({"*", "/", "%"}),
+)
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+class _Parser:
+    """Reads one expression by recursive descent, in the order of CEL's precedences."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > LONGEST:
+            raise SelectorError(f"it is longer than {LONGEST} characters")
+        self._tokens, self._at, self._depth = list(_tokens(text)), 0, 0
+
+    def whole(self) -> Node:
+        found = self._choice()
+        if self._tokens[self._at] != ("end", ""):
+            raise SelectorError(f"unexpected {self._tokens[self._at][1]!r}")
+        return found
+
+    def _choice(self) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise SelectorError(f"it is nested deeper than {_DEEPEST} levels")
+        found = self._binary(0)
+        if self._took("?"):
+            yes = self._choice()
+            self._expect(":")
+            found = ("if", found, yes, self._choice())
+        self._depth -= 1
+        return found
+
+    def _binary(self, level: int) -> Node:
+        if level == len(_LEVELS):
+            return self._unary()
+        found = self._binary(level + 1)
+        while (sign := self._tokens[self._at][1]) in _LEVELS[level] and self._tokens[self._at][0] != "string":
+            self._at += 1
+            found = ("op", sign, found, self._binary(level + 1))
+        return found
+
+    def _unary(self) -> Node:
+        signs = []
+        while self._tokens[self._at] in (("sign", "!"), ("sign", "-")):
+            signs.append(self._tokens[self._at][1])
+            self._at += 1
+        found = self._member()
+        for sign in reversed(signs):
+            found = ("not", found) if sign == "!" else ("minus", found)
+        return found
+
+    def _member(self) -> Node:
+        found = self._primary()
+        while True:
+            if self._took(".?"):
+                found = ("pick", found, ("value", self._name()), True)
+            elif self._took("."):
+                name = self._name()
+                found = ("call", name, found, self._list(")")) if self._took("(") else ("select", found, name)
+            elif self._took("[?"):
+                found = ("pick", found, self._closed("]"), True)
+            elif self._took("["):
+                found = ("pick", found, self._closed("]"), False)
+            else:
+                return found
+
+    def _primary(self) -> Node:
+        kind, text = self._tokens[self._at]
+        self._at += 1
+        if kind == "string":
+            return ("value", _string(text))
+        if kind == "number":
+            return ("value", _number(text))
+        if kind == "name":
+            if text in _CONSTANTS:
+                return ("value", _CONSTANTS[text])
+            return ("call", text, None, self._list(")")) if self._took("(") else ("name", text)
+        if text == "(":
+            return self._closed(")")
+        if text == "[":
+            return ("list", self._list("]"))
+        if text == "{":
+            return ("map", self._pairs())
+        raise SelectorError(f"unexpected {text!r}" if text else "it ends too early")
+
+    def _list(self, end: str) -> tuple[Node, ...]:
+        found: list[Node] = []
+        while not self._took(end):
+            found.append(self._choice())
+            if not self._took(","):
+                self._expect(end)
+                break
+        return tuple(found)
+
+    def _pairs(self) -> tuple[tuple[Node, Node], ...]:
+        found: list[tuple[Node, Node]] = []
+        while not self._took("}"):
+            key = self._choice()
+            self._expect(":")
+            found.append((key, self._choice()))
+            if not self._took(","):
+                self._expect("}")
+                break
+        return tuple(found)
+
+    def _closed(self, end: str) -> Node:
+        found = self._choice()
+        self._expect(end)
+        return found
+
+    def _name(self) -> str:
+        kind, text = self._tokens[self._at]
+        if kind != "name":
+            raise SelectorError(f"expected a field name, found {text!r}")
+        self._at += 1
+        return text
+
+    def _took(self, sign: str) -> bool:
+        took = self._tokens[self._at] == ("sign", sign)
+        self._at += took
+        return took
+
+    def _expect(self, sign: str) -> None:
+        if not self._took(sign):
+            raise SelectorError(f"expected {sign!r}, found {self._tokens[self._at][1] or 'the end'!r}")
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    found, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise SelectorError(f"unexpected {text[at : at + 10]!r}")
+        if match.lastgroup:
+            found.append((match.lastgroup, match[0]))
+        at = match.end()
+    return [*found, ("end", "")]
+
+
+def _string(text: str) -> str:
+    raw, text = text[0] in "rR", text.lstrip("rR")
+    width = 3 if text[:3] in ("'''", '"""') else 1
+    inner = text[width:-width]
+    return inner if raw else _ESCAPE.sub(_unescaped, inner)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    found = match[1]
+    if found[0] == "u" and len(found) > 1:
+        return chr(int(found[1:], 16))
+    if found not in _ESCAPED:
+        raise SelectorError(f"unknown escape \\{found}")
+    return _ESCAPED[found]
+
+
+def _number(text: str) -> int | float:
+    plain = text.rstrip("uU")
+    if plain[:2] in ("0x", "0X"):
+        return in_range(int(plain, 16))
+    return in_range(int(plain)) if plain.isdigit() else float(plain)
+
+
+def in_range(number: int) -> int:
+    """Return a number that CEL can hold. Raises SelectorError for others."""
+    if not -_INT64 <= number < 2 * _INT64:
+        raise SelectorError("a number is out of range")
+    return number
+
+
+@lru_cache(maxsize=1024)
+def parsed(expression: str) -> Node:
+    """Read an expression. Raises SelectorError."""
+    return _Parser(expression).whole()

@@ -1,0 +1,319 @@
+"""Dynamic resource allocation: which nodes pods with claims to devices get, and why others get none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.lifecycle.steps import next_steps
+from nodesmith.decisions.provisioning.decide import decide
+from nodesmith.decisions.provisioning.plan import Plan
+from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated, copies
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from nodesmith.model.commands import Initialize, Wait
+from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.kubernetes.devices import DEVICES, REQUESTED_DRIVERS, ClusterDevices, parse_claim
+from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from tests import builders
+from tests.builders import JOINED, NOW, READY
+from tests.devices import (
+    DRIVER,
+    GPU,
+    claims,
+    cluster,
+    declaring,
+    first_of,
+    gpus,
+    kind,
+    model,
+    published,
+    request,
+)
+from tests.fleets import fleet, pool, running, worker
+
+TYPE = {**READY, "node.kubernetes.io/instance-type": "m5.xlarge"}
+EIGHT = declaring([gpus(8)], "m5")
+"""The types of the family m5 have eight GPUs."""
+
+
+def decided(
+    pods: list[Pod], *overlays: dict[str, Any], devices: ClusterDevices | None = None, **fields: Any
+) -> Plan:
+    seen = builders.snapshot(pods=pods, nodeoverlays=overlays, devices=devices or cluster(), **fields)
+    return decide(builders.inputs(snapshot=seen))
+
+
+def claiming(count: int, *requests: Any, name: str = "job", **claim: Any) -> list[Pod]:
+    shape = builders.shape("100m", "64Mi", app=name, deviceClaims=claims(*requests, **claim))
+    return builders.pods(shape, count)
+
+
+def types(plan: Plan) -> list[int]:
+    """Return how many pods each bought node is for, and check that only m5 has been asked for."""
+    for node in plan.nodes:
+        assert {each.instance_type.partition(".")[0] for each in node.request.overrides} == {"m5"}
+    return sorted(len(node.claim.nominated) for node in plan.nodes)
+
+
+def joining(plan: Plan) -> list[int]:
+    """Return how many pods join each existing node."""
+    return [len(keys) for keys in (plan.placed or {}).values()]
+
+
+def why(plan: Plan) -> str:
+    (left,) = (*plan.unplaced, *plan.ignored)
+    return left.reason
+
+
+def test_pods_that_claim_devices_get_nodes_of_types_that_have_them() -> None:
+    plan = decided(claiming(12, request()), EIGHT)
+    assert sum(types(plan)) == 12
+    assert max(types(plan)) == 8
+
+
+def test_a_claim_of_several_devices_takes_as_many() -> None:
+    assert types(decided(claiming(3, request(3)), EIGHT)) == [1, 2]
+
+
+def test_a_nodeclaim_names_the_drivers_and_no_resources_that_stand_for_devices() -> None:
+    (node,) = decided(claiming(1, request()), EIGHT).nodes
+    assert node.claim.annotations[REQUESTED_DRIVERS] == DRIVER
+    amounts = (node.claim.requests, node.claim.capacity, node.claim.allocatable)
+    assert not any(name.startswith(DEVICES) for each in amounts for name in each)
+
+
+def test_pods_without_claims_are_decided_as_before() -> None:
+    pods = builders.pods(builders.shape(), 5)
+    plain = decide(builders.inputs(snapshot=builders.snapshot(pods=pods)))
+    beside = decided([*pods, *claiming(1, request(1, model("none")))], EIGHT)
+    assert [node.claim for node in beside.nodes] == [node.claim for node in plain.nodes]
+
+
+def test_a_selector_decides_which_types_do() -> None:
+    overlays = (declaring([gpus(8)], "m5", name="a"), declaring([gpus(8, "h100")], "c5", name="h"))
+    plan = decided(claiming(2, request(1, model("a100"))), *overlays)
+    assert types(plan) == [2]
+
+
+def test_requests_that_overlap_do_not_count_a_device_twice() -> None:
+    entries = [gpus(6), gpus(2, "h100")]
+    anything, special = claiming(6, request()), claiming(2, request(1, model("h100")), name="special")
+    assert types(decided([*anything, *special], declaring(entries, "m5"))) == [8]
+    assert len(decided([*claiming(7, request()), *special], declaring(entries, "m5")).nodes) == 2
+
+
+def test_of_alternatives_the_first_that_a_node_has_is_enough() -> None:
+    want = first_of(request(1, model("h100")), request(2, model("a100")))
+    assert types(decided(claiming(4, want), EIGHT)) == [4]
+    assert types(decided(claiming(5, want), EIGHT)) == [1, 4]
+
+
+def test_devices_with_the_same_value_of_an_attribute_are_found_together() -> None:
+    halves = declaring([gpus(4, numa=0), gpus(4, numa=1)], "m5")
+    asked = claiming(4, request(3), alike=[f"{DRIVER}/numa"])
+    assert types(decided(asked, halves)) == [2, 2]
+    assert "claims 5 of gpu" in why(decided(claiming(1, request(5), alike=[f"{DRIVER}/numa"]), halves))
+
+
+def test_a_constraint_that_holds_anyway_lets_pods_share_a_node() -> None:
+    asked = [*claiming(2, request(3), alike=[f"{DRIVER}/model"]), *claiming(2, request(), name="small")]
+    assert types(decided(asked, EIGHT)) == [4]
+
+
+def test_all_devices_of_a_node_are_for_one_pod() -> None:
+    assert types(decided(claiming(2, request(0)), EIGHT)) == [1, 1]
+    mixed = [*claiming(1, request(0)), *claiming(1, request(), name="small")]
+    assert types(decided(mixed, EIGHT)) == [1, 1]
+
+
+def test_free_devices_of_a_node_come_before_new_nodes() -> None:
+    node = builders.node(labels=TYPE)
+    there = cluster(published("node-1", (kind(), 8, 3)))
+    plan = decided(claiming(4, request()), EIGHT, devices=there, nodes=(node,))
+    assert joining(plan) == [3]
+    assert types(plan) == [1]
+
+
+def test_devices_of_running_pods_are_taken() -> None:
+    node, running = builders.node(labels=TYPE), claiming(2, request(), name="running")
+    bound = [replace(pod, node="node-1", unschedulable=False) for pod in running]
+    there = cluster(published("node-1", (kind(), 4, 2)))
+    plan = decided([*bound, *claiming(3, request())], devices=there, nodes=(node,))
+    assert joining(plan) == [2]
+
+
+def test_an_incomplete_pool_offers_nothing() -> None:
+    node, there = builders.node(labels=TYPE), cluster(published("node-1", (kind(), 8, 8), complete=False))
+    assert not decided(claiming(1, request()), devices=there, nodes=(node,)).placed
+
+
+def test_the_devices_of_a_node_teach_what_the_next_one_will_have() -> None:
+    node, there = builders.node(labels=TYPE, cpu="0"), cluster(published("node-1", (kind(), 2, 0)))
+    plan = decided(claiming(3, request()), devices=there, nodes=(node,))
+    assert types(plan) == [1, 2]
+    assert {each.instance_type for node in plan.nodes for each in node.request.overrides} == {"m5.xlarge"}
+
+
+def test_pods_wait_for_a_node_in_flight_whose_type_has_the_devices() -> None:
+    coming = builders.claim(phase=Phase.LAUNCHED, instance_type="m5.xlarge")
+    seen = builders.snapshot(pods=claiming(9, request()), nodeoverlays=(EIGHT,), devices=cluster())
+    plan = decide(builders.inputs(snapshot=seen, ledger=builders.ledger(claims=(coming,))))
+    assert joining(plan) == [8]
+    assert types(plan) == [1]
+
+
+def test_pods_that_share_a_claim_share_its_devices_and_a_node() -> None:
+    plan = decided(claiming(4, request(8), key="default/shared"), EIGHT)
+    assert types(plan) == [4]
+
+
+def test_a_pod_goes_where_devices_are_allocated_to_its_claim() -> None:
+    nodes = (builders.node("node-1", labels=TYPE), builders.node("node-2", labels=TYPE))
+    there = cluster(published("node-1", (kind(), 1, 1)), published("node-2", (kind(), 1, 0)))
+    pods = claiming(1, request(), allocation={"node": "node-2"})
+    assert [*(decided(pods, devices=there, nodes=nodes).placed or ())] == ["node-2"]
+    gone = claiming(1, request(), allocation={"node": "node-3"})
+    assert [*(decided(gone, devices=there, nodes=nodes).placed or ())] == ["node-1"]
+
+
+def test_devices_that_belong_to_no_node_are_reached_from_the_zones_they_name() -> None:
+    zone = builders.ZONES[1]
+    terms = [[builders.expression("topology.kubernetes.io/zone", "In", zone)]]
+    claim = parse_claim({"name": "c", "allocation": {"terms": terms}})
+    assert claim.terms is not None
+    there = cluster(replace(published("", (kind(), 2, 1)), node="", terms=claim.terms))
+    plan = decided(claiming(2, request()), devices=there)
+    (node,) = plan.nodes
+    assert {each.zone for each in node.request.overrides} == {zone}
+    assert len(plan.ignored) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (claims(request(1, model("none"))), "no node has devices of DeviceClass gpu.example.com"),
+        (claims(request(1, "device.nothing")), "(a selector fails: no such key: 'nothing')"),
+        (claims(request(1, "(")), "(a selector fails: it ends too early)"),
+        (claims(request(device_class="nic")), "DeviceClass nic does not exist"),
+        (claims(problem="its ResourceClaim a/b does not exist"), "claim devices: its ResourceClaim a/b does"),
+        (claims(request(32), request(32), request(32), request(33)), "more than 128"),
+    ],
+)
+def test_pods_whose_devices_are_not_known_stay_pending_with_the_reason(asked: Any, told: str) -> None:
+    pods = builders.pods(builders.shape(deviceClaims=asked))
+    plan = decided(pods, EIGHT)
+    assert not plan.nodes
+    assert why(plan).startswith("it claims devices, but")
+    assert told in why(plan)
+
+
+def test_a_claim_of_more_devices_than_a_node_has_is_told_in_devices() -> None:
+    told = why(decided(claiming(1, request(9)), EIGHT))
+    assert "9 of gpu.example.com" in told
+    assert DEVICES not in told
+
+
+def test_a_cluster_may_ignore_claims() -> None:
+    seen = builders.snapshot(pods=claiming(1, request()), nodeoverlays=(EIGHT,), devices=cluster())
+    plan = decide(builders.inputs(snapshot=seen, settings=NodeSettings(ignore_dra_requests=True)))
+    assert not plan.nodes
+    assert "IGNORE_DRA_REQUESTS" in why(plan)
+
+
+def test_a_pod_whose_claims_are_not_in_the_snapshot_is_told_so() -> None:
+    pods = builders.pods(builders.shape(resourceClaims=[{"name": "gpu"}]))
+    assert "it is not known which instance types have them" in why(decided(pods, EIGHT))
+
+
+def test_the_allocator_tries_other_devices_when_the_first_choice_leads_nowhere() -> None:
+    stock = ((kind("a", numa=0), 1, 1), (kind("b", numa=1), 2, 2))
+    (claim,) = map(parse_claim, claims(request(), request(1, model("b"), name="b"), alike=[f"{DRIVER}/numa"]))
+    left = allocated(stock, [claim], Matcher(GPU))
+    assert left is not None
+    assert [free for _, _, free in left] == [1, 0]
+
+
+def test_a_search_that_takes_too_long_ends() -> None:
+    stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
+    (claim,) = map(
+        parse_claim, claims(*(request(3, name=f"r{n}") for n in range(10)), alike=[f"{DRIVER}/numa"])
+    )
+    assert copies(stock, [claim], Matcher(GPU)) == 0
+
+
+def test_a_node_is_initialized_once_its_drivers_have_published_all_devices() -> None:
+    claim = builders.claim(
+        phase=Phase.REGISTERED, node_name="node-1", annotations=FrozenMap({REQUESTED_DRIVERS: DRIVER})
+    )
+    node = builders.node("node-1", labels=JOINED, provider_id=claim.provider_id)
+
+    def reason(devices: ClusterDevices | None) -> str:
+        seen = builders.snapshot(nodes=(node,), devices=devices)
+        (command,) = (
+            each for each in next_steps([claim], seen, {}, (), NOW) if isinstance(each, Wait | Initialize)
+        )
+        return command.claim.reason if isinstance(command, Wait) else ""
+
+    assert reason(cluster()) == "DevicesNotPublished"
+    assert reason(cluster(published("node-1", (kind(), 8, 8), complete=False))) == "DevicesNotPublished"
+    assert not reason(cluster(published("node-1", (kind(), 8, 8))))
+    assert not reason(None)
+
+
+def moved(*requests: Any, free: tuple[int, int], pods: int = 1) -> list[str]:
+    """Return the sources of the moves proposed for two nodes, each with some pods and `free` of its eight devices."""
+    shape = builders.shape("100m", "64Mi", app="job", deviceClaims=claims(*requests))
+    there = cluster(*(published(name, (kind(), 8, n)) for name, n in zip("ab", free, strict=True)))
+    asked = [
+        builders.expression(CAPACITY_TYPE, "In", "on-demand"),
+        builders.expression(INSTANCE_TYPE, "In", "m5.xlarge"),
+    ]
+    there_now = running(shape, {"a": pods, "b": pods})
+    made = fleet([worker("a"), worker("b")], there_now, pools=[pool(requirements=asked)], devices=there)
+    return sorted(name for one in propose(made).proposals for name in one.sources)
+
+
+def test_a_pod_is_moved_only_where_its_devices_can_be_allocated_again() -> None:
+    assert len(moved(request(2), free=(6, 6))) == 1
+    assert moved(request(2), free=(1, 6)) == ["claim-a"]
+    assert not moved(request(5), free=(3, 3))
+
+
+def test_pods_that_share_a_claim_stay_while_a_budget_keeps_them_from_leaving_together() -> None:
+    shared = {"key": "default/shared"}
+    shape = builders.shape("100m", "64Mi", app="job", deviceClaims=claims(request(), **shared))
+    there = cluster(published("a", (kind(), 8, 7)), published("b", (kind(), 8, 8)))
+    plain = fleet([worker("a"), worker("b")], running(shape, {"a": 2}), devices=there)
+    guarded = replace(plain, snapshot=replace(plain.snapshot, budgets=(budget(),)))
+    assert not Survey(plain).blocked
+    assert Survey(guarded).blocked["claim-a"].rule == "SharedResourceClaim"
+
+
+def budget() -> PodDisruptionBudget:
+    about = {"namespace": "default", "name": "one"}
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "job"}}}
+    status = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    return parse_budget({"metadata": about, "spec": spec, "status": status})
+
+
+def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
+    numbers = "[1,2,3,4,5,6,7,8,9,10]"
+    slow = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, {numbers}.all(d, true))))"
+    matcher = Matcher({**GPU, "slow": (slow,)})
+    stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
+    (other,) = map(parse_claim, claims(request(device_class="slow")))
+    assert allocated(stock, [other], matcher) is None
+    assert matcher.errors == {("slow", ()): "it takes too many steps"}
+
+    many = (request(3, name=f"r{number}") for number in range(10))
+    (hostile,) = map(parse_claim, claims(*many, alike=[f"{DRIVER}/numa"]))
+    matcher.left = 50_000
+    assert not any(allocated(stock, [hostile], matcher) for _ in range(4))
+    assert matcher.left == 0
