@@ -30,6 +30,9 @@ def planned(inputs: Inputs) -> Plan:
         placed=taken,
         obstacles={name: why for name, why in obstacles.items() if name not in bought},
         bound_hourly_usd=plan.bound_hourly_usd + sum(node.price_hourly_usd for node in static),
+        cost_bound_hourly_usd=plan.cost_bound_hourly_usd
+        + sum(node.price_hourly_usd + node.surcharge_hourly_usd for node in static),
+        fewest=plan.fewest + len(static) if plan.fewest else 0,
     )
 
 

@@ -23,6 +23,7 @@ from nodesmith.model.kubernetes.pods import (
     with_do_not_disrupt,
 )
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
+from nodesmith.model.policies import NODE_SURCHARGE
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -135,7 +136,11 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
     metadata = manifest["metadata"]
     owner = {"kind": "DaemonSet", "name": str(metadata["name"]), "controller": True}
     pod = _templated(manifest["spec"]["template"], str(metadata["namespace"]))
-    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
+    about = {**pod["metadata"], "ownerReferences": [owner]}
+    surcharge = (metadata.get("annotations") or {}).get(NODE_SURCHARGE)
+    if surcharge is not None:
+        about["annotations"] = {**about.get("annotations", {}), NODE_SURCHARGE: str(surcharge)}
+    return {**pod, "metadata": about}
 
 
 def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:

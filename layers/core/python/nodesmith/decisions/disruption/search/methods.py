@@ -127,8 +127,7 @@ def _headroom(pool: NodePool, nodes: int) -> int:
 
 
 def _drifted(one: Candidate, trial: Trial | None, nodes: Sequence[PlannedNode], under_way: Pass) -> Proposal:
-    surcharge = one.pool.node_surcharge_hourly_usd
-    bought = fsum(node.price_hourly_usd + surcharge for node in nodes)
+    bought = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in nodes)
     saving = one.price_hourly_usd - bought
     return proposal(Reason.DRIFTED, [one], trial, nodes, saving, 0.0, under_way.drift[one.name])
 
