@@ -39,6 +39,19 @@ def test_a_daemonset_may_have_a_surcharge() -> None:
         ("DaemonSet", {SURCHARGE: "$0.05"}, {}, "without a currency: did you mean '0.05'?"),
         ("DaemonSet", {}, {SURCHARGE: "0.05"}, "has no effect here; write it into metadata.annotations"),
         ("Deployment", {SURCHARGE: "0.05"}, {}, "has no effect: it is for NodePools and DaemonSets"),
+        (
+            "Deployment",
+            {"nodesmith.dev/on-demand-base": "2"},
+            {},
+            "write it into spec.template.metadata.annotations",
+        ),
+        ("Deployment", {}, {"nodesmith.dev/on-demand-percent": "30%"}, "without a percent sign, such as 30"),
+        (
+            "Deployment",
+            {},
+            {"nodesmith.dev/on-demand-bases": "2"},
+            "did you mean 'nodesmith.dev/on-demand-base'?",
+        ),
         ("DaemonSet", {"nodesmith.dev/node-surcharge-hourli": "1"}, {}, f"did you mean '{SURCHARGE}'?"),
     ],
 )

@@ -274,6 +274,8 @@ class Reason:
 
 SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """On a pod: how long after its creation no node is bought for it, as a Go duration."""
+ON_DEMAND_BASE, ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-base", "nodesmith.dev/on-demand-percent"
+"""On a pod: how many pods of its controller, and how many percent of them, stay off spot (see `splits`)."""
 DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
 """On a pod of a DaemonSet: whether it is evicted when its node is drained."""
 

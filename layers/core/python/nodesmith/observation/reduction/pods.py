@@ -17,6 +17,8 @@ from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import (
     DAEMON_EVICTION,
+    ON_DEMAND_BASE,
+    ON_DEMAND_PERCENT,
     POD_PROTECTIONS,
     SCALE_UP_DELAY,
     Manifest,
@@ -40,6 +42,8 @@ ANNOTATIONS = (
     SCALE_UP_DELAY,
     DAEMON_EVICTION,
     CONSUMES,
+    ON_DEMAND_BASE,
+    ON_DEMAND_PERCENT,
 )
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 _TERMINAL = frozenset({"Failed", "Succeeded"})

@@ -60,7 +60,7 @@ class Judge:
         price = fsum(source.price_hourly_usd for source in sources)
         nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
         if nodes is None:
-            return "it cannot be replaced by anything cheaper"
+            return _with_split("it cannot be replaced by anything cheaper", trial)
         if _is_spot_for_spot(sources, nodes):
             kept = _spot_for_spot(sources, nodes, templates)
             if isinstance(kept, str):
@@ -71,7 +71,7 @@ class Judge:
             return _MORE_NODES
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return "what it saves is not worth the harm"
+            return _with_split("what it saves is not worth the harm", trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
@@ -97,8 +97,13 @@ def _impossible(trial: Trial) -> str:
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
     if trial.displaced:
-        return f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node"
+        return _with_split(f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node", trial)
     return ""
+
+
+def _with_split(why: str, trial: Trial) -> str:
+    """Return why a move is not made, with the split of a workload that it has to keep."""
+    return f"{why}: {trial.split}" if trial.split else why
 
 
 def proposal(

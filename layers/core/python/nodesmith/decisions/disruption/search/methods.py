@@ -82,10 +82,8 @@ def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
     """Return the move that replaces a drifted node, or the reason why there is none, and the trial."""
     trial = under_way.try_without([one])
     if trial.displaced:
-        return (
-            f"it has drifted ({under_way.drift[one.name]}), and pod {trial.displaced[0]} would have no node",
-            trial,
-        )
+        why = f"it has drifted ({under_way.drift[one.name]}), and pod {trial.displaced[0]} would have no node"
+        return f"{why}: {trial.split}" if trial.split else why, trial
     return _drifted(one, trial, trial.nodes, under_way), trial
 
 
