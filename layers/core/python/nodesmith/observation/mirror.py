@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
+from nodesmith.observation.podgroups import reduce_pod_group, reduce_workload
 from nodesmith.observation.reduction.objects import (
     reduce_budget,
     reduce_buffer,
@@ -135,6 +136,31 @@ REQUESTS = WatchedKind(
     older="/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
     newer=True,
 )
+# Alpha APIs: clusters that do not serve them, and EKS is among these, count as ones without objects.
+POD_GROUPS = WatchedKind(
+    "podgroups",
+    "PodGroup",
+    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    reduce_pod_group,
+    custom=True,
+    newer=True,
+)
+WORKLOADS = WatchedKind(
+    "workloads",
+    "Workload",
+    "/apis/scheduling.k8s.io/v1alpha1/workloads",
+    reduce_workload,
+    custom=True,
+    newer=True,
+)
+SCHEDULER_POD_GROUPS = WatchedKind(
+    "schedulerpodgroups",
+    "PodGroup",
+    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    reduce_pod_group,
+    custom=True,
+    newer=True,
+)
 WATCHED = (
     PODS,
     NODES,
@@ -162,6 +188,9 @@ WATCHED = (
     STATEFUL_SETS,
     JOBS,
     REQUESTS,
+    POD_GROUPS,
+    WORKLOADS,
+    SCHEDULER_POD_GROUPS,
 )
 
 

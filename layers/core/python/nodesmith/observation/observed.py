@@ -135,5 +135,8 @@ class Observed:
     jobs: Sequence[Manifest] = ()
     capacityquotas: Sequence[Manifest] = ()
     provisioningrequests: Sequence[Manifest] = ()
+    podgroups: Sequence[Manifest] = ()
+    workloads: Sequence[Manifest] = ()
+    schedulerpodgroups: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

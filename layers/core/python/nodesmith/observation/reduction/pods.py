@@ -26,6 +26,7 @@ from nodesmith.model.kubernetes.pods import (
 )
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
 from nodesmith.model.policies import NODE_SURCHARGE
+from nodesmith.observation.podgroups import POD_GROUP, group_of
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
     limits_text,
@@ -191,6 +192,8 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
         "annotations": _annotations(metadata),
         "ownerReferences": [owner] if owner else [],
     }
+    if group := group_of(metadata, spec):
+        about["annotations"] = {**about["annotations"], POD_GROUP: group}
     shape = {
         "metadata": without_empty(about),
         "spec": reduce_spec(spec if owner.get("kind") != "DaemonSet" else {**spec, "affinity": None}),
