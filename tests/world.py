@@ -60,7 +60,7 @@ from nodesmith.settings import snapshot_key
 from nodesmith_local.functions import deployment
 from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
-from tests.binding import bind, places
+from tests.binding import bind, bind_groups, places
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
@@ -831,7 +831,8 @@ class World:
         return instance is not None and instance.is_alive
 
     def _bind(self) -> None:
-        bind(self.pods, self.cluster.nodes)
+        groups = {group["metadata"]["name"]: group["spec"]["minMember"] for group in self.podgroups}
+        bind_groups(self.pods, self.cluster.nodes, groups) if groups else bind(self.pods, self.cluster.nodes)
 
     def violations(self) -> list[str]:
         """Return the violations of the invariants, see `tests.laws`."""
