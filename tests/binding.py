@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE
@@ -12,13 +12,33 @@ from nodesmith.model.apimachinery.resources import Resources, parse_resources, t
 Manifest = dict[str, Any]
 
 
-def bind(pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> None:
-    """Bind pods as the scheduler would: to Nodes that are Ready, untainted, and have room.
+def bind_groups(
+    pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest], groups: Mapping[str, int]
+) -> None:
+    """Bind pods as the scheduler plugins would: those of a group if so many are bound then, all others as `bind`."""
+    label = "scheduling.x-k8s.io/pod-group"
+    grouped: dict[str, list[Manifest]] = {name: [] for name in groups}
+    alone: list[Manifest] = []
+    for pod in pods.values():
+        grouped.get(pod["metadata"]["labels"].get(label, ""), alone).append(pod)
+    bind(pods, nodes, alone)
+    for name, members in grouped.items():
+        before = [(pod, dict(pod["spec"]), dict(pod["status"])) for pod in members]
+        bind(pods, nodes, members)
+        if sum(bool(pod["spec"].get("nodeName")) for pod in members) < groups[name]:
+            for pod, spec, status in before:
+                pod["spec"], pod["status"] = spec, status
+
+
+def bind(
+    pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest], these: Sequence[Manifest] | None = None
+) -> None:
+    """Bind pods, or only `these`, as the scheduler would: to Nodes that are Ready, untainted, and have room.
 
     It tries the nominated Node first, and clears the nomination whether it succeeds or not. Pods with a spread over
     zones go to the zone with the fewest of them that has room.
     """
-    for pod in pods.values():
+    for pod in pods.values() if these is None else these:
         if pod["spec"].get("nodeName"):
             continue
         wish = pod["status"].pop("nominatedNodeName", "")

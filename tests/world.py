@@ -46,6 +46,7 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed, ReducedAttachment
+from nodesmith.observation.podgroups import SCHEDULER_PLUGINS_LABEL, reduce_pod_group
 from nodesmith.observation.reduction.objects import (
     reduce_budget,
     reduce_buffer,
@@ -59,7 +60,7 @@ from nodesmith.settings import snapshot_key
 from nodesmith_local.functions import deployment
 from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders
-from tests.binding import bind, places
+from tests.binding import bind, bind_groups, places
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
@@ -246,6 +247,7 @@ class World:
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
         self.daemonsets: list[Manifest] = []
         self.podtemplates: list[Manifest] = []
+        self.podgroups: list[Manifest] = []
         self.volumes: dict[str, str] = {}
         """Attached volumes, and the Node of each."""
         self.concerns: tuple[Concern, ...] = CONCERNS
@@ -352,6 +354,17 @@ class World:
     def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
         """Annotate a pod that exists."""
         self.cluster.pods[f"default/{name}"]["metadata"]["annotations"] = dict(annotations)
+
+    def group(self, name: str, *pods: str, least: int) -> None:
+        """Put pods that exist into a group of the scheduler plugins, of which so many must be bound at once."""
+        about = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
+        created = format_time(self.now)
+        self.podgroups.append(
+            {"metadata": {**about, "creationTimestamp": created}, "spec": {"minMember": least}}
+        )
+        for pod in pods:
+            self._labels[pod][SCHEDULER_PLUGINS_LABEL] = name
+            self.cluster.pods[f"default/{pod}"]["metadata"]["labels"][SCHEDULER_PLUGINS_LABEL] = name
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove these pods as a ReplicaSet that scales down, without replacements."""
@@ -612,7 +625,7 @@ class World:
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
-        others = self.podtemplates, there.capacitybuffers, there.quotas, there.nodeoverlays
+        others = self.podtemplates, self.podgroups, there.capacitybuffers, there.quotas, there.nodeoverlays
         asked = there.requests, there.podtemplates
         shown = pickle.dumps((objects, others, asked, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
@@ -636,6 +649,7 @@ class World:
             ],
             capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],
             provisioningrequests=[reduce_request(r) for r in self.cluster.requests.values()],
+            podgroups=[group for g in self.podgroups if (group := reduce_pod_group(g)) is not None],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
         )
@@ -817,7 +831,8 @@ class World:
         return instance is not None and instance.is_alive
 
     def _bind(self) -> None:
-        bind(self.pods, self.cluster.nodes)
+        groups = {group["metadata"]["name"]: group["spec"]["minMember"] for group in self.podgroups}
+        bind_groups(self.pods, self.cluster.nodes, groups) if groups else bind(self.pods, self.cluster.nodes)
 
     def violations(self) -> list[str]:
         """Return the violations of the invariants, see `tests.laws`."""

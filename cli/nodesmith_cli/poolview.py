@@ -21,6 +21,8 @@ def pool_lines(pool: Considered) -> Iterator[str]:
         yield f"  overlay   {overlay}"
     for limit in pool.limits:
         yield f"  limit     {limit}"
+    for cost in pool.costs:
+        yield f"  costs     {cost}"
     if not pool.removals:
         return
     yield "  removed  only by it  condition"
@@ -42,4 +44,5 @@ def pool_item(pool: Considered) -> dict[str, Any]:
         "nodeClassFault": pool.nodeclass_fault or None,
         "overlays": list(pool.overlays),
         "limits": list(pool.limits),
+        **({"costs": list(pool.costs)} if pool.costs else {}),
     }

@@ -18,15 +18,18 @@ from nodesmith.observation.mirror import (
     NODECLASSES,
     NODEPOOLS,
     NODES,
+    POD_GROUPS,
     POD_TEMPLATES,
     PODS,
     PROVISIONERS,
     QUOTAS,
     REQUESTS,
+    SCHEDULER_POD_GROUPS,
     SLICES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
+    WORKLOADS,
     Change,
 )
 from nodesmith.observation.observed import referred_objects
@@ -38,8 +41,11 @@ from nodesmith_forwarder.windows import Topic
 _CONCERNED_WITH_SPEC = {
     NODE_OVERLAYS.name: (Concern.PROVISIONING, Concern.DISRUPTION),
     QUOTAS.name: (Concern.PROVISIONING, Concern.READINESS),
+    POD_GROUPS.name: (Concern.PROVISIONING,),
+    WORKLOADS.name: (Concern.PROVISIONING,),
+    SCHEDULER_POD_GROUPS.name: (Concern.PROVISIONING,),
 }
-"""With either, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
+"""With each, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
 
 
 def triggered(

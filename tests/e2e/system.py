@@ -80,9 +80,11 @@ class ClusterSide:
         delays: Delays = QUICK,
         own_node: bool = True,
         ip_family: str = "ipv4",
+        pod_groups: bool = False,
     ) -> None:
         self.folder, self.clock, self.name, self.real = folder, clock, name, real
         self._delays, self._own_node, self.ip_family = delays, own_node, ip_family
+        self._pod_groups = pod_groups
         self.cluster: RealCluster | EmbeddedCluster
         self.aws: LocalAws
         self.deployed: Deployed
@@ -92,7 +94,10 @@ class ClusterSide:
         """Start the control plane, which admits functions by access entries and all others by Kubernetes' own means."""
         if self.real:
             self.cluster = RealCluster(
-                self.folder / "controlplane", authenticate=self._who, ip_family=self.ip_family
+                self.folder / "controlplane",
+                authenticate=self._who,
+                ip_family=self.ip_family,
+                pod_groups=self._pod_groups,
             )
         else:
             self.cluster = EmbeddedCluster(self.clock)

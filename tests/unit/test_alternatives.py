@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.provisioning.alternatives import best
+from nodesmith.decisions.provisioning.alternatives import Bounds, best
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -25,7 +25,7 @@ def bought_for(count: int, *, zones: int) -> list[tuple[str, bool]]:
         found.append((assignment.demands[0].pins[ZONE], quick))
         return Purchase()
 
-    best(count, _OFFERINGS, assign, buy, lambda _: -1.0, lambda _: 0)
+    best(count, _OFFERINGS, assign, buy, lambda _: Bounds(-1.0, -1.0), lambda _: 0)
     return found
 
 

@@ -137,7 +137,7 @@ def test_a_nodes_surcharge_is_read_from_the_annotation_of_the_nodepool(text: str
     assert pool.hash == parsed(SMALLEST).hash, "what a node costs beside does not drift it"
 
 
-@pytest.mark.parametrize("text", ["-0.01", "nan", "inf", "cheap", "", "$1", "10001"])
+@pytest.mark.parametrize("text", ["-0.01", "nan", "inf", "cheap", "", "10001"])
 def test_an_invalid_surcharge_is_reported_and_counts_as_none(text: str) -> None:
     read = parse_nodepool(surcharged(text))
     assert read.value is not None
@@ -147,6 +147,19 @@ def test_an_invalid_surcharge_is_reported_and_counts_as_none(text: str) -> None:
         f"NodePool/{read.value.name}: metadata.annotations[nodesmith.dev/node-surcharge-hourly] is {text!r}: "
         "must be USD per node and hour, 0 to 10000, such as 0.05; treated as 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("$1", "did you mean '1'?"),
+        ("0,05", "did you mean '0.05'?"),
+        ("2 EUR", "convert 2 EUR into US dollars"),
+    ],
+)
+def test_a_surcharge_with_a_currency_or_a_comma_is_told_how_to_write_it(text: str, hint: str) -> None:
+    (problem,) = parse_nodepool(surcharged(text)).problems
+    assert hint in problem.remedy
 
 
 @pytest.mark.parametrize(

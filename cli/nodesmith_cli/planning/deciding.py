@@ -10,6 +10,7 @@ from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, 
 from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacle, turns
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.kubernetes.provisioningrequests import said
 from nodesmith_formats.wording import counted
 
 
@@ -30,6 +31,9 @@ def planned(inputs: Inputs) -> Plan:
         placed=taken,
         obstacles={name: why for name, why in obstacles.items() if name not in bought},
         bound_hourly_usd=plan.bound_hourly_usd + sum(node.price_hourly_usd for node in static),
+        cost_bound_hourly_usd=plan.cost_bound_hourly_usd
+        + sum(node.price_hourly_usd + node.surcharge_hourly_usd for node in static),
+        fewest=plan.fewest + len(static) if plan.fewest else 0,
     )
 
 
@@ -40,22 +44,22 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     """
     claims = (*inputs.ledger.claims, *(node.claim for node in plan.nodes))
     ledger, shared = replace(inputs.ledger, claims=claims), inputs.settings.shared_provisioning_classes
-    nodes, said = list(plan.nodes), list[str]()
+    nodes, told = list(plan.nodes), list[str]()
     for request in inputs.snapshot.requests:
         if is_ours(request, ledger, shared=shared) and (why := obstacle(request, inputs.snapshot)):
-            said.append(f"ProvisioningRequest {request.key} gets no room: {why}")
+            told += [f"{said(request.key)} gets no room: {why}"] if request.lacking != 0 else []
     for number, key in enumerate(turns(inputs.snapshot, ledger, inputs.now, shared=shared)):
         decision = f"{inputs.decision}-{number}"  # the names of its NodeClaims derive from it
         decided = decide_gang(replace(inputs, ledger=ledger, decision=decision), key)
         if decided is None or not decided.reserves:
-            said.append(f"ProvisioningRequest {key} gets no room: {decided.gang.message if decided else ''}")
+            told.append(f"{said(key)} gets no room: {decided.gang.message if decided else ''}")
             continue
         nodes += decided.nodes
         bought = tuple(node.claim for node in decided.nodes)
         ledger = replace(ledger, claims=(*ledger.claims, *bought), gangs=(*ledger.gangs, decided.gang))
         there = counted(len(decided.gang.places) - len(bought), "existing node")
-        said.append(f"ProvisioningRequest {key} gets room on {there} and {counted(len(bought), 'new node')}")
-    return replace(plan, nodes=tuple(nodes)), said
+        told.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
+    return replace(plan, nodes=tuple(nodes)), told
 
 
 def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shape]) -> PlannedNode:

@@ -23,6 +23,9 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
     prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, `listPriceHourly` is AWS's.
 
+    With surcharges, `surchargeHourly` is their sum, and `costLowerBoundHourly` a lower bound on price and surcharges.
+    If a NodePool's objective is LeastNodes, `nodesLowerBound` is a lower bound on the number of nodes.
+
     With CapacityBuffers, `capacityBuffers` has their room in pods and what it costs: `held` are the nodes that only
     they keep. A node to launch for them alone is marked `forBuffers`.
     """
@@ -32,6 +35,7 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
         "unplaced": sorted(_unplaced(plan), key=lambda entry: str(entry["pod"])),
         "priceHourly": round(plan.price_hourly_usd, _DIGITS),
         "lowerBoundHourly": round(plan.bound_hourly_usd, _DIGITS),
+        **_surcharged(plan),
         "seconds": round(seconds, 4),
         "steps": plan.steps,
         **({"capacityBuffers": _buffers(plan, held)} if plan.rooms else {}),
@@ -76,11 +80,25 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "capacityType": claim.capacity_type,
         "priceHourly": round(node.price_hourly_usd, _DIGITS),
         **_overlaid(node),
+        **(
+            {"surchargeHourly": round(node.surcharge_hourly_usd, _DIGITS)}
+            if node.surcharge_hourly_usd
+            else {}
+        ),
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
         **({"forBuffers": True} if node.is_room else {}),
     }
+
+
+def _surcharged(plan: Plan) -> dict[str, Any]:
+    sums = {
+        "surchargeHourly": round(plan.surcharge_hourly_usd, _DIGITS),
+        "costLowerBoundHourly": round(plan.cost_bound_hourly_usd, _DIGITS),
+    }
+    fewest = {"nodesLowerBound": plan.fewest} if plan.fewest else {}
+    return {**(sums if plan.surcharge_hourly_usd else {}), **fewest}
 
 
 def _overlaid(node: PlannedNode) -> dict[str, Any]:

@@ -82,7 +82,10 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
         priced = {
             "priceHourlyUsd": plan.price_hourly_usd - plan.room_hourly_usd,
             "boundHourlyUsd": plan.bound_hourly_usd,
-            "nodes": [{"estimated": estimated}],
+            "nodes": [{"estimated": estimated}] * len(bought),
+            "surchargeHourlyUsd": sum(node.surcharge_hourly_usd for node in bought),
+            "costBoundHourlyUsd": plan.cost_bound_hourly_usd,
+            "fewestNodes": plan.fewest,
         }
         to.print(f"  {new:>7,} on {counted(len(bought), 'node')} to launch at {price_and_bound(priced)}")
     if there:

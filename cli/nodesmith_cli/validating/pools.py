@@ -12,7 +12,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
-from nodesmith.model.karpenter.nodepools import NODES, parse_nodepool
+from nodesmith.model.karpenter.nodepools import NODES, OBJECTIVE, Objective, parse_nodepool
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.validating.findings import Finding, warning
@@ -22,6 +22,10 @@ _SHOWN = 3
 _OPEN_WINDOWS = (
     "lets kube-scheduler place Linux pods on Windows nodes, since it does not compare operating systems: add a taint "
     "such as os=windows:NoSchedule, and a toleration to Windows pods"
+)
+_OBJECTIVES = (
+    f"is that of a NodePool with {OBJECTIVE}: LeastNodes, so plans have as few nodes as possible for both: give it "
+    "the same annotation or another weight"
 )
 _OF_TYPES = ("cpu", "memory")
 
@@ -36,6 +40,8 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
         yield from _nothing_left(inputs, pools_there)
     for template in templates:
         yield from _limit_findings(template, pools_there[template.name])
+        if template.least_nodes and template.pool.options.objective is not Objective.LEAST_NODES:
+            yield warning(pools_there[template.name].fault(_OBJECTIVES, "spec.weight"))
         if _is_open_windows(template):
             yield warning(pools_there[template.name].fault(_OPEN_WINDOWS, "spec.template.spec.taints"))
     for number, template in enumerate(templates):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.kubernetes.pods import Reason, is_planned
@@ -24,14 +24,34 @@ def summary(record: Mapping[str, Any]) -> str:
 
 
 def price_and_bound(plan: Mapping[str, Any]) -> str:
-    """Return a plan's price, compared with the lower bound for these pods."""
+    """Return a plan's price, compared with the lower bound for these pods; with surcharges, and with few nodes."""
+    return "; ".join((_price_and_bound(plan), *_surcharges(plan), *_few_nodes(plan)))
+
+
+def _surcharges(plan: Mapping[str, Any]) -> Iterator[str]:
+    surcharge, bound = plan.get("surchargeHourlyUsd", 0.0), plan.get("costBoundHourlyUsd", 0.0)
+    if surcharge:
+        cost = plan["priceHourlyUsd"] + surcharge
+        least = f", at least ${min(bound, cost):.4f}/hour for these pods" if bound else ""
+        yield f"${cost:.4f}/hour with surcharges of ${surcharge:.4f}/hour{least}"
+
+
+def _few_nodes(plan: Mapping[str, Any]) -> Iterator[str]:
+    number, fewest = len(plan["nodes"]), plan.get("fewestNodes", 0)
+    if fewest:
+        proof = "the fewest possible" if number <= fewest else f"these pods need at least {fewest:,}"
+        yield f"objective LeastNodes: {counted(number, 'node')}, {proof}"
+
+
+def _price_and_bound(plan: Mapping[str, Any]) -> str:
     price, bound = plan["priceHourlyUsd"], plan["boundHourlyUsd"]
     mark = _mark(plan)
+    few = " with as few nodes" if plan.get("fewestNodes") else ""
     if not bound:
         return f"{mark}${price:.4f}/hour"
     if price <= bound:
-        return f"{mark}${price:.4f}/hour, the cheapest possible: no nodes for these pods cost less"
-    above = f"at most {price / bound - 1:.1%} above the cheapest possible"
+        return f"{mark}${price:.4f}/hour, the cheapest possible{few}: no nodes for these pods cost less"
+    above = f"at most {price / bound - 1:.1%} above the cheapest possible{few}"
     return f"{mark}${price:.4f}/hour, {above}: no nodes for these pods cost less than {mark}${bound:.4f}/hour"
 
 

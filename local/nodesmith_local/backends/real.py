@@ -44,7 +44,8 @@ class RealCluster(Started):
     """A context manager; inside it kube-apiserver, controllers, scheduler and kwok run. Logs go to `folder`.
 
     `authenticate` accepts bearer tokens that the API server does not know. `rights` names a cluster whose functions get
-    the permissions of a deployment's manifests, empty for none. Port 0 takes a free one.
+    the permissions of a deployment's manifests, empty for none. Port 0 takes a free one. With `pod_groups`, PodGroups
+    are served.
     """
 
     kwok = True
@@ -57,10 +58,17 @@ class RealCluster(Started):
         rights: str = "",
         port: int = 0,
         ip_family: str = "ipv4",
+        pod_groups: bool = False,
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
         self.plane = ControlPlane(
-            find_binaries(), folder, port=port, authenticate=authenticate, ip_family=ip_family, stage=stage
+            find_binaries(),
+            folder,
+            port=port,
+            authenticate=authenticate,
+            ip_family=ip_family,
+            pod_groups=pod_groups,
+            stage=stage,
         )
         self._rights = rights
         self.objects: Objects

@@ -99,6 +99,16 @@ def kwok(folder: Path, ports: Ports, ip_family: str = "ipv4") -> list[str]:
     ]
 
 
+def with_groups_of_pods() -> list[str]:
+    """Return the arguments with which Kubernetes' programs serve PodGroups, an alpha API, and bind by them."""
+    return ["--feature-gates=GenericWorkload=true,GangScheduling=true"]
+
+
+def serving_groups_of_pods() -> list[str]:
+    """Return the same arguments for kube-apiserver."""
+    return [*with_groups_of_pods(), "--runtime-config=scheduling.k8s.io/v1alpha2=true"]
+
+
 def _serving(folder: Path) -> list[str]:
     return [
         "--bind-address=127.0.0.1",

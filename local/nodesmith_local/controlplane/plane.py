@@ -32,8 +32,9 @@ class ControlPlane:
     `binaries` holds the programs. `folder` (new, empty, or an earlier control plane's) receives logs, certificates and
     kubeconfigs. `port` is the API server's, 0 for any. `authenticate` decides on bearer tokens that Kubernetes does not
     know. `data` is etcd's folder; etcd uses an earlier control plane's data there, or creates it, and leaves it behind.
-    Without `data`, etcd's data is deleted at the end. `ip_family` is that of Services and pods. `stage` wraps each part
-    of the start. Raises Rejected for a folder or port that is not available, and when a program ends unexpectedly.
+    Without `data`, etcd's data is deleted at the end. `ip_family` is that of Services and pods. With `pod_groups`,
+    PodGroups are served and bound by. `stage` wraps each part of the start. Raises Rejected for a folder or port that
+    is not available, and when a program ends unexpectedly.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ControlPlane:
         authenticate: Authenticate = nobody,
         data: Path | None = None,
         ip_family: str = "ipv4",
+        pod_groups: bool = False,
         stage: Stage = lambda what: nullcontext(),  # noqa: ARG005
     ) -> None:
         self.folder = folder.absolute()
@@ -54,7 +56,7 @@ class ControlPlane:
         self._port = port
         self._authenticate = authenticate
         self._data = data
-        self._ip_family = ip_family
+        self._ip_family, self._pod_groups = ip_family, pod_groups
         self._stage = stage
         self._ports: Ports
         self._processes: dict[str, Process] = {}
@@ -104,7 +106,7 @@ class ControlPlane:
 
     def start_api_server(self) -> None:
         """Start a killed API server again at the same port, and wait until it is ready."""
-        self._run("kube-apiserver", commands.apiserver(self.folder, self._ports, self._ip_family))
+        self._run_api_server(self._ports)
         self._wait(self._apiserver_probes())
 
     def __enter__(self) -> ControlPlane:
@@ -136,11 +138,12 @@ class ControlPlane:
             write_certificates(self.folder)
             write_access(self.folder, self.url, self.admin_token, authenticator.kubeconfig())
             self._wait([Probe(f"http://127.0.0.1:{ports.etcd}/health")])
-            self._run("kube-apiserver", commands.apiserver(self.folder, ports, self._ip_family))
+            self._run_api_server(ports)
             self._wait(self._apiserver_probes())
         with self._stage("starting controllers, scheduler and kubelets"):
             self._run("kube-controller-manager", commands.controllers(self.folder, ports))
-            self._run("kube-scheduler", commands.scheduler(self.folder, ports))
+            groups = commands.with_groups_of_pods() if self._pod_groups else []
+            self._run("kube-scheduler", [*commands.scheduler(self.folder, ports), *groups])
             self._run("kwok", commands.kwok(self.folder, ports, self._ip_family))
             self._wait(
                 [
@@ -153,6 +156,10 @@ class ControlPlane:
 
     def _apiserver_probes(self) -> list[Probe]:
         return [Probe(f"{self.url}/readyz", self.admin_token)]
+
+    def _run_api_server(self, ports: Ports) -> None:
+        groups = commands.serving_groups_of_pods() if self._pod_groups else []
+        self._run("kube-apiserver", [*commands.apiserver(self.folder, ports, self._ip_family), *groups])
 
     def _run(self, name: str, arguments: Sequence[str]) -> None:
         self._processes[name] = Process([self._binaries / name, *arguments], self.folder / f"{name}.log")

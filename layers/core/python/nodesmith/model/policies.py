@@ -100,6 +100,26 @@ def _constraint(item: object) -> DefaultSpread:
     return DefaultSpread(normalised(key), skew, when == "DoNotSchedule")
 
 
+NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
+"""On a NodePool: what each of its nodes costs an hour beyond its instance. On a DaemonSet: each node with its pod."""
+_HIGHEST_SURCHARGE = 10_000.0
+
+
+def read_surcharge(text: str) -> float:
+    """Return a surcharge in USD an hour. Raises ValueError with what would be right."""
+    try:
+        surcharge = float(text)
+    except ValueError:
+        surcharge = math.nan
+    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
+        return surcharge
+    amount = _WITH_CURRENCY.fullmatch(text.strip())
+    is_marked = _WITH_COMMA.fullmatch(text) or (amount and (amount[1] or amount[3]))
+    hint = f", {_right_usd(text[:40].strip())}" if is_marked else ""
+    most = f"{_HIGHEST_SURCHARGE:.0f}"
+    raise ValueError(f"must be USD per node and hour, 0 to {most}, such as 0.05{hint}; treated as 0")
+
+
 USD_PER_HOUR = "nodesmith.dev/usd-per-hour"
 """The sum of nodes' hourly prices, as a resource that limits may name. Its unit is a millionth of a US dollar."""
 MICRO = 1_000_000

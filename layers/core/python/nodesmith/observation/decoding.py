@@ -46,6 +46,7 @@ from nodesmith.observation.observed import (
     VERSION,
     Observed,
 )
+from nodesmith.observation.podgroups import with_pod_groups
 
 __all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated", "read"]
 
@@ -75,7 +76,7 @@ def read(text: bytes) -> Snapshot:
     try:
         problems = [str(problem) for problem in document["problems"]]
         known = Namespaces(document["namespaces"]) if document["version"] >= _KNOWS_NAMESPACES else None
-        return Snapshot(
+        snapshot = Snapshot(
             cluster=str(document["cluster"]),
             taken_at=parse_time(document["takenAt"]),
             pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
@@ -99,6 +100,8 @@ def read(text: bytes) -> Snapshot:
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )
+        groups = document.get("podgroups") or ()
+        return with_pod_groups(snapshot, groups) if groups else snapshot
     except UNREADABLE as error:
         raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
 

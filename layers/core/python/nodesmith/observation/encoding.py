@@ -86,9 +86,14 @@ def _device_claims(observed: Observed) -> DeviceClaims:
 
 
 def _requests(observed: Observed) -> dict[str, Any]:
-    """Return the ProvisioningRequests as a part of the document, empty if there are none."""
-    found = sorted(observed.provisioningrequests, key=_text)
-    return {"provisioningrequests": found} if found else {}
+    """Return the ProvisioningRequests and groups of pods as a part of the document, empty if there are none."""
+    found = {
+        "provisioningrequests": sorted(observed.provisioningrequests, key=_text),
+        "podgroups": sorted(
+            (*observed.podgroups, *observed.workloads, *observed.schedulerpodgroups), key=_text
+        ),
+    }
+    return {name: objects for name, objects in found.items() if objects}
 
 
 def _namespaces(observed: Observed, keys: Collection[str]) -> Mapping[str, Mapping[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
+from nodesmith.observation.podgroups import reduce_pod_group, reduce_workload
 from nodesmith.observation.reduction.devices import (
     reduce_claim_template,
     reduce_device_claim,
@@ -160,6 +161,31 @@ DEVICE_CLAIMS = _of_devices("resourceclaims", "ResourceClaim", reduce_device_cla
 CLAIM_TEMPLATES = _of_devices("resourceclaimtemplates", "ResourceClaimTemplate", reduce_claim_template)
 DEVICE_CLASSES = _of_devices("deviceclasses", "DeviceClass", reduce_device_class)
 SLICES = _of_devices("resourceslices", "ResourceSlice", reduce_slice)
+# Alpha APIs: clusters that do not serve them, and EKS is among these, count as ones without objects.
+POD_GROUPS = WatchedKind(
+    "podgroups",
+    "PodGroup",
+    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    reduce_pod_group,
+    custom=True,
+    newer=True,
+)
+WORKLOADS = WatchedKind(
+    "workloads",
+    "Workload",
+    "/apis/scheduling.k8s.io/v1alpha1/workloads",
+    reduce_workload,
+    custom=True,
+    newer=True,
+)
+SCHEDULER_POD_GROUPS = WatchedKind(
+    "schedulerpodgroups",
+    "PodGroup",
+    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    reduce_pod_group,
+    custom=True,
+    newer=True,
+)
 WATCHED = (
     PODS,
     NODES,
@@ -191,6 +217,9 @@ WATCHED = (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
     SLICES,
+    POD_GROUPS,
+    WORKLOADS,
+    SCHEDULER_POD_GROUPS,
 )
 
 

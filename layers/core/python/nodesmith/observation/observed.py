@@ -140,5 +140,8 @@ class Observed:
     resourceclaimtemplates: Sequence[ReducedDeviceClaim] = ()
     deviceclasses: Sequence[Manifest] = ()
     resourceslices: Sequence[ReducedSlice] = ()
+    podgroups: Sequence[Manifest] = ()
+    workloads: Sequence[Manifest] = ()
+    schedulerpodgroups: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)

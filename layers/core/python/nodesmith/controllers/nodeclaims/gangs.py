@@ -11,6 +11,7 @@ from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.lifecycle.gangs import advanced, is_done, status_updates
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.kubernetes.provisioningrequests import said
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -29,7 +30,7 @@ def follow_gangs(
     The ends of NodeClaims of gangs that are rolled back are among lifecycle's commands.
     """
     for gang in advanced(ledger, snapshot, now):
-        with failures.of(f"ProvisioningRequest {gang.request}"), suppress(Conflict):
+        with failures.of(said(gang.request)), suppress(Conflict):
             saved = run.store.save_gang(gang)
             ledger = replace(
                 ledger, gangs=tuple(saved if each.id == saved.id else each for each in ledger.gangs)
@@ -42,5 +43,5 @@ def follow_gangs(
             done["Request"] += 1
     for gang in ledger.gangs:
         if is_done(gang, snapshot):
-            with failures.of(f"ProvisioningRequest {gang.request}"), suppress(Conflict):
+            with failures.of(said(gang.request)), suppress(Conflict):
                 run.store.forget_gang(gang)

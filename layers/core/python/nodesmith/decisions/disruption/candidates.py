@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import fsum
 
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, overlaid_price, startups, unpriced
@@ -26,7 +27,7 @@ from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.kubernetes.pods import Pod, surcharge_of
 from nodesmith.model.snapshot import Snapshot
 
 _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
@@ -80,6 +81,8 @@ class Survey:
         self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting, self._booked = _awaiting(inputs), inputs.ledger.booked(inputs.now)
+        surcharges = {(each.namespace, each.owner): surcharge_of(each) for each in inputs.snapshot.daemonsets}
+        self._surcharges = {key: surcharge for key, surcharge in surcharges.items() if surcharge}
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
         for claim in self._claims:
             if claim.phase is Phase.GIVEN_UP or (only is not None and claim.name not in only):
@@ -148,7 +151,13 @@ class Survey:
 
     def _price(self, claim: NodeClaim, node: Node, pool: NodePool) -> float:
         price = overlaid_price(claim, node, self.catalog, self._overlays, pool)
-        return price + pool.node_surcharge_hourly_usd
+        return price + pool.node_surcharge_hourly_usd + self._surcharge_of_daemons(node)
+
+    def _surcharge_of_daemons(self, node: Node) -> float:
+        if not self._surcharges:
+            return 0.0
+        there = {(pod.shape.namespace, pod.shape.owner) for pod in self._pods.get(node.name, ())}
+        return fsum(surcharge for key, surcharge in self._surcharges.items() if key in there)
 
 
 def by_node(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:

@@ -244,7 +244,8 @@ def only(node: PlannedNode, kept: Sequence[Override], template: Template) -> Pla
         allocatable=least_resources(kind.allocatable for kind in left.values()),
     )
     used = {override.template for override in kept}
-    return PlannedNode(claim, request, tuple(each for each in node.templates if each.name in used))
+    templates = tuple(each for each in node.templates if each.name in used)
+    return PlannedNode(claim, request, templates, node.surcharge_hourly_usd)
 
 
 def _lacks_values(node: PlannedNode, kept: Sequence[Override], template: Template) -> bool:

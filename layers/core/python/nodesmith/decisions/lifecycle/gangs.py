@@ -24,6 +24,7 @@ from nodesmith.model.kubernetes.provisioningrequests import (
     KIND,
     PROVISIONED,
     ProvisioningRequest,
+    said,
 )
 from nodesmith.model.ledger.gangs import ROLLED_BACK, Gang, GangStage
 from nodesmith.model.ledger.ledger import Ledger
@@ -52,7 +53,7 @@ def endings(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Command]:
     for gang in ledger.gangs:
         if gang.stage is not GangStage.ROLLING_BACK:
             continue
-        why = f"ProvisioningRequest {gang.request} is rolled back: {gang.message}"
+        why = f"{said(gang.request)} is rolled back: {gang.message}"
         for name in gang.claims:
             claim = claims.get(name)
             if claim is None or _is_in_use(claim, snapshot):
@@ -95,6 +96,8 @@ def advanced(ledger: Ledger, snapshot: Snapshot, now: datetime) -> list[Gang]:
 def is_done(gang: Gang, snapshot: Snapshot) -> bool:
     """Return whether a gang can be forgotten: its request is gone, or shows how it ended."""
     request = next((each for each in snapshot.requests if each.uid == gang.id), None)
+    if request is not None and request.is_pod_group:
+        return gang.is_over  # and begins anew if its pods lack nodes again
     if request is not None and not request.is_deleted:
         return gang.is_over and _TRUE[gang.stage] in request.conditions
     return gang.stage not in {GangStage.LAUNCHING, GangStage.ROLLING_BACK}
@@ -106,7 +109,7 @@ def status_updates(
     """Yield kind, namespace/name and status of each ProvisioningRequest that does not show its state yet."""
     gangs = {gang.id: gang for gang in ledger.gangs}
     for request in snapshot.requests:
-        if not is_ours(request, ledger, shared=shared):
+        if request.is_pod_group or not is_ours(request, ledger, shared=shared):
             continue
         conditions = [*_conditions(request, gangs.get(request.uid), snapshot, now)]
         if conditions and not _shows(request, conditions):
@@ -153,7 +156,7 @@ def next_change(ledger: Ledger, snapshot: Snapshot, now: datetime, *, shared: bo
     moments += [now for gang in ledger.gangs if gang.stage in {GangStage.LAUNCHING, GangStage.ROLLING_BACK}]
     moments += [now for gang in ledger.gangs if gang.is_over]
     known = {gang.id for gang in ledger.gangs}
-    new = [each for each in snapshot.requests if each.uid not in known]
+    new = [each for each in snapshot.requests if each.uid not in known and not each.is_pod_group]
     moments += [
         each.created_at + TEMPLATE_WITHIN
         for each in new

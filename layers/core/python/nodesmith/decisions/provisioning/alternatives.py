@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count, islice
+from typing import NamedTuple
 
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, Script, UnavailableDomains
@@ -37,8 +38,23 @@ _MOST_CORRECTIONS, _EXACT_CORRECTIONS = 7, 3
 _Assign = Callable[[Choices, UnavailableDomains], Assignment]
 _Buy = Callable[[Assignment, Choices, bool], Purchase]
 """The last argument is True for a quick feasibility check."""
-_Rank = tuple[bool, int, int, int, float, bool, int]
-Cost = tuple[bool, int, int, float]
+_Rank = tuple[bool, int, int, int, int, float, bool, int]
+Cost = tuple[bool, int, int, int, float]
+
+
+class Bounds(NamedTuple):
+    """What no plan for the same pods undercuts: a price, a price with surcharges, a number of nodes; 0 for no bound.
+
+    The number is known only where plans have as few nodes as possible. The others then hold for plans with no more
+    nodes than the plan for which they were computed.
+    """
+
+    price_hourly_usd: float = 0.0
+    cost_hourly_usd: float = 0.0
+    nodes: int = 0
+
+
+NO_BOUNDS = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +86,35 @@ class Attempt:
         """Sort key: the lowest is the best attempt.
 
         Sound attempts come first; then count pods without a node, preferences given up, pods in NodePools of less
-        weight, price, domains given up because nothing could be bought there, and nodes.
+        weight, nodes where few are asked for, price with surcharges, domains given up because nothing could be bought
+        there, and nodes.
         """
         given_up = self.assignment.given_up + self.purchase.given_up
-        unsound, unplaced, lighter, price = self.cost
+        unsound, unplaced, lighter, few, price = self.cost
         without = self.tried is not None  # a domain is left empty that another purchase may fill
-        return unsound, unplaced, given_up, lighter, price, without, len(self.purchase.nodes)
+        return unsound, unplaced, given_up, lighter, few, price, without, len(self.purchase.nodes)
 
     @property
     def cost(self) -> Cost:
-        """The rank without preferences: soundness, pods without a node, pods in NodePools of less weight, price."""
-        lighter = sum(tier * pods for tier, pods in self.purchase.served_by.items())
-        return not self.is_sound, self.unplaced, lighter, round(self.purchase.price_hourly_usd, 9)
+        """The rank without preferences: soundness, pods without a node, pods in NodePools of less weight, price.
 
-    def is_best(self, bound_hourly_usd: float, unschedulable: int) -> bool:
+        Before the price comes the number of nodes where few are asked for.
+        """
+        lighter, few = (
+            sum(tier * pods for tier, pods in self.purchase.served_by.items()),
+            self.purchase.least_nodes,
+        )
+        return not self.is_sound, self.unplaced, lighter, few, round(self.purchase.cost_hourly_usd, 9)
+
+    def is_best(self, least: Bounds, unschedulable: int) -> bool:
         """Return whether no attempt can be better.
 
         It is sound at the first purchase, leaves no more pods than `unschedulable`, and costs no more than the lower
-        bound.
+        bounds.
         """
         is_whole = self.is_sound and self.unplaced <= unschedulable and self.tried is None
-        return is_whole and self.purchase.price_hourly_usd <= bound_hourly_usd + _SAME
+        is_least = self.purchase.least_nodes <= least.nodes
+        return is_whole and is_least and self.purchase.cost_hourly_usd <= least.cost_hourly_usd + _SAME
 
 
 def best(
@@ -98,12 +122,12 @@ def best(
     offerings: int,
     assign: _Assign,
     buy: _Buy,
-    bound: Callable[[Attempt], float],
+    bound: Callable[[Attempt], Bounds],
     unschedulable: Callable[[Iterable[Pod]], int],
-) -> tuple[Attempt, float]:
+) -> tuple[Attempt, Bounds]:
     """Decide about `pods` pods with `offerings` offerings, as often as may help and is worth the work.
 
-    Return the best attempt, with the steps of all attempts added up, and its lower bound. `unschedulable` counts the
+    Return the best attempt, with the steps of all attempts added up, and its lower bounds. `unschedulable` counts the
     pods that no attempt could place.
     """
     usual = Choices()
@@ -226,11 +250,11 @@ def _outcome(attempt: Attempt) -> frozenset[object]:
     return frozenset((*bought, *placed))
 
 
-Try = Callable[[PreferenceMode], tuple[Attempt, float]]
-"""Decide once, with preferences of running pods counting as given; returns the best attempt and its bound."""
+Try = Callable[[PreferenceMode], tuple[Attempt, Bounds]]
+"""Decide once, with preferences of running pods counting as given; returns the best attempt and its bounds."""
 
 
-def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, float]:
+def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, Bounds]:
     """Return the cheapest decision; between decisions of equal cost, the one that meets more preferences.
 
     Which pods get free capacity may change what is bought for the rest; if the decision does both, also try without

@@ -33,7 +33,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, consumed
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, consumed, said
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
@@ -140,6 +140,7 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
     requests = {request.key: request for request in inputs.snapshot.requests}
     ready = {gang.request for gang in inputs.ledger.gangs if gang.was_provisioned}
     ready |= {key for key, request in requests.items() if PROVISIONED in request.conditions}
+    told = {gang.request: gang.message for gang in inputs.ledger.gangs if gang.message}
     found: dict[str, tuple[Pod, str]] = {}
     for pod in pods:
         key = consumed(pod.shape.annotations, pod.shape.namespace)
@@ -147,7 +148,12 @@ def _consuming_early(pods: Iterable[Pod], inputs: Inputs) -> dict[str, tuple[Pod
         if not key or pod.node or key in ready:
             continue
         why = f"it waits for the room of ProvisioningRequest {key}"
-        if request is None:
+        if request is not None and request.is_pod_group:
+            if not request.lacking:
+                continue
+            state = "; ".join(request.faults) or told.get(key, "its turn has not come yet")
+            why = f"{said(key)} gets room for {request.lacking} of its pods at once, or for none: {state}"
+        elif request is None:
             why = f"it waits for the room of ProvisioningRequest {key}, which does not exist"
         elif not request.is_served(shared=inputs.settings.shared_provisioning_classes):
             why = f"ProvisioningRequest {key} has the class {request.class_name}, which nodesmith does not serve"
@@ -250,7 +256,7 @@ def keep_booked(free: Sequence[ExistingNode], snapshot: Snapshot, inputs: Inputs
     for gang in sorted(gangs, key=lambda gang: (gang.created_at, gang.id)):
         shapes, mine = shapes_of(gang, snapshot), consumers.get(gang.request, ())
         kept: list[list[str]] = [[] for _ in shapes]
-        for place, counts in sorted(unconsumed(gang, mine, rooms).items()):
+        for place, counts in sorted(unconsumed(gang, snapshot, rooms, mine).items()):
             for index, count in enumerate(counts):
                 kept[index] += [place] * rooms.take(place, shapes[index], count)
         for pod in by_age(pod for pod in mine if not pod.node):
@@ -302,6 +308,9 @@ def shapes_of(gang: Gang, snapshot: Snapshot) -> list[Shape]:
     namespace = gang.request.partition("/")[0]
     names = [each.template for each in request.pod_sets] if request is not None else []
     templates = [snapshot.podtemplates.get(f"PodTemplate/{namespace}/{name}") for name in names]
+    if request is not None and request.is_pod_group:  # its sets are those of the pods that exist now
+        by_requests = {each.shape.requests: each for each in reversed(templates) if each is not None}
+        templates = [by_requests.get(requests) for requests in gang.sets]
     templates += [None] * (len(gang.sets) - len(templates))
     return [
         template.shape if template is not None else Shape(namespace, {}, requests=requests)
@@ -309,8 +318,26 @@ def shapes_of(gang: Gang, snapshot: Snapshot) -> list[Shape]:
     ]
 
 
-def unconsumed(gang: Gang, consumers: Iterable[Pod], rooms: Rooms) -> dict[str, list[int]]:
-    """Return a gang's places without the room of pods that run: on the place itself, or else on any other place."""
+def unconsumed(
+    gang: Gang,
+    snapshot: Snapshot,
+    rooms: Rooms,
+    consumers: Sequence[Pod] | None = None,
+    *,
+    booked: bool = True,
+) -> dict[str, list[int]]:
+    """Return a gang's places without the room of pods that run: on the place itself, or else on any other place.
+
+    `consumers` are the pods of its request, if the caller knows them. Until a request is `booked` it has none; those of
+    a group of pods exist before, and come as soon as nodes are ready.
+    """
+    request = next((each for each in snapshot.requests if each.uid == gang.id), None)
+    if consumers is None:
+        consumers = consumers_by_request(snapshot).get(gang.request, ())
+    if request is not None and request.is_pod_group:
+        consumers = _come_since(gang, request.lacking or 0, consumers, rooms)
+    elif not booked:
+        consumers = ()
     left = {place: list(counts) for place, counts in gang.places.items()}
     strays: Counter[tuple[int, ...]] = Counter()
     for pod in consumers:
@@ -323,6 +350,14 @@ def unconsumed(gang: Gang, consumers: Iterable[Pod], rooms: Rooms) -> dict[str, 
     for indexes, count in sorted(strays.items()):
         _take_anywhere(left, indexes, count)
     return left
+
+
+def _come_since(gang: Gang, lacking: int, pods: Iterable[Pod], rooms: Rooms) -> list[Pod]:
+    """Return the bound pods of a group that took room of its gang: as many as it lacked before and lacks no more."""
+    number = sum(map(sum, gang.places.values())) - lacking
+    bound = [(rooms.place_of(pod.node), pod) for pod in pods if pod.node]
+    bound.sort(key=lambda at: (at[0] not in gang.claims, at[0] not in gang.places, at[1].key))
+    return [pod for _, pod in bound[: max(0, number)]]
 
 
 def _take_anywhere(left: Mapping[str, list[int]], sets: Iterable[int], count: int) -> None:

@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.buffers import next_window
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
     foreseen,
+    living_claims,
     needs,
     reserved,
     with_sources_closed,
@@ -33,6 +34,7 @@ from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
+from nodesmith.decisions.scheduling.splits import splits_for
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.resources import parse_resources
@@ -68,7 +70,9 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     if not fresh:
         return replace(idle, unplaced=_unplaced(held), due=due), Rest()
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
-    fresh = list(shares.chosen)
+    splits = splits_for(shares.chosen, snapshot, living_claims(inputs), inputs.now)
+    split = splits.narrowed(shares.chosen)
+    fresh = split.pods
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]
     planner = Planner(inputs, offers, dict(by_shape(fresh)), met)
@@ -76,7 +80,8 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
     bought_for = {key for node in nodes for key in node.claim.nominated}
-    left = [*left_of(chosen, offers), *shares.told(), *held]
+    stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))
+    left = [*stuck, *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.now) if left else None))
     plan = replace(
@@ -86,8 +91,10 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
         unplaced=_unplaced(left),
         obstacles=offers.obstacles,
         barren=offers.barren,
-        problems=offers.problems,
-        bound_hourly_usd=least,
+        problems=(*offers.problems, *splits.problems),
+        bound_hourly_usd=least.price_hourly_usd,
+        cost_bound_hourly_usd=least.cost_hourly_usd,
+        fewest=least.nodes,
         steps=chosen.purchase.steps,
         new=shares.new,
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from nodesmith.decisions.provisioning.clusterstate import (
     Rooms,
-    consumers_by_request,
     foreseen,
     living_claims,
     needs,
@@ -200,7 +199,8 @@ def without_room(request: ProvisioningRequest | None, gang: Gang, why: str, now:
     if request is None or request.fails_at_once:
         return _failed(gang, now, reason=NOT_FOUND, **said)
     retry_at = now + min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(failures - 1, 10))
-    if retry_at > request.created_at + timedelta(seconds=request.valid_seconds):
+    is_late = retry_at > request.created_at + timedelta(seconds=request.valid_seconds)
+    if is_late and not request.is_pod_group:
         return _failed(gang, now, reason=EXPIRED, **said)
     waits = {"purchases": 0, "bought_at": None, "retry_at": retry_at, "reason": NOT_FOUND, **said}
     if gang.stage is GangStage.WAITING:
@@ -306,15 +306,16 @@ class _Kept(NamedTuple):
         claims = [claim for claim in living_claims(inputs) if claim.phase in _SERVING]
         rooms = Rooms(reserved(snapshot, (), without).free, snapshot, claims)
         booked = gang.stage is GangStage.PROVISIONED
-        mine = consumers_by_request(snapshot).get(gang.request, ()) if booked else ()
-        left, shapes = unconsumed(gang, mine, rooms), shapes_of(gang, snapshot)
+        left, shapes = unconsumed(gang, snapshot, rooms, booked=booked), shapes_of(gang, snapshot)
         lost = [0] * len(gang.sets)
         places: dict[str, tuple[int, ...]] = {}
         for place, counts in sorted(gang.places.items()):
             if place not in rooms:
                 lost = [a + b for a, b in zip(lost, left[place], strict=True)]
                 continue
-            fitting = counts if booked else tuple(map(rooms.take, [place] * len(counts), shapes, counts))
+            still = tuple(left[place])
+            taken = still if booked else map(rooms.take, [place] * len(counts), shapes, still)
+            fitting = tuple(c - s + t for c, s, t in zip(counts, still, taken, strict=True))
             lost = [a + b - c for a, b, c in zip(lost, counts, fitting, strict=True)]
             places[place] = fitting
         is_consumed = not any(map(any, left.values()))
@@ -373,7 +374,7 @@ def _unnominated(claim: NodeClaim) -> NodeClaim:
 
 def _planned(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> list[list[Pod]]:
     found = []
-    for number, (pod_set, count) in enumerate(zip(request.pod_sets, counts, strict=True)):
+    for number, (pod_set, count) in enumerate(zip(request.pod_sets, counts, strict=not request.is_pod_group)):
         template = _template(inputs.snapshot, request, pod_set.template)
         if template is None:  # `obstacle` has said so
             continue

@@ -1,4 +1,4 @@
-"""A price that no plan for the same pods can undercut, and the pods that no plan can serve.
+"""Prices that no plan for the same pods can undercut, and the pods that no plan can serve.
 
 What an attempt settles before buying (domains, existing nodes, which NodePool first) is open again here, so the bound
 holds for all plans and not only for those that settle it alike. What remains are the pods, what they ask of a node on
@@ -10,54 +10,108 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import fsum
+from functools import cached_property
+from math import ceil, fsum
 from operator import le
 
-from nodesmith.decisions.packing import Bin, Item, lower_bound, pack, resource_prices
-from nodesmith.decisions.provisioning.alternatives import Attempt
-from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem, packing_problem
+from nodesmith.decisions.packing import GOOD_ENOUGH, Bin, Item, lower_bound, pack, resource_prices
+from nodesmith.decisions.provisioning.alternatives import NO_BOUNDS, Attempt, Bounds
+from nodesmith.decisions.provisioning.purchase.packingproblem import (
+    PackingProblem,
+    dearer_than,
+    packing_problem,
+    with_node_usd,
+)
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Demand, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Admission
-from nodesmith.decisions.scheduling.offerings.options import undominated_offers, vector
+from nodesmith.decisions.scheduling.offerings.options import Pricing, undominated_offers, vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _FEW = 64
 """Up to so many pods it is worth packing what must be bought to get the bound."""
+_EXACT, _FUZZ = 1 + 1e-9, 1e-9
+"""How near a bound must be where each node has a high price, and what rounding may have added to it."""
 
 
-def least_price(
+def bounds(
     attempt: Attempt,
     pods: Sequence[Pod],
     existing_nodes: Sequence[ExistingNode],
     templates: Sequence[Template],
     daemonsets: Sequence[Shape],
-) -> float:
-    """Return a lower bound, in USD an hour, on all plans that place what this attempt places.
+) -> Bounds:
+    """Return lower bounds on all plans that place what this attempt places.
 
-    `existing_nodes` have the capacity that was free before the attempt. 0.0 where no bound is claimed.
+    `existing_nodes` have the capacity that was free before the attempt. 0 where no bound is claimed.
     """
     purchase = attempt.purchase
     if not purchase.nodes or not purchase.is_bounded:
-        return 0.0
-    if _settles_nothing(attempt):
-        return purchase.bound_hourly_usd
-    served = _served(attempt, pods)
-    conflicts = PodConflicts([*(shape for shape, _ in served), *daemonsets])
-    demands = [Demand(shape, tuple(alike)) for shape, alike in served]
-    offered = packing_problem(templates, shared(demands, conflicts, templates, daemonsets), plain=True)
-    if not offered.bins:
-        return 0.0
-    bins = offered.bins
-    items = _displaced(offered, existing_nodes) if existing_nodes else offered.items
-    few = sum(item.count for item in offered.items) <= _FEW
-    bound = pack(items, bins).bound if few else lower_bound(items, bins)
-    if existing_nodes:
-        bound = max(bound, _beside(offered, bins, existing_nodes))
-    return min(bound, purchase.price_hourly_usd)
+        return NO_BOUNDS
+    of_all = _OfAllPlans(attempt, pods, existing_nodes, templates, daemonsets)
+    price = (
+        purchase.bound_hourly_usd
+        if _settles_nothing(attempt)
+        else min(of_all.least(Pricing.PRICE), purchase.price_hourly_usd)
+    )
+    is_surcharged = any(template.type_options.is_surcharged for template in templates)
+    least = min(of_all.least(Pricing.PAID), purchase.cost_hourly_usd) if is_surcharged else price
+    if not any(template.least_nodes for template in templates):
+        return Bounds(price, least)
+    nodes, cost = of_all.least_nodes(len(purchase.nodes))
+    least = max(least, min(cost, purchase.cost_hourly_usd))
+    return Bounds(price if is_surcharged else least, least, min(nodes, len(purchase.nodes)))
+
+
+class _OfAllPlans:
+    """Bounds on all plans that place what an attempt places, whatever the attempt has settled."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        pods: Sequence[Pod],
+        existing_nodes: Sequence[ExistingNode],
+        templates: Sequence[Template],
+        daemonsets: Sequence[Shape],
+    ) -> None:
+        self._attempt, self._pods, self._existing = attempt, pods, existing_nodes
+        self._templates, self._daemonsets = templates, daemonsets
+
+    @cached_property
+    def _demands(self) -> list[Demand]:
+        served = _served(self._attempt, self._pods)
+        conflicts = PodConflicts([*(shape for shape, _ in served), *self._daemonsets])
+        demands = [Demand(shape, tuple(alike)) for shape, alike in served]
+        return shared(demands, conflicts, self._templates, self._daemonsets)
+
+    def least(self, pricing: Pricing) -> float:
+        """Return a lower bound on the cost, USD an hour."""
+        offered = packing_problem(self._templates, self._demands, pricing=pricing)
+        return self._bound(offered, offered.bins)
+
+    def least_nodes(self, number: int) -> tuple[int, float]:
+        """Return a lower bound on the number of nodes, and one on the cost of plans with no more than `number`.
+
+        With U added to the price of each node, any plan of n nodes costs at least the bound B of that problem: its
+        nodes themselves then cost at least B - n × U.
+        """
+        offered = packing_problem(self._templates, self._demands, pricing=Pricing.PAID)
+        fewest = self._bound(offered, [replace(each, price=1.0) for each in offered.bins])
+        node_usd = dearer_than(number, offered.bins)
+        most = number * node_usd
+        bound = self._bound(offered, with_node_usd(offered.bins, node_usd), _EXACT) * (1 - _FUZZ)
+        return ceil(fewest - _FUZZ * max(1.0, fewest)), max(0.0, bound - most)
+
+    def _bound(self, offered: PackingProblem, bins: Sequence[Bin], good_enough: float = GOOD_ENOUGH) -> float:
+        if not bins:
+            return 0.0
+        items = _displaced(offered, self._existing) if self._existing else offered.items
+        few = sum(item.count for item in offered.items) <= _FEW
+        bound = pack(items, bins, good_enough=good_enough).bound if few else lower_bound(items, bins)
+        return max(bound, _beside(offered, bins, self._existing)) if self._existing else bound
 
 
 def _settles_nothing(attempt: Attempt) -> bool:

@@ -34,7 +34,8 @@ from nodesmith.model.ec2.instancetypes import (
     needs_dedicated,
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.karpenter.nodepools import NODES, NodePool, parse_nodepools
+from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
+from nodesmith.model.kubernetes.pods import surcharge_problems
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.learned import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger
@@ -95,12 +96,20 @@ def pools(
         if obstacle:
             obstacles[pool.name] = obstacle
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
-    tiers = tuple(tuple(tier) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
+    problems += surcharge_problems(snapshot.daemonsets)
     barren = tuple(sorted(made.name for made in found if not made.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
         stated += overlays_of(snapshot, catalog, settings).told
     return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
+
+
+def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:
+    """Return the templates of one tier, which are packed together: if one asks for few nodes, that holds for all."""
+    if not any(each.pool.options.objective is Objective.LEAST_NODES for each in tier):
+        return tier
+    return tuple(replace(each, least_nodes=True) for each in tier)
 
 
 def parsed_nodeclasses(snapshot: Snapshot) -> dict[str, EC2NodeClass]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodesmith.decisions.provisioning.nodepooltiers import (
+    Pools,
     health_of,
     parsed_nodeclasses,
     pools,
@@ -31,12 +32,20 @@ from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types, needs_dedicated
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepools, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import (
+    OBJECTIVE,
+    NodePool,
+    Objective,
+    parse_nodepools,
+    parsed_nodepools,
+)
+from nodesmith.model.kubernetes.pods import surcharge_of
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodeclasses.status import NodeClassStatus
+from nodesmith.model.policies import NODE_SURCHARGE
 
 _MILLI, _MIB = 1000, 2**20
 
@@ -117,6 +126,8 @@ class Considered:
     """the NodeOverlays that apply to its types, and those that do not although they exist, each in a sentence"""
     limits: tuple[str, ...] = ()
     """The quotas that its nodes may count against, each with its use, in a sentence."""
+    costs: tuple[str, ...] = ()
+    """What besides prices decides about its nodes: surcharges and the objective, each in a sentence."""
 
 
 def considered(inputs: Inputs) -> list[Considered]:
@@ -138,9 +149,27 @@ def considered(inputs: Inputs) -> list[Considered]:
             nodeclass_fault=_fault(pool, pools_by_name, inputs.ledger),
             overlays=tuple(_overlaid(pool, overlays)),
             limits=limits.get(pool.name, ()),
+            costs=tuple(_costs(pool, offers)),
         )
         for each, pool in zip(found, pools_by_name, strict=True)
     ]
+
+
+def _costs(pool: NodePool, offers: Pools) -> Iterator[str]:
+    """Yield the surcharges on nodes of a NodePool, and its objective if that is not the price."""
+    made = next((each for each in offers.templates if each.name == pool.name), None)
+    if pool.node_surcharge_hourly_usd:
+        yield f"each node costs ${pool.node_surcharge_hourly_usd:.4f}/hour besides ({NODE_SURCHARGE})"
+    for daemon, types in made.daemons if made else ():
+        if surcharge := surcharge_of(daemon):
+            name = f"{daemon.namespace}/{daemon.owner.removeprefix('DaemonSet/')}"
+            where = f"each node of {len(types):,} types"
+            yield f"DaemonSet {name} adds ${surcharge:.4f}/hour to {where} ({NODE_SURCHARGE})"
+    if made and made.least_nodes:
+        asking = [t.name for t in offers.templates if t.pool.options.objective is Objective.LEAST_NODES]
+        own = pool.options.objective is Objective.LEAST_NODES
+        of = "" if own else f" of NodePool {asking[0]}, which has the same weight"
+        yield f"plans have as few nodes as possible ({OBJECTIVE}{of})"
 
 
 def _overlaid(pool: NodePool, overlays: Overlays) -> Iterator[str]:

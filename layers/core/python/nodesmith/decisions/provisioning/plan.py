@@ -57,6 +57,8 @@ class PlannedNode:
     claim: NodeClaim
     request: LaunchRequest
     templates: tuple[LaunchTemplate, ...]
+    surcharge_hourly_usd: float = 0.0
+    """What it costs beyond its instance, by annotations of its NodePool and DaemonSets; no part of its price."""
 
     def __post_init__(self) -> None:
         """Set the claim's price."""
@@ -119,7 +121,9 @@ class Plan:
     """One decision. Prices are USD an hour.
 
     `placed` is pods by the node (or claim in flight) that has capacity for them, `waiting` maps pods to the claim they
-    wait for. `bound_hourly_usd` is a lower bound on the price of any set of nodes for the same pods. `problems` are
+    wait for. `bound_hourly_usd` is a lower bound on the price of any set of nodes for the same pods, and
+    `cost_bound_hourly_usd` on price and surcharges together. `fewest` is a lower bound on the number of nodes, 0 unless
+    a NodePool asks for few; the bounds in dollars then hold for all plans with as few nodes as this one. `problems` are
     objects that could not be used, each in a sentence; `obstacles` say per NodePool why it buys nothing.
     """
 
@@ -133,6 +137,8 @@ class Plan:
     """NodePools from which nothing can be bought now, because no instance type is left."""
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0
+    cost_bound_hourly_usd: float = 0.0
+    fewest: int = 0
     steps: int = 0
     new: int = 0
     """How many pods wait for their turn and have not been part of any decision."""
@@ -146,6 +152,11 @@ class Plan:
     def price_hourly_usd(self) -> float:
         """The total price of the nodes to buy, each at its cheapest offering."""
         return fsum(node.price_hourly_usd for node in self.nodes)
+
+    @property
+    def surcharge_hourly_usd(self) -> float:
+        """What the nodes to buy cost beyond their price."""
+        return fsum(node.surcharge_hourly_usd for node in self.nodes)
 
     @property
     def room_hourly_usd(self) -> float:

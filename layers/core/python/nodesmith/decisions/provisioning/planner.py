@@ -10,8 +10,8 @@ from itertools import count
 
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH
-from nodesmith.decisions.provisioning.alternatives import Attempt, best
-from nodesmith.decisions.provisioning.lowerbound import least_price, unschedulable
+from nodesmith.decisions.provisioning.alternatives import NO_BOUNDS, Attempt, Bounds, best
+from nodesmith.decisions.provisioning.lowerbound import bounds, unschedulable
 from nodesmith.decisions.provisioning.nodepooltiers import Pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
@@ -126,8 +126,8 @@ class Search:
         self._remembers, self._filled = remembers, list[tuple[Assignment, list[ExistingNode]]]()
         self.ways = 0
 
-    def best(self, preference_mode: PreferenceMode) -> tuple[Attempt, float]:
-        """Return the best attempt and its lower bound, 0 if it is not bounded."""
+    def best(self, preference_mode: PreferenceMode) -> tuple[Attempt, Bounds]:
+        """Return the best attempt and its lower bounds, 0 if it is not bounded."""
         self.ways += 1
 
         def assigned(choices: Choices, unavailable: UnavailableDomains) -> Assignment:
@@ -150,10 +150,10 @@ class Search:
             assignment, Order(settings, choices, self._good_enough, self._learned, quick)
         )
 
-    def _bound(self, attempt: Attempt) -> float:
+    def _bound(self, attempt: Attempt) -> Bounds:
         if not self._bounded:
-            return 0.0
-        return least_price(attempt, self._pods, self._free, self._templates, self._planner.daemonsets)
+            return NO_BOUNDS
+        return bounds(attempt, self._pods, self._free, self._templates, self._planner.daemonsets)
 
     def _in_vain(self, pods: Iterable[Pod]) -> int:
         return unschedulable(pods, self._free, self._templates) if self._bounded else 0

@@ -103,8 +103,19 @@ def plan_item(plan: Plan) -> dict[str, Any]:
         "priceHourlyUsd": round(plan.price_hourly_usd, 6),
         "boundHourlyUsd": round(plan.bound_hourly_usd, 6),
         "steps": plan.steps,
+        **_surcharged(plan),
         **({"rooms": [asdict(room) for room in plan.rooms]} if plan.rooms else {}),
     }
+
+
+def _surcharged(plan: Plan) -> dict[str, Any]:
+    """Return what surcharges and the objective of few nodes add to a plan; empty without them."""
+    surcharge = {
+        "surchargeHourlyUsd": round(plan.surcharge_hourly_usd, 6),
+        "costBoundHourlyUsd": round(plan.cost_bound_hourly_usd, 6),
+    }
+    fewest = {"fewestNodes": plan.fewest} if plan.fewest else {}
+    return {**(surcharge if plan.surcharge_hourly_usd else {}), **fewest}
 
 
 def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
@@ -126,5 +137,6 @@ def node_item(node: PlannedNode) -> dict[str, Any]:
         "templates": [template.name for template in node.templates],
         "priceHourlyUsd": node.price_hourly_usd,
         **({"listPriceHourlyUsd": node.claim.price_hourly_usd} if node.request.is_overlaid else {}),
+        **({"surchargeHourlyUsd": node.surcharge_hourly_usd} if node.surcharge_hourly_usd else {}),
         "estimated": node.estimated,
     }

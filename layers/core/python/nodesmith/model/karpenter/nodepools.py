@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,12 +31,11 @@ from nodesmith.model.karpenter.disruption import (
     read_windows,
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
-from nodesmith.model.policies import read_usd
+from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge, read_usd
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.reading import read_manifest
 
 # An annotation that cannot be read affects only its own option: the problem is reported, and the default is used.
-NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 LAUNCH_TIMEOUT = "nodesmith.dev/launch-timeout"
 REGISTRATION_TIMEOUT = "nodesmith.dev/registration-timeout"
 PROVISIONER = "nodesmith.dev/provisioner"
@@ -51,6 +49,7 @@ GPU_PARTS = "nodesmith.dev/gpu-resources"
 """What the NVIDIA device plugin offers for each GPU; NodeClaims carry it as well."""
 LIMIT_USD_PER_HOUR = "nodesmith.dev/limit-usd-per-hour"
 """The most that the nodes of the NodePool may cost an hour together."""
+OBJECTIVE = "nodesmith.dev/objective"
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
@@ -65,13 +64,13 @@ _KNOWN = frozenset(
         SPOT_TYPES,
         GPU_PARTS,
         LIMIT_USD_PER_HOUR,
+        OBJECTIVE,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
         REBALANCE_ZONES,
         SCHEDULE,
     }
 )
-_HIGHEST_SURCHARGE = 10_000.0
 _MOST_SPOT_TYPES = 60
 """the maximum number of types that a launch may name"""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
@@ -94,6 +93,14 @@ class Rebalance(StrEnum):
 
     IGNORE = "Ignore"
     REPLACE = "Replace"
+
+
+class Objective(StrEnum):
+    """What a plan for NodePools of one weight minimizes."""
+
+    LOWEST_PRICE = "LowestPrice"
+    LEAST_NODES = "LeastNodes"
+    """the number of nodes, and of plans with equally many the price"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,8 @@ class Options:
     """the most that the nodes may cost an hour together, in millionths of a US dollar; None for no limit"""
     limit_fault: tuple[str, str] = ("", "")
     """the value of that limit if it cannot be read, and what would be right; nothing is bought until it can"""
+    objective: Objective = Objective.LOWEST_PRICE
+    """of all NodePools with its weight, as they are packed together"""
 
 
 DEFAULTS = Options()
@@ -145,19 +154,16 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _spot_types(annotations, report),
         _gpu_parts(annotations, report),
         *_limit(annotations, report),
+        _word(annotations, OBJECTIVE, DEFAULTS.objective, report),
     )
 
 
 def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
     text = annotations.get(NODE_SURCHARGE, "0")
     try:
-        surcharge = float(text)
-    except ValueError:
-        surcharge = math.nan
-    if 0 <= surcharge <= _HIGHEST_SURCHARGE:
-        return surcharge
-    remedy = f"must be USD per node and hour, 0 to {_HIGHEST_SURCHARGE:.0f}, such as 0.05; treated as 0"
-    _refuse(NODE_SURCHARGE, text, remedy, report)
+        return read_surcharge(text)
+    except ValueError as error:
+        _refuse(NODE_SURCHARGE, text, str(error), report)
     return 0.0
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.problems import Problem, at, shown
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, Selector
 from nodesmith.model.apimachinery.resources import NOTHING, PODS, Resources, parse_resources, total
 from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 from nodesmith.model.apimachinery.times import nanoseconds
 from nodesmith.model.kubernetes.devices import PodClaim
+from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 
 DEFAULT_GRACE_SECONDS = 30
 LEAST_PRIORITY = -(2**31) - 1
@@ -284,6 +286,8 @@ class Reason:
 
 SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """On a pod: how long after its creation no node is bought for it, as a Go duration."""
+ON_DEMAND_BASE, ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-base", "nodesmith.dev/on-demand-percent"
+"""On a pod: how many pods of its controller, and how many percent of them, stay off spot (see `splits`)."""
 DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
 """On a pod of a DaemonSet: whether it is evicted when its node is drained."""
 
@@ -317,6 +321,26 @@ NODE_PROTECTIONS: Mapping[str, str] = {
     "karpenter.sh/do-not-consolidate": "true",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
 }
+
+
+def surcharge_of(shape: Shape) -> float:
+    """Return what each node with a DaemonSet's pod costs beyond its instance, USD an hour; 0 if it cannot be read."""
+    text = shape.annotations.get(NODE_SURCHARGE)
+    try:
+        return read_surcharge(text) if text is not None else 0.0
+    except ValueError:
+        return 0.0
+
+
+def surcharge_problems(daemonsets: Iterable[Shape]) -> Iterator[Problem]:
+    """Yield the surcharges of DaemonSets that cannot be read."""
+    for shape in daemonsets:
+        text = shape.annotations.get(NODE_SURCHARGE)
+        try:
+            read_surcharge("0" if text is None else text)
+        except ValueError as error:
+            name = f"DaemonSet/{shape.namespace}/{shape.owner.removeprefix('DaemonSet/')}"
+            yield Problem(name, at("metadata.annotations", NODE_SURCHARGE), shown(text), str(error), False)
 
 
 def with_do_not_disrupt(annotations: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str, str]:

@@ -65,6 +65,13 @@ class ProvisioningRequest:
     generation: int = 0
     faults: tuple[str, ...] = ()
     is_deleted: bool = False
+    lacking: int | None = None
+    """For a group of pods (see `podgroups`), which exists in the snapshot only: how many of its pods lack a node."""
+
+    @property
+    def is_pod_group(self) -> bool:
+        """Whether it stands for a group of pods, and is no object of the cluster."""
+        return self.lacking is not None
 
     @property
     def key(self) -> str:
@@ -177,6 +184,13 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < float("inf") else None
+
+
+def said(key: str) -> str:
+    """Return a request's kind and name for messages: `ProvisioningRequest default/train`, `PodGroup default/train`."""
+    namespace, _, name = key.partition("/")
+    kind, slash, own = name.partition("/")
+    return f"{kind} {namespace}/{own}" if slash else f"{KIND} {key}"
 
 
 def consumed(annotations: Mapping[str, str], namespace: str) -> str:

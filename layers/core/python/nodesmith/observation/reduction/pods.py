@@ -17,12 +17,16 @@ from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import (
     DAEMON_EVICTION,
+    ON_DEMAND_BASE,
+    ON_DEMAND_PERCENT,
     POD_PROTECTIONS,
     SCALE_UP_DELAY,
     Manifest,
     with_do_not_disrupt,
 )
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
+from nodesmith.model.policies import NODE_SURCHARGE
+from nodesmith.observation.podgroups import POD_GROUP, group_of
 from nodesmith.observation.reduction.devices import DeviceRef, device_refs
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
@@ -40,6 +44,8 @@ ANNOTATIONS = (
     SCALE_UP_DELAY,
     DAEMON_EVICTION,
     CONSUMES,
+    ON_DEMAND_BASE,
+    ON_DEMAND_PERCENT,
 )
 _NAMED_OWNERS = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
 _TERMINAL = frozenset({"Failed", "Succeeded"})
@@ -138,7 +144,11 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
     metadata = manifest["metadata"]
     owner = {"kind": "DaemonSet", "name": str(metadata["name"]), "controller": True}
     pod = _templated(manifest["spec"]["template"], str(metadata["namespace"]))
-    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
+    about = {**pod["metadata"], "ownerReferences": [owner]}
+    surcharge = (metadata.get("annotations") or {}).get(NODE_SURCHARGE)
+    if surcharge is not None:
+        about["annotations"] = {**about.get("annotations", {}), NODE_SURCHARGE: str(surcharge)}
+    return {**pod, "metadata": about}
 
 
 def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:
@@ -185,6 +195,8 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
         "annotations": _annotations(metadata),
         "ownerReferences": [owner] if owner else [],
     }
+    if group := group_of(metadata, spec):
+        about["annotations"] = {**about["annotations"], POD_GROUP: group}
     shape = {
         "metadata": without_empty(about),
         "spec": reduce_spec(spec if owner.get("kind") != "DaemonSet" else {**spec, "affinity": None}),

@@ -26,6 +26,7 @@ from nodesmith.decisions.disruption.worth import (
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
+from nodesmith.model.karpenter.nodepools import Objective
 from nodesmith.model.ledger.moves import Reason
 
 MOST_BOUGHT = 48
@@ -33,6 +34,7 @@ MOST_BOUGHT = 48
 _UNEVEN = (
     "its pods, or pods in transit, would be spread over zones less evenly, and zone rebalancing is enabled"
 )
+_MORE_NODES = "it would be replaced by more nodes, and its NodePool's objective is LeastNodes"
 _NO_BETTER = "its pods, or pods in transit, would not be spread over zones more evenly"
 
 
@@ -54,20 +56,22 @@ class Judge:
         if impossible:
             return impossible
         templates = {template.name: template for tier in trial.tiers for template in tier}
-        surcharge = fsum(templates[n.claim.nodepool].pool.node_surcharge_hourly_usd for n in trial.nodes)
+        surcharge = fsum(node.surcharge_hourly_usd for node in trial.nodes)
         price = fsum(source.price_hourly_usd for source in sources)
         nodes = cut(trial.nodes, price * (1 - LEAST_SAVING) - surcharge, templates)
         if nodes is None:
-            return "it cannot be replaced by anything cheaper"
+            return _with_split("it cannot be replaced by anything cheaper", trial)
         if _is_spot_for_spot(sources, nodes):
             kept = _spot_for_spot(sources, nodes, templates)
             if isinstance(kept, str):
                 return kept
             nodes = kept
         bought = fsum(node.price_hourly_usd for node in nodes) + surcharge
+        if _adds_nodes(sources, nodes):
+            return _MORE_NODES
         worth = self.worth(sources, bought)
         if worth <= 0 or not is_enough(sources, price - worst_price(nodes) - surcharge):
-            return "what it saves is not worth the harm"
+            return _with_split("what it saves is not worth the harm", trial)
         if self._gain(sources, trial, nodes) < 0:
             return _UNEVEN
         return proposal(Reason.UNDERUTILIZED, sources, trial, nodes, price - bought, worth)
@@ -79,11 +83,7 @@ class Judge:
             return impossible
         if self._gain(sources, trial, trial.nodes) <= 0:
             return _NO_BETTER
-        templates = {template.name: template for tier in trial.tiers for template in tier}
-        bought = fsum(
-            node.price_hourly_usd + templates[node.claim.nodepool].pool.node_surcharge_hourly_usd
-            for node in trial.nodes
-        )
+        bought = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in trial.nodes)
         saving = fsum(source.price_hourly_usd for source in sources) - bought
         return proposal(Reason.UNBALANCED, sources, trial, trial.nodes, saving, 0.0)
 
@@ -97,8 +97,13 @@ def _impossible(trial: Trial) -> str:
     if len(trial.nodes) > MOST_BOUGHT:
         return f"{len(trial.nodes)} nodes would have to be bought at once"
     if trial.displaced:
-        return f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node"
+        return _with_split(f"pod {trial.displaced[0]}{_more(trial.displaced)} would have no node", trial)
     return ""
+
+
+def _with_split(why: str, trial: Trial) -> str:
+    """Return why a move is not made, with the split of a workload that it has to keep."""
+    return f"{why}: {trial.split}" if trial.split else why
 
 
 def proposal(
@@ -177,6 +182,12 @@ def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]
         return False
     bought = all(node.request.capacity_type == SPOT for node in nodes)
     return bought and all(source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources)
+
+
+def _adds_nodes(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
+    """Return whether a move buys more nodes than it removes although a NodePool wants few."""
+    few = any(source.pool.options.objective is Objective.LEAST_NODES for source in sources)
+    return few and len(nodes) > len(sources)
 
 
 def _more(pods: Sequence[str]) -> str:

@@ -82,10 +82,8 @@ def renewed(one: Candidate, under_way: Pass) -> tuple[Proposal | str, Trial]:
     """Return the move that replaces a drifted node, or the reason why there is none, and the trial."""
     trial = under_way.try_without([one])
     if trial.displaced:
-        return (
-            f"it has drifted ({under_way.drift[one.name]}), and pod {trial.displaced[0]} would have no node",
-            trial,
-        )
+        why = f"it has drifted ({under_way.drift[one.name]}), and pod {trial.displaced[0]} would have no node"
+        return f"{why}: {trial.split}" if trial.split else why, trial
     return _drifted(one, trial, trial.nodes, under_way), trial
 
 
@@ -127,8 +125,7 @@ def _headroom(pool: NodePool, nodes: int) -> int:
 
 
 def _drifted(one: Candidate, trial: Trial | None, nodes: Sequence[PlannedNode], under_way: Pass) -> Proposal:
-    surcharge = one.pool.node_surcharge_hourly_usd
-    bought = fsum(node.price_hourly_usd + surcharge for node in nodes)
+    bought = fsum(node.price_hourly_usd + node.surcharge_hourly_usd for node in nodes)
     saving = one.price_hourly_usd - bought
     return proposal(Reason.DRIFTED, [one], trial, nodes, saving, 0.0, under_way.drift[one.name])
 

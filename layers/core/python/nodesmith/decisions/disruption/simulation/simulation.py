@@ -26,6 +26,7 @@ from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.pending import shape_refusal
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
+from nodesmith.decisions.scheduling.splits import Splits
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING
@@ -51,6 +52,8 @@ class Trial:
     tiers: tuple[tuple[Template, ...], ...]
     ways: int = 1
     """how many ways of treating the pods' preferences were tried"""
+    split: str = ""
+    """Which workload keeps pods off spot, and how many, if that concerns these pods."""
 
 
 class Fleet:
@@ -80,9 +83,9 @@ class Fleet:
         self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
         self._heeds_zones = rebalances_zones(pools_by_name.values())
-        self._planner = self.planner(
-            inputs, offers, (shape for shape in shapes if shape.moves), shapes, for_zones=self._heeds_zones
-        )
+        self._splits = Splits(context, claims, inputs.now)
+        asking = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
+        self._planner = self.planner(inputs, offers, asking, shapes, for_zones=self._heeds_zones)
         self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
         free = self._promise(context)
         closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
@@ -102,7 +105,8 @@ class Fleet:
         there = reserved(context, found.wanted, self._inputs)
         if there.fresh:
             others = PreferenceMode.RULE if self._heeds_zones else PreferenceMode.BUY
-            placed = self._planner.assign(there.fresh, there.free, others).placed
+            fresh = self._splits.narrowed(there.fresh).pods
+            placed = self._planner.assign(fresh, there.free, others).placed
             self.promised = frozenset(placed)
             keys = {key for keys in placed.values() for key in keys}
             expected = {pod.shape for pod in there.fresh if not pod.node and pod.key in keys}
@@ -124,10 +128,13 @@ class Fleet:
         refused = [pod.key for pod in pods if pod.refusal or pod.shape in stuck]
         if refused:
             return Trial((), {}, tuple(sorted(refused)), (), self.tiers)
+        split = self._splits.narrowed(pods)
+        pods = split.pods
         free = self._cluster_nodes.without({source.node.name for source in sources}, shapes)
         search = Search(self._planner, pods, free, thorough=thorough, remembers=True, good_enough=good_enough)
         chosen, left = self._chosen(search, shapes)
-        return _trial(chosen, self._written_down(chosen.purchase, left), left, search.ways)
+        found = _trial(chosen, self._written_down(chosen.purchase, left), left, search.ways)
+        return replace(found, split=split.first(found.displaced)) if split.why else found
 
     def _is_needed(self, shape: Shape) -> bool:
         """Return whether a shape's pods stay: they depend on unbound pods, or pods just moved have affinity to them."""
@@ -165,6 +172,7 @@ class Fleet:
     def settle(self, sources: Iterable[Candidate], trial: Trial | None) -> None:
         """Apply a trial: the sources are gone, and what it takes is used up. Sources without pods need no trial."""
         for source in sources:
+            self._splits.leave(source.pods)
             self._cluster_nodes.drop(source.node.name)
             self._followers.update(filter(affinity_terms, (self._shapes[pod.key] for pod in source.pods)))
         if trial is None:

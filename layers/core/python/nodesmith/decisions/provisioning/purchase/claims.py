@@ -128,7 +128,7 @@ def planned_node(
     claim = as_launched(claim, template.nodeclass)
     offered = [(offer.type_option.type, offer.offering) for offer in offers]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
-    return PlannedNode(claim, request, templates)
+    return PlannedNode(claim, request, templates, found.surcharge_hourly_usd)
 
 
 def another(
@@ -137,7 +137,8 @@ def another(
     """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
     claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
     tags = instance_tags(claim, template.nodeclass, cluster.name)
-    return PlannedNode(claim, replace(like.request, claim=name, tags=tags), like.templates)
+    request = replace(like.request, claim=name, tags=tags)
+    return PlannedNode(claim, request, like.templates, like.surcharge_hourly_usd)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:

@@ -52,6 +52,11 @@ class Options:
         cheapest = self.offers[0].offering
         return 0.0 if cheapest.reservation else cheapest.price_hourly_usd
 
+    @property
+    def surcharge_hourly_usd(self) -> float:
+        """What the node costs beyond its instance, USD an hour."""
+        return self.offers[0].type_option.surcharge_hourly_usd
+
 
 def options(
     template_offers: TemplateOffers,
@@ -84,14 +89,12 @@ def options(
             if (offer.offering.capacity_type, chosen.offering.capacity_type) == (ON_DEMAND, SPOT):
                 worthwhile = False
             continue
-        if offer.offering.reservation != chosen.offering.reservation:
-            continue  # another reservation has limits of its own
         if is_pinned and offer.offering.zone != zone:
             continue  # the plan counts how many instances a placement group has in each zone
-        if any(map(gt, template_offers.cost(offer), most)):
+        if _is_of_another_kind(offer, chosen) or any(map(gt, template_offers.cost(offer), most)):
             continue
-        if offer.is_exotic and not chosen.is_exotic:
-            continue
+        if offer.type_option.surcharge_hourly_usd > chosen.type_option.surcharge_hourly_usd:
+            full = True  # EC2 knows no surcharges, and would choose it by its price
         (dearer if full else kept).append(offer)
         types.add(offer.type_option.type.name)
     kept = _sounder(_choosier(kept, dearer, flexible, zone), flexible, zone)
@@ -100,6 +103,13 @@ def options(
         short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
     return Options(tuple(kept), relaxed=bool(lacking))
+
+
+def _is_of_another_kind(offer: Offer, chosen: Offer) -> bool:
+    """Return whether an offer has another reservation, which has limits of its own, or would waste accelerators."""
+    if offer.offering.reservation != chosen.offering.reservation:
+        return True
+    return offer.is_exotic and not chosen.is_exotic
 
 
 def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, size: Vector) -> bool:

@@ -52,6 +52,16 @@ class Purchase:
         """The total price of its nodes, USD an hour."""
         return fsum(node.price_hourly_usd for node in self.nodes)
 
+    @property
+    def cost_hourly_usd(self) -> float:
+        """The total price of its nodes with their surcharges, USD an hour."""
+        return fsum(node.price_hourly_usd + node.options.surcharge_hourly_usd for node in self.nodes)
+
+    @property
+    def least_nodes(self) -> int:
+        """How many of its nodes are from tiers whose plans have as few nodes as possible."""
+        return sum(node.options.offers[0].template.least_nodes for node in self.nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Learned:

@@ -23,6 +23,8 @@ from nodesmith.model.policies import MinValuesPolicy
 
 _MOST_SCOUTED = 16
 _FEW_NODES = 20
+_EXACT = 1 + 1e-9
+"""What is good enough where a node counts so much that a share of its price hides all prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def filled(offered: PackingProblem, order: Order, result: Purchase, *, quick: bo
         offered.bins,
         offered.limits.vectors,
         bounded=not offered.is_settled,  # otherwise its bound does not hold for all plans
-        good_enough=inf if quick or order.quick else order.good_enough,
+        good_enough=inf if quick or order.quick else _EXACT if offered.node_usd else order.good_enough,
         known=order.known.plans,
     )
     result.steps += packing.steps
@@ -69,7 +71,7 @@ def find_cuts(offered: PackingProblem, order: Order, result: Purchase) -> list[C
 
 def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> PackedNodes:
     """Return a packing of about the same price without all pods of a shape on one node, if there is one."""
-    if order.quick:
+    if order.quick or packed.offered.node_usd:
         return packed
     offered, tolerance = packed.offered, order.settings.fragility_tolerance
     other = less_fragile(

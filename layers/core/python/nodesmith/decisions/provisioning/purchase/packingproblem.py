@@ -6,13 +6,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import inf
 from operator import le
 from typing import NamedTuple
 
-from nodesmith.decisions.packing import Bin, Item, Vector
+from nodesmith.decisions.packing import Bin, Item, Vector, pack
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
+    Pricing,
     PurchaseOption,
     TypeOption,
     limit_cost,
@@ -84,13 +86,12 @@ class TemplateOffers:
         """Return what a node takes of the NodePool's limits, in order of their names; empty if it has none."""
         return tuple([limit_cost(offer.type_option, offer.offering, name) for name in self._limits])
 
-    def best(self, *, plain: bool = False) -> Iterator[tuple[Offer, Vector]]:
+    def best(self, pricing: Pricing) -> Iterator[tuple[Offer, Vector]]:
         """Yield the offers that none with the same admission dominates, and what they take of the limits.
 
-        With `plain`, prices exclude the expected cost of interruptions. With minValues, capacity types are compared
-        separately: one may be refused where another has enough types.
+        With minValues, capacity types are compared separately: one may be refused where another has enough types.
         """
-        type_options = self._template.type_options.plain if plain else self._template.type_options
+        type_options = self._template.type_options.priced(pricing)
         apart = any(r.min_values for r in self._template.requirements.values())
         for demands, types, purchase_options in self._admission.alike(type_options):
             admits = demands & self._open
@@ -130,6 +131,8 @@ class PackingProblem:
     dimensions: tuple[str, ...]
     """The resources that capacities and sizes are vectors of."""
     limits: TierLimits
+    node_usd: float = 0.0
+    """What is added to the price of each bin, if the plan is to have as few nodes as possible."""
 
     @property
     def is_settled(self) -> bool:
@@ -141,13 +144,12 @@ def packing_problem(
     tier: Sequence[Template],
     demands: Sequence[Demand],
     choices: Choices | None = None,
-    *,
-    plain: bool = False,
+    pricing: Pricing = Pricing.CHOICE,
 ) -> PackingProblem:
     """Return the packing problem of one tier's templates for these demands.
 
-    By `choices`, some demands must do without a NodePool that has limits. With `plain` prices the problem serves for a
-    bound: surcharges and risks steer the choice but are not part of the price.
+    By `choices`, some demands must do without a NodePool that has limits. Without Pricing.CHOICE the problem serves for
+    a bound.
     """
     dimensions, limits = _dimensions(demands), TierLimits.of(tier)
     items = tuple(
@@ -169,9 +171,8 @@ def packing_problem(
         offers_by_template[template.name] = template_offers = TemplateOffers(
             template, demands, dimensions, barred
         )
-        surcharge = 0.0 if plain else template.pool.node_surcharge_hourly_usd
-        for offer, cost in template_offers.best(plain=plain):
-            made = _bin(offer, surcharge, limits.number[index], limits.spread(index, cost))
+        for offer, cost in template_offers.best(pricing):
+            made = _bin(offer, limits.number[index], limits.spread(index, cost))
             offers[made.key] = offer
             (exotic if offer.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
@@ -183,8 +184,30 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
     return sum(1 << i for i, demand in enumerate(demands) if choices.bars(template.name, demand))
 
 
-def _bin(offer: Offer, surcharge: float, limit: int, cost: Vector) -> Bin:
-    price = offer.offering.cost_hourly_usd + surcharge
+def least_nodes_first(offered: PackingProblem) -> PackingProblem:
+    """Return the problem with so much added to each bin's price that no price is worth another node.
+
+    A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
+    """
+    alike = [replace(each, price=1.0) for each in offered.bins]
+    quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
+    enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
+    node_usd = dearer_than(enough, offered.bins)
+    return replace(offered, bins=with_node_usd(offered.bins, node_usd), node_usd=node_usd)
+
+
+def dearer_than(nodes: int, bins: Iterable[Bin]) -> float:
+    """Return a price that is higher than that of so many nodes."""
+    return (nodes + 1) * max((each.price for each in bins), default=0.0) + 1.0
+
+
+def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
+    """Return bins with so much added to each price."""
+    return tuple(replace(each, price=each.price + node_usd) for each in bins)
+
+
+def _bin(offer: Offer, limit: int, cost: Vector) -> Bin:
+    price = offer.offering.cost_hourly_usd + offer.type_option.surcharge_hourly_usd
     return Bin(offer.key, offer.room, price, offer.admits, limit if cost else -1, cost)
 
 

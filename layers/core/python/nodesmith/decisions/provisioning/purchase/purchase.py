@@ -16,11 +16,12 @@ from nodesmith.decisions.provisioning.purchase.packednodes import (
 )
 from nodesmith.decisions.provisioning.purchase.packingproblem import (
     PackingProblem,
+    least_nodes_first,
     packing_problem,
     with_limits_left,
 )
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS
+from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, Pricing
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
@@ -133,6 +134,8 @@ def _buy_of_tier(
         if not demands:
             break
         whole = packing_problem(tier, demands, order.choices)
+        if any(template.least_nodes for template in tier):
+            whole = least_nodes_first(whole)
         if few and is_choosy and not number:
             cuts += find_cuts(without_cuts(whole, cuts), order, result)
         packed = filled(without_cuts(whole, cuts) if cuts else whole, order, result)
@@ -184,7 +187,7 @@ def _bound(
     is_whole = whole is packed.offered and not packed.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
         return packed.packing.bound
-    plain = packing_problem(tier, whole.demands, plain=True)
+    plain = packing_problem(tier, whole.demands, pricing=Pricing.PRICE)
     triples = zip(plain.items, plain.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
     return lower_bound(served, plain.bins)

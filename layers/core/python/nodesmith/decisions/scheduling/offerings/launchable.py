@@ -139,8 +139,7 @@ class TemplateLaunching:
             found: dict[Domain, list[_Sold]] = {}
             for domain, offers in self._offered(shape, keys):
                 found.setdefault(domain, []).extend(
-                    _Sold(g.type_option.room, g.offering.cost_hourly_usd, g.type_option.is_exotic)
-                    for g in offers
+                    _Sold(g.type_option.room, g.cost_hourly_usd, g.type_option.is_exotic) for g in offers
                 )
             self._places[alike] = {
                 domain: sorted(found[domain], key=lambda s: (-s.room.cpu_milli, s.price_hourly_usd))

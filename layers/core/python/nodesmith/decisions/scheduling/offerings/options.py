@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
 from math import inf
@@ -36,6 +37,16 @@ class TypeOption:
     """Available now, in a zone with a subnet, allowed by the NodePool; cheapest first."""
     is_exotic: bool = False
     """Bare metal and types with accelerators: slow to start or expensive, so bought only for pods that need them."""
+    surcharge_hourly_usd: float = 0.0
+    """What such a node costs beyond its instance, by the annotations of its NodePool and its DaemonSets."""
+
+
+class Pricing(Enum):
+    """What counts as the cost of a node: for a choice everything, for a bound what is paid."""
+
+    CHOICE = "price, surcharges and the expected cost of interruptions"
+    PAID = "price and surcharges"
+    PRICE = "price"
 
 
 class PurchaseOption(NamedTuple):
@@ -56,6 +67,11 @@ class PricedOffer(NamedTuple):
     room: Vector
     cost: Vector
 
+    @property
+    def cost_hourly_usd(self) -> float:
+        """What a choice compares: price, expected interruptions and surcharges."""
+        return self.offering.cost_hourly_usd + self.type_option.surcharge_hourly_usd
+
 
 class TypeOptions:
     """Type options with the offerings to buy them by, cheapest first; ties go by type and zone.
@@ -64,11 +80,11 @@ class TypeOptions:
     key.
     """
 
-    __slots__ = ("_plain", "by_type", "names", "offers", "purchase_options", "resources")
+    __slots__ = ("_as", "by_type", "is_surcharged", "names", "offers", "purchase_options", "resources")
 
     def __init__(self, offers: Iterable[tuple[TypeOption, Offering]]) -> None:
         self.offers = tuple(offers)
-        self._plain: TypeOptions | None = None
+        self._as: dict[Pricing, TypeOptions] = {}
         by_type: dict[str, list[tuple[TypeOption, Offering, PurchaseOption]]] = {}
         purchase_options: dict[PurchaseOption, Offering] = {}
         for type_option, offering in self.offers:
@@ -78,10 +94,11 @@ class TypeOptions:
         self.by_type: Mapping[str, Sequence[tuple[TypeOption, Offering, PurchaseOption]]] = by_type
         self.names = frozenset(by_type)
         self.purchase_options = purchase_options
-        rooms = {id(type_option): type_option.room for type_option, _ in self.offers}.values()
+        different = {id(type_option): type_option for type_option, _ in self.offers}.values()
         self.resources = tuple(
-            sorted({name for room in rooms for name, amount in room.items() if amount > 0})
+            sorted({name for each in different for name, amount in each.room.items() if amount > 0})
         )
+        self.is_surcharged = any(each.surcharge_hourly_usd for each in different)
 
     def __len__(self) -> int:
         return len(self.offers)
@@ -89,15 +106,23 @@ class TypeOptions:
     @property
     def is_risky(self) -> bool:
         """Whether expected interruptions make some offers cost more than their price."""
-        return self.plain is not self
+        return self.priced(Pricing.PAID) is not self
 
-    @property
-    def plain(self) -> TypeOptions:
-        """The same offers at their prices, without the expected cost of interruptions."""
-        if self._plain is None:
-            risky = any(offering.risk_hourly_usd for _, offering in self.offers)
-            self._plain = TypeOptions(sorted(map(_at_price, self.offers), key=_by_price)) if risky else self
-        return self._plain
+    def priced(self, pricing: Pricing) -> TypeOptions:
+        """Return the same offers with a part of their cost."""
+        if pricing is Pricing.CHOICE:
+            return self
+        if pricing not in self._as:
+            self._as[pricing] = self._without(pricing)
+        return self._as[pricing]
+
+    def _without(self, pricing: Pricing) -> TypeOptions:
+        if pricing is Pricing.PRICE and self.is_surcharged:
+            free = {id(each): replace(each, surcharge_hourly_usd=0.0) for each, _ in self.offers}
+            return TypeOptions((free[id(each)], sold) for each, sold in self.offers).priced(Pricing.PAID)
+        if not any(offering.risk_hourly_usd for _, offering in self.offers):
+            return self
+        return TypeOptions(sorted(map(_at_price, self.offers), key=_by_price))
 
     def kind(self, name: str) -> InstanceType:
         """Return the instance type with this name."""
@@ -247,7 +272,8 @@ def undominated_offers(
             )
             cost = tuple([limit_cost(type_option, offering, limit) for limit in limits])
             equals = type_option.is_exotic, room, cost
-            price, found = offering.cost_hourly_usd, cheapest.get(equals)
+            price = offering.cost_hourly_usd + type_option.surcharge_hourly_usd
+            found = cheapest.get(equals)
             if found is not None and price > found[0]:
                 continue
             bought_as = offering.reservation or offering.capacity_type
@@ -276,7 +302,7 @@ def cheapest_shares(
         undominated_offers(type_options, names, purchase_options, type_options.resources), key=_largest_first
     )
     for offer in offers:
-        price = offer.offering.cost_hourly_usd
+        price = offer.cost_hourly_usd
         rates = tuple([price / offer.room[place] if offer.room[place] else inf for place in priced])
         rivals = [*kept[False], *kept[True]] if offer.type_option.is_exotic else kept[False]
         if not any(
@@ -287,7 +313,7 @@ def cheapest_shares(
 
 
 def _largest_first(offer: PricedOffer) -> tuple[bool, int, float]:
-    return offer.type_option.is_exotic, -offer.type_option.room.cpu_milli, offer.offering.cost_hourly_usd
+    return offer.type_option.is_exotic, -offer.type_option.room.cpu_milli, offer.cost_hourly_usd
 
 
 def is_priced(name: str) -> bool:

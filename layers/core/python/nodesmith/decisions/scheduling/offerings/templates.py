@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from math import fsum
 
 from nodesmith.decisions.scheduling.compatibility import (
     OFFERING_KEYS,
@@ -32,7 +33,7 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.model.kubernetes.pods import Shape, surcharge_of
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
 from nodesmith.model.quotas import Quota
@@ -88,6 +89,8 @@ class Template:
     """Why only one node may be bought: those before it did not join."""
     usages: tuple[Usage, ...] = ()
     """The quotas that its nodes count against; what is left of them is in `remaining`."""
+    least_nodes: bool = False
+    """Whether plans for the NodePools of its weight have as few nodes as possible."""
 
     @property
     def name(self) -> str:
@@ -96,8 +99,8 @@ class Template:
 
     @property
     def is_steered(self) -> bool:
-        """Whether something besides price decides between its nodes: surcharges or interruption risk."""
-        return bool(self.pool.node_surcharge_hourly_usd) or self.type_options.is_risky
+        """Whether something besides price decides between its nodes: surcharges, their number, interruption risk."""
+        return self.least_nodes or self.type_options.is_surcharged or self.type_options.is_risky
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
@@ -135,6 +138,7 @@ def template(
         offered,
         tuple((by_name[name], reserved[name]) for name in sorted(reserved)),
         tuple(each for _, each in daemons),
+        pool.node_surcharge_hourly_usd,
     )
     obstacle = "" if choices else _no_choice(types, bootable, allowed, requirements, status.images, offered)
     remaining = (
@@ -227,6 +231,7 @@ def _stocked(
     offered: _Offered,
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
     daemons: tuple[Running, ...],
+    surcharge_hourly_usd: float,
 ) -> tuple[tuple[TypeOption, ...], TypeOptions, TypeOptions]:
     """Return the types that have capacity beyond their DaemonSets, their offers for sale, and their reserved offers."""
     sold = {kind.name: (kind, offerings, exotic) for kind, offerings, exotic in offered.types}
@@ -235,9 +240,9 @@ def _stocked(
         sold[kind.name] = kind, (*paid, *offerings), exotic
     overhead = Overhead(daemons)
     choices = [
-        TypeOption(kind, kind.allocatable - taken, taken, alike, exotic)
+        TypeOption(kind, kind.allocatable - taken, taken, alike, exotic, surcharge_hourly_usd + surcharge)
         for name, (kind, offerings, exotic) in sold.items()
-        for taken, alike in overhead.of(name, offerings)
+        for taken, surcharge, alike in overhead.of(name, offerings)
         if taken.fits_in(kind.allocatable)
     ]
     by_offering = {(c.type.name, id(offering)): c for c in choices for offering in c.offerings}
@@ -316,6 +321,7 @@ class Running:
 
     requests: Resources
     terms: tuple[tuple[Requirements, frozenset[str]], ...]
+    surcharge_hourly_usd: float = 0.0
 
     @property
     def types(self) -> frozenset[str]:
@@ -343,34 +349,35 @@ def running(
             continue
         terms = compatible_terms(requirements, daemon)
         named = tuple((term, frozenset(types_for_pods(types, term, given).names)) for term in terms)
-        found.append((daemon, Running(daemon.requests, named)))
+        found.append((daemon, Running(daemon.requests, named, surcharge_of(daemon))))
     return found
 
 
 class Overhead:
-    """What DaemonSets request on a node, by its type and offering."""
+    """What DaemonSets request on a node, and what they add to its price, by its type and offering."""
 
     def __init__(self, daemons: Iterable[Running]) -> None:
         self._daemons = [(each, each.types, each.is_choosy) for each in daemons]
-        self._sums: dict[tuple[int, ...], Resources] = {}
+        self._sums: dict[tuple[int, ...], tuple[Resources, float]] = {}
 
     def of(
         self, name: str, offerings: tuple[Offering, ...]
-    ) -> Iterator[tuple[Resources, tuple[Offering, ...]]]:
-        """Yield the sum of requests on a type, each with the offerings it applies to."""
+    ) -> Iterator[tuple[Resources, float, tuple[Offering, ...]]]:
+        """Yield the sums of requests and surcharges on a type, each with the offerings they apply to."""
         mine = [(each, choosy) for each, types, choosy in self._daemons if name in types]
         if not any(choosy for _, choosy in mine):
-            yield self._sum([each for each, _ in mine]), offerings
+            yield *self._sum([each for each, _ in mine]), offerings
             return
-        found: dict[tuple[int, ...], tuple[Resources, list[Offering]]] = {}
+        found: dict[tuple[int, ...], tuple[tuple[Resources, float], list[Offering]]] = {}
         for offering in offerings:
             joining = [each for each, choosy in mine if not choosy or each.joins(name, offering)]
             known = found.setdefault(tuple(map(id, joining)), (self._sum(joining), []))
             known[1].append(offering)
-        yield from ((taken, tuple(alike)) for taken, alike in found.values())
+        yield from ((*sums, tuple(alike)) for sums, alike in found.values())
 
-    def _sum(self, daemons: Sequence[Running]) -> Resources:
+    def _sum(self, daemons: Sequence[Running]) -> tuple[Resources, float]:
         key = tuple(map(id, daemons))
         if key not in self._sums:
-            self._sums[key] = total([each.requests for each in daemons])
+            surcharge = fsum(each.surcharge_hourly_usd for each in daemons)
+            self._sums[key] = total([each.requests for each in daemons]), surcharge
         return self._sums[key]
