@@ -14,7 +14,7 @@ from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import shown_shifts
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
@@ -32,7 +32,6 @@ from nodesmith_formats.wording import counted, span
 Told = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
-_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
@@ -65,7 +64,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
     return {
         "nodes": len(snapshot.nodes),
         "notReady": sum(not node.is_ready for node in snapshot.nodes),
-        "coming": sum(claim.phase in _COMING for claim in claims),
+        "coming": sum(claim.phase in COMING for claim in claims),
         "ending": sum(each.is_ending for each in found),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
@@ -162,7 +161,7 @@ def _waits_for(
     """Return what an interrupted node waits for. For a replacement, include how far the new nodes have come."""
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
-        bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]
+        bought = [c for c in claims if c.phase in COMING and c.created_at >= since.replace(microsecond=0)]
         coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
         return claim.message + (f": {coming}" if coming else "")
     waiting = why_not_gone(claim, snapshot, now)

@@ -103,7 +103,10 @@ class FakeStore:
         gang: Gang | None = None,
     ) -> None:
         self.raise_before("commit")
-        if version != self.version or any(claim.name in self.claims for claim in claims):
+        known = {
+            claim.name: self.claims[claim.name].revision for claim in claims if claim.name in self.claims
+        }
+        if version != self.version or any(claim.revision != known.get(claim.name, 0) for claim in claims):
             raise Conflict(f"version {version} is no longer the newest")
         if move is not None:
             self._write_move(move)
@@ -112,7 +115,7 @@ class FakeStore:
         self.version += 1
         self.decisions.append(decision)
         for claim in claims:
-            self.claims[claim.name] = _stored(replace(claim, revision=1))
+            self.claims[claim.name] = _stored(replace(claim, revision=claim.revision + 1))
         self.raise_after("commit")
 
     def save(self, claim: NodeClaim) -> NodeClaim:

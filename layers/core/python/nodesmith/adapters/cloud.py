@@ -19,10 +19,16 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
-from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
+from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, start, stop, terminate, where
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
+from nodesmith.model.ec2.launches import (
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    StartRefusal,
+)
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.garbage import Kind, Owned
@@ -173,6 +179,23 @@ class AwsCloud:
         tags.
         """
         terminate(self._client("ec2"), instances)
+
+    def stop(self, instance: str) -> None:
+        """Stop an instance by id, unless it is gone, ending or stopped. Raises Transient."""
+        stop(self._client("ec2"), instance)
+
+    def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
+        """Start stopped instances by id, each in a call of its own, since EC2 starts all of a call or none.
+
+        Return those that EC2 refuses to start. Raises Transient after all have been tried.
+        """
+        ids = sorted(set(instances))
+        refusals = self._in_parallel(partial(start, self._client("ec2")), ids)
+        unknown = [each for each in refusals if isinstance(each, Transient)]
+        if unknown:
+            raise unknown[0]
+        found = zip(ids, refusals, strict=True)
+        return {id_: refusal for id_, refusal in found if isinstance(refusal, StartRefusal)}
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster from the settings, and from EKS for values that they lack.

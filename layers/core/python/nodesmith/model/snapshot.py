@@ -116,9 +116,12 @@ class ClaimedNodes:
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Return all Nodes with the claim's provider id, or the restored Node that lacks it if no Node has it.
 
-        Nodes whose name the claim's instance cannot have are left out.
+        Nodes whose name the claim's instance cannot have are left out, and so is the Node that its instance had before
+        it was stopped.
         """
         shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        if claim.started_at is not None:
+            shown = [node for node in shown if node.created_at >= claim.started_at]
         if not claim.private_dns_name:
             return shown
         return [node for node in shown if claim.may_be_named(node.name)]

@@ -101,12 +101,14 @@ class DynamoStore:
         move: Move | None = None,
         gang: Gang | None = None,
     ) -> None:
-        """Write new claims and the move or gang that they are part of, and increment the version, in one transaction.
+        """Write claims and the move or gang that they are part of, and increment the version, in one transaction.
 
-        Raises Conflict if `version` is outdated, a claim's name is taken, or the revision of move or gang has changed.
+        What has revision 0 is new. Raises Conflict if `version` is outdated, a new claim's name is taken, or the
+        revision of anything else has changed.
         """
         now = self._clock()
-        new = [self._put(_claim(self._partition, replace(claim, revision=1)), 0) for claim in claims]
+        saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in claims]
+        new = [self._put(_claim(self._partition, claim), revision) for claim, revision in saved]
         moved = [self._put(_move(self._partition, move), move.revision)] if move else []
         moved += [self._put(_gang(self._partition, gang), gang.revision)] if gang else []
         with conflicts(f"version {version} of {self._partition.pk} is no longer the newest"):

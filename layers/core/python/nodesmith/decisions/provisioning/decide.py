@@ -29,6 +29,7 @@ from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_del
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
+from nodesmith.decisions.provisioning.warmcapacity import Starting, started
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
@@ -43,7 +44,7 @@ from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
 
-_BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
+_BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 
 
 def decide(inputs: Inputs) -> Plan:
@@ -70,19 +71,23 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     shares = Shares(fresh) if inputs.tried is None else shared_out(fresh, inputs.tried)
     fresh = list(shares.chosen)
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]
+    starting = Starting(inputs)
+    met = [shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)]
     planner = Planner(inputs, offers, dict(by_shape(fresh)), met)
-    search = Search(planner, fresh, there.free, bounded=True)
+    free = [*there.free, *starting.woken(fresh, there.free, planner)] if starting.is_possible else there.free
+    search = Search(planner, fresh, free, bounded=True)
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
-    bought_for = {key for node in nodes for key in node.claim.nominated}
+    nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
+    bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
     left = [*left_of(chosen, offers), *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
     due = first((due, freed, _opening(snapshot, inputs.now) if left else None))
     plan = replace(
         idle,
         nodes=nodes,
-        placed={name: tuple(pods) for name, pods in sorted(chosen.assignment.placed.items())},
+        placed=placed,
+        starts=starts,
         unplaced=_unplaced(left),
         obstacles=offers.obstacles,
         barren=offers.barren,
