@@ -114,6 +114,18 @@ def terminate_grant(region: str) -> Grant:
     return Grant("Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource"), NO_IDS_YET)
 
 
+def stop_grant(region: str) -> Grant:
+    """Return the grant to stop the instances that nodesmith launched for the cluster: warm capacity."""
+    instances = (names.arn("ec2", "instance/*", region=region),)
+    return Grant("Stop", ("ec2:StopInstances",), instances, _tagged("Resource"), NO_IDS_YET)
+
+
+def start_grant(region: str) -> Grant:
+    """Return the grant to start them again for pods."""
+    instances = (names.arn("ec2", "instance/*", region=region),)
+    return Grant("Start", ("ec2:StartInstances",), instances, _tagged("Resource"), NO_IDS_YET)
+
+
 def collection_grants(region: str) -> list[Grant]:
     """Terminate and delete what nodesmith made for the cluster; the tag that only nodesmith sets is also a condition.
 

@@ -12,6 +12,8 @@ from infra.launching import (
     collection_grants,
     instance_profile_grants,
     launch_grants,
+    start_grant,
+    stop_grant,
     tag_grant,
     terminate_grant,
     volume_key_grants,
@@ -123,6 +125,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read the inputs, commit the intent, call CreateFleet, record the decision."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
+        start_grant(scope.region),
         describe_grant(scope.region, "Instances"),
         *metrics_grants(scope, "provisioning", on_sale_key(CLUSTER)),
     ]
@@ -132,6 +135,7 @@ def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy replacements for nodes that EC2 reclaims, and see which it will reclaim. Termination ends the nodes."""
     return [
         *buying_grants(scope, unplaced_key(CLUSTER)),
+        start_grant(scope.region),
         notices_grant(scope.region),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         *metrics_grants(scope, "interruption"),
@@ -174,6 +178,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, snapshot_key(CLUSTER), unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
         tag_grant(scope.region),
+        stop_grant(scope.region),
         terminate_grant(scope.region),
         describe_cluster_grant(scope),
         *metrics_grants(scope, "lifecycle"),

@@ -55,11 +55,12 @@ class Store(Protocol):
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
-        """Write claims, and the move or gang that they belong to, in one transaction, and increment the version.
+        """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
-        A claim, move or gang of revision 0 is new. Raises Conflict if the version is no longer `version`, if a new
-        claim's name is taken, or if the revision of anything else has changed.
+        A move or gang of revision 0 is new. `changed` are claims that exist. Raises Conflict if the version is no
+        longer `version`, if a new claim's name is taken, or if the revision of anything else has changed.
         """
 
     def save(self, claim: NodeClaim) -> NodeClaim:

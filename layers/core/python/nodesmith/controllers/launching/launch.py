@@ -148,7 +148,7 @@ def start_many(
     ]
     if not made:
         return Settled(is_cut=bool(claims)), 0
-    run.store.commit(ledger.version, made, decision)
+    run.store.commit(ledger.version, [], decision, changed=made)
     saved = [replace(claim, revision=claim.revision + 1) for claim in made]
     settled = start(saved, ledger, run.store, run.cloud, run.clock)
     settled.is_cut = len(made) < len(claims)
