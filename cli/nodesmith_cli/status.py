@@ -64,7 +64,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
     return {
         "nodes": len(snapshot.nodes),
         "notReady": sum(not node.is_ready for node in snapshot.nodes),
-        "coming": sum(claim.phase in COMING for claim in claims),
+        "coming": sum(claim.phase in COMING and not claim.is_warm for claim in claims),
         "ending": sum(each.is_ending for each in found),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
@@ -75,6 +75,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
+        "warmCapacity": _warm(claims),
         "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
         "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
@@ -87,6 +88,14 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
 def _buffer(each: Resolution) -> dict[str, Any]:
     state = each.message or ("it is resolved" if each.is_ready else each.reason)
     return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
+
+
+def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
+    """Return how many instances are stopped or being prepared, and what the stopped ones cost an hour."""
+    warm = [claim for claim in claims if claim.is_warm]
+    stopped = [claim for claim in warm if claim.phase is Phase.STOPPED]
+    hourly = round(fsum(claim.stopped_price_hourly_usd for claim in stopped), 6)
+    return {"stopped": len(stopped), "preparing": len(warm) - len(stopped), "stoppedHourly": hourly}
 
 
 def _limits(snapshot: Snapshot) -> Iterator[str]:
@@ -205,6 +214,10 @@ def _rooms(told: Told) -> Iterator[str]:
         nodes = _count(len(told["heldForBuffers"]), "node")
         price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
+    warm = told["warmCapacity"]
+    if warm["stopped"] or warm["preparing"]:
+        stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
+        yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
     for each in buffers:
         yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}"
 

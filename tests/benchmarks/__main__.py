@@ -40,6 +40,7 @@ from tests.benchmarks import (
     snapshots,
     ticks,
     upgrades,
+    warm,
     week,
 )
 from tests.benchmarks.figures import Figure
@@ -60,6 +61,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "snapshots": snapshots.figures,
     "scrapes": scrapes.figures,
     "ticks": ticks.figures,
+    "warm": warm.figures,
     "week": week.figures,
     "upgrades": upgrades.figures,
     "idle": idle.figures,
@@ -80,6 +82,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
+    "warm": partial(warm.figures, pods=3),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),

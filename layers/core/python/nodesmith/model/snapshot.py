@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED, TENANCY
+from nodesmith.model.apimachinery.labels import NODEPOOL, PREPARING, REGISTERED, TENANCY
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.ec2.instancetypes import needs_dedicated
@@ -121,7 +121,7 @@ class ClaimedNodes:
         """
         shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
         if claim.started_at is not None:
-            shown = [node for node in shown if node.created_at >= claim.started_at]
+            shown = [node for node in shown if PREPARING not in node.labels]
         if not claim.private_dns_name:
             return shown
         return [node for node in shown if claim.may_be_named(node.name)]

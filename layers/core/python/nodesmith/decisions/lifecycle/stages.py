@@ -62,7 +62,8 @@ def register(
     if now - (claim.started_at or claim.created_at) >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
-    return wait(claim, *(_misnamed(claim, impostors) if impostors else NOT_REGISTERED))
+    still = (claim.reason, claim.message) if claim.phase is Phase.STARTING else NOT_REGISTERED
+    return wait(claim, *(_misnamed(claim, impostors) if impostors else still))
 
 
 def initialize(

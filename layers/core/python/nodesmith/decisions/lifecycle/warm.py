@@ -17,7 +17,7 @@ from nodesmith.decisions.launch.userdata.starting import PULLING_POD
 from nodesmith.decisions.lifecycle.stages import capacity_of, wait
 from nodesmith.decisions.provisioning.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import awaited_daemons
-from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.labels import PREPARING, REGISTERED
 from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral
 from nodesmith.model.commands import Command, GiveUp, Prepare, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance
@@ -55,7 +55,7 @@ def preparing_patch(claim: NodeClaim) -> NodePatch:
     It gets no finalizer and no registered label: nothing but its kubelet needs it, and nothing waits for its end.
     """
     return NodePatch(
-        labels=labels_of(claim),
+        labels={**labels_of(claim), PREPARING: "true"},
         annotations=annotations_of(claim),
         add_taints=claim.taints,
         remove_taints=(UNREGISTERED,),
@@ -103,8 +103,8 @@ def _warming(
     stopping = claim.advanced(
         Phase.STOPPING, now, "Stopping", f"instance {claim.instance_id} is being stopped"
     )
-    measured = {"capacity": capacity_of(claim, node), "allocatable": node.allocatable}
-    return Stop(replace(stopping, **measured), is_new=True)
+    capacity = capacity_of(claim, node)
+    return Stop(replace(stopping, capacity=capacity, allocatable=node.allocatable), is_new=True)
 
 
 def _missing(claim: NodeClaim, node: Node | None, snapshot: Snapshot) -> str:
@@ -145,12 +145,12 @@ def _stopping(claim: NodeClaim, state: str, now: datetime) -> Command | None:
 
 def not_needed(
     ledger: Ledger, snapshot: Snapshot, now: datetime, others: Iterable[Command] = ()
-) -> list[GiveUp]:
+) -> list[Command]:
     """Return the ends of claims that keep warm capacity which nobody asks for, or which is replaced."""
     if not any(claim.is_warm for claim in ledger.claims):
         return []
     taken = {command.claim.name for command in others}
-    ends = []
+    ends: list[Command] = []
     for warm in warm_capacity(snapshot, ledger.claims, now):
         for claim, reason in warm.surplus():
             if claim.name not in taken:

@@ -42,6 +42,7 @@ from nodesmith.model.snapshot import Snapshot
 
 _CONTENDED = "pods wait for the limits of NodePools, and pods come first"
 _NOT_ON_DEMAND = "no NodePool can provide on-demand instances for the rest now"
+_LATER = "more are bought after the nodes for pods"
 _SOON = timedelta(seconds=5)
 _BUFFERS_AT_ONCE = 10
 """For how many buffers one decision buys instances to be stopped."""
@@ -107,11 +108,13 @@ def _with_stopped(plan: Plan, rest: Rest, inputs: Inputs, stopped: Sequence[Warm
     due = [each.due for _, each in asked]
     lacking = [(warm, each) for warm, each in asked if each.pods]
     bought: dict[str, tuple[PlannedNode, ...]] = {}
-    if lacking and (plan.nodes or plan.starts or plan.new):
+    is_later = bool(plan.nodes or plan.starts or plan.new)
+    if lacking and is_later:
         due.append(inputs.now + _SOON)
     elif lacking:
         bought = _prepared(plan, rest, inputs, lacking[:_BUFFERS_AT_ONCE])
         due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
+    asked = [(warm, replace(each, why=_LATER) if each.pods and is_later else each) for warm, each in asked]
     rooms = [_stopped_room(warm, each, bought.get(warm.each.key), plan) for warm, each in asked]
     nodes = [node for found in bought.values() for node in found]
     shown = tuple(room for room, (warm, _) in zip(rooms, asked, strict=True) if warm.each.buffer is not None)

@@ -10,6 +10,7 @@ running nodes for it would cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,8 +24,16 @@ from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, TYPE_KEYS, ZONE
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    NODECLASS,
+    TYPE_KEYS,
+    ZONE,
+)
 from nodesmith.model.apimachinery.resources import NOTHING, PODS
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import (
     EXPIRED,
@@ -42,7 +51,7 @@ _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
 """Reasons for a replacement that leave an instance of use until then."""
 _ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
 _EPSILON_USD = 1e-9
-_SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME}
+_SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
 """Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
 _ORDER = {
     phase: number
@@ -312,7 +321,7 @@ class Starting:
         return found
 
     def _replaces(self, claim: NodeClaim, node: PlannedNode, shapes: Iterable[Shape]) -> bool:
-        is_cheap = claim.price_hourly_usd <= node.price_hourly_usd + _EPSILON_USD
+        is_cheap = _price(claim, self._inputs.catalog) <= node.price_hourly_usd + _EPSILON_USD
         if not is_cheap or claim.nodepool != node.claim.nodepool or not _is_placed_alike(claim, node):
             return False
         existing = in_flight_node(claim, self._inputs.snapshot)
@@ -335,6 +344,14 @@ class Starting:
             node_name="",
             decision=self._inputs.decision,
         )
+
+
+def _price(claim: NodeClaim, catalog: Catalog) -> float:
+    """Return what an instance costs an hour once it runs. Claims that are read from objects have no price."""
+    offered = catalog.offerings.get(claim.instance_type, ())
+    bought = claim.zone, claim.capacity_type
+    sold = (each.price_hourly_usd for each in offered if (each.zone, each.capacity_type) == bought)
+    return claim.price_hourly_usd or next(sold, math.inf)
 
 
 def started(
@@ -364,9 +381,10 @@ def started(
 
 def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
     """Return whether an instance has the labels that a planned node has for the sake of topology."""
+    labels = {**claim.requirements.settled, **claim.labels, ZONE: claim.zone}
     for key, needed in node.claim.requirements.items():
-        value = claim.zone if key == ZONE else claim.labels.get(key)
-        if key in _SETTLED_OTHERWISE and key != ZONE:
+        value = labels.get(key)
+        if key in _SETTLED_OTHERWISE:
             continue
         if not (needed.tolerates_absence if value is None else needed.allows(value)):
             return False
