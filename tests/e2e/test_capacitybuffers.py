@@ -116,7 +116,7 @@ def test_a_stopped_instance_starts_for_a_pod_and_another_one_is_prepared(
     system.kubectl("delete", "capacitybuffer", "room")
     system.kubectl("delete", "deployment", "user")
     system.until("the instances are gone", lambda: not system.instances(), seconds=240)
-    assert not system.claims()
+    system.until("their objects are gone", lambda: not system.claims())
 
 
 def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start) -> None:

@@ -11,7 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from nodesmith.adapters.ec2.instances import start
 from nodesmith.decisions.interruption import answer
 from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith.decisions.lifecycle import next_steps
@@ -460,3 +462,29 @@ def test_bottlerocket_pulls_images_with_a_static_pod_that_runs_nothing_of_them()
     assert container["image"] == "docker.io/library/web:1"
     assert container["command"] == ["/nodesmith.dev/no-such-command"]
     assert container["securityContext"]["runAsNonRoot"]
+
+
+class Refusing:
+    """An EC2 that answers every StartInstances with an error."""
+
+    def __init__(self, code: str, status: int) -> None:
+        self._code, self._status = code, status
+
+    def start_instances(self, **_: object) -> None:
+        answer = {
+            "Error": {"Code": self._code, "Message": "no"},
+            "ResponseMetadata": {"HTTPStatusCode": self._status},
+        }
+        raise ClientError(answer, "StartInstances")  # type: ignore[arg-type]
+
+
+def test_a_lack_of_capacity_is_an_answer_although_ec2_sends_it_as_its_own_failure() -> None:
+    def refusal(code: str, status: int) -> tuple[bool, bool]:
+        found = start(Refusing(code, status), ["i-1"])
+        assert found is not None
+        return found.is_short, found.passes
+
+    assert refusal("InsufficientInstanceCapacity", 500) == (True, False)
+    assert refusal("InternalError", 500) == (False, True)
+    assert refusal("RequestLimitExceeded", 503) == (False, True)
+    assert refusal("IncorrectInstanceState", 400) == (False, False)

@@ -27,7 +27,7 @@ from nodesmith.decisions.provisioning.outcomes import (
     shortage,
     subnet_backoffs,
 )
-from nodesmith.errors import Conflict, Transient
+from nodesmith.errors import Conflict
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import (
     Deferred,
@@ -145,23 +145,22 @@ def start(
 ) -> Settled:
     """Start the instances of committed claims that are STARTING. An instance that already runs is left as it is.
 
-    A claim whose instance EC2 refuses to start is given up, and the next decision covers its pods. Raises Conflict
-    never: another run that gives the same claim up does the same.
+    A claim whose instance EC2 refuses to start is given up, and the next decision covers its pods. Raises Transient.
     """
     settled = Settled()
     if not claims:
         return settled
-    try:
-        refused = cloud.start([claim.instance_id for claim in claims])
-    except Transient as error:
-        settled.deferred += [Deferred(claim.name, "StartDeferred", str(error)) for claim in claims]
-        return settled
-    now = clock()
+    refused, now = cloud.start([claim.instance_id for claim in claims]), clock()
     _note_short(claims, refused, ledger, store, now)
     for claim in claims:
         refusal = refused.get(claim.instance_id)
         if refusal is None:
             settled.launched.append(claim.name)
+            continue
+        if refusal.passes:
+            settled.deferred.append(Deferred(claim.name, refusal.code, refusal.message))
+            with suppress(Conflict):  # the next run need not wait for the lease: a start may be repeated
+                store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
             continue
         reason = "InsufficientCapacity" if refusal.is_short else "StartRefused"
         why = f"EC2 refuses to start instance {claim.instance_id}: {refusal.code}: {refusal.message}"

@@ -219,10 +219,9 @@ class Cloud(Protocol):
         """Stop an instance by id, unless it is gone, ending or stopped. Raises Transient."""
 
     def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
-        """Start stopped instances by id, each in a call of its own. Return those that EC2 refuses to start.
+        """Start stopped instances by id. Return those that do not start, or of which that is not known.
 
-        An instance that runs is left as it is. Raises Transient, after all have been tried, if it is not known whether
-        one starts.
+        An instance that runs is left as it is. One that cannot be started does not keep others from starting.
         """
 
     def cluster_info(self) -> ClusterInfo:

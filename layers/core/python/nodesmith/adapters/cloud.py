@@ -185,17 +185,17 @@ class AwsCloud:
         stop(self._client("ec2"), instance)
 
     def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
-        """Start stopped instances by id, each in a call of its own, since EC2 starts all of a call or none.
+        """Start stopped instances by id. Return those that do not start, or of which that is not known.
 
-        Return those that EC2 refuses to start. Raises Transient after all have been tried.
+        One call starts all of them: EC2's rate limit allows few. If it is refused, for whichever of them, each gets a
+        call of its own, which changes nothing for those that have started.
         """
-        ids = sorted(set(instances))
-        refusals = self._in_parallel(partial(start, self._client("ec2")), ids)
-        unknown = [each for each in refusals if isinstance(each, Transient)]
-        if unknown:
-            raise unknown[0]
-        found = zip(ids, refusals, strict=True)
-        return {id_: refusal for id_, refusal in found if isinstance(refusal, StartRefusal)}
+        ids, ec2 = sorted(set(instances)), self._client("ec2")
+        together = start(ec2, ids)
+        if together is None or together.passes or len(ids) == 1:
+            return dict.fromkeys(ids, together) if together else {}
+        refusals = self._in_parallel(lambda id_: start(ec2, [id_]), ids)
+        return {id_: refusal for id_, refusal in zip(ids, refusals, strict=True) if refusal}
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster from the settings, and from EKS for values that they lack.

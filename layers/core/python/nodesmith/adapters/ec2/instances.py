@@ -99,16 +99,14 @@ def stop(ec2: Any, instance: str) -> None:
             raise Transient(f"ec2:StopInstances {instance}: {code}: {error_message(error)}", code) from error
 
 
-def start(ec2: Any, instance: str) -> StartRefusal | Transient | None:
-    """Start an instance; return why EC2 refuses, or an error after which it is not known whether it starts."""
+def start(ec2: Any, instances: Collection[str]) -> StartRefusal | None:
+    """Start instances in one call; return why EC2 does not start them all, None if it does."""
     try:
-        ec2.start_instances(InstanceIds=[instance])
+        ec2.start_instances(InstanceIds=sorted(instances))
     except (ClientError, BotoCoreError) as error:
         code, message = plain_code(error_code(error)), error_message(error)
         is_short = code in NO_STOCK  # EC2 answers this with status 500, and still it is an answer
-        if is_passing(error) and not is_short:
-            return Transient(f"ec2:StartInstances {instance}: {code}: {message}", code)
-        return StartRefusal(code, message, is_short)
+        return StartRefusal(code, message, is_short, passes=is_passing(error) and not is_short)
     return None
 
 

@@ -254,11 +254,16 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class StartRefusal:
-    """Why EC2 did not start a stopped instance. `is_short` is True if its capacity pool has no instance left."""
+    """Why EC2 did not start a stopped instance.
+
+    `is_short` is True if its capacity pool has no instance left, `passes` if the same call may succeed in a moment. In
+    that case it is not known whether the instance starts.
+    """
 
     code: str
     message: str
     is_short: bool = False
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
