@@ -44,7 +44,7 @@ from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
-from nodesmith.decisions.provisioning.warmcapacity import next_expiry
+from nodesmith.decisions.provisioning.warmcapacity import next_need
 from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
@@ -109,7 +109,7 @@ def follow(run: Lifecycle) -> Report:
     due = first(
         (
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
-            next_expiry(snapshot, ledger.claims, now),
+            next_need(snapshot, ledger.claims, now),
             next_of_gangs(ledger, snapshot, now, shared=run.shared_provisioning_classes),
         )
     )

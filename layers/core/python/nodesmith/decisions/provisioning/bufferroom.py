@@ -24,7 +24,6 @@ from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.provisioning.warmcapacity import (
     Wanted,
     WarmCapacity,
-    as_warm,
     hosting,
     wanted,
     warm_capacity,
@@ -32,6 +31,7 @@ from nodesmith.decisions.provisioning.warmcapacity import (
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim
@@ -143,7 +143,10 @@ def _prepared(
         template = warm.each.template
         images = template.images if template is not None else ()
         nodes = planner.written_down(chosen.purchase, WarmFor(warm.each.key, images))
-        found[warm.each.key] = tuple(as_warm(node, each.attempts) for node in nodes)
+        attempts = FrozenMap(each.attempts)
+        found[warm.each.key] = tuple(
+            replace(node, claim=replace(node.claim, attempts=attempts)) for node in nodes
+        )
         planner.tiers = tuple(map(tuple, chosen.purchase.tiers))
     return found
 

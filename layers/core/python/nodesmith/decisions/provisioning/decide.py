@@ -29,7 +29,7 @@ from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_del
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
-from nodesmith.decisions.provisioning.warmcapacity import Starting, started
+from nodesmith.decisions.provisioning.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
@@ -169,8 +169,8 @@ def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
     Return now while instances are being launched or pods are about to leave nodes. Otherwise it is when a static
-    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, or an offering becomes available again,
-    which metrics report.
+    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, its stopped instances must be replaced,
+    or an offering becomes available again, which metrics report.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
@@ -178,7 +178,11 @@ def next_change(inputs: Inputs) -> datetime | None:
         return inputs.now
     static = (pool for pool in parsed_nodepools(inputs.snapshot.nodepools).values() if pool.is_static)
     ends = (backoff.until for backoff in inputs.ledger.unavailable.values())
-    times = (next_turn(static, inputs.now), next_window(inputs.snapshot, inputs.now))
+    times = (
+        next_turn(static, inputs.now),
+        next_window(inputs.snapshot, inputs.now),
+        next_need(inputs.snapshot, claims, inputs.now),
+    )
     return first_after(inputs.now, (*times, *ends))
 
 

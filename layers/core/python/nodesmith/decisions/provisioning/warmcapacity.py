@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, wait_after
-from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
+from nodesmith.decisions.provisioning.buffers import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node
@@ -181,12 +181,18 @@ def _is_in_vain(claim: NodeClaim, each: Resolution, held: int) -> bool:
     return not held and bool(pods) and Workloads().of(pods[0]) in claim.attempts
 
 
-def next_expiry(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Return when the next claim for warm capacity is so old that it must be replaced; None if there is none."""
+def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) -> datetime | None:
+    """Return when time alone changes which warm capacity is needed; None for never.
+
+    That is when an instance is so old that it must be replaced, or the window of a buffer begins or ends.
+    """
+    if not any(claim.is_warm for claim in claims):
+        return None
     kept = [
         (warm.each.buffer, one.claim) for warm in warm_capacity(snapshot, claims, now) for one in warm.kept
     ]
-    return first_after(now, (claim.created_at + buffer.expire_after for buffer, claim in kept if buffer))
+    ages = (claim.created_at + buffer.expire_after for buffer, claim in kept if buffer)
+    return first_after(now, (*ages, next_window(snapshot, now)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +230,6 @@ def wanted(warm: WarmCapacity, now: datetime) -> Wanted:
         )
         return Wanted(why=why, due=until)
     return Wanted(tuple(pods[:1]), {workload: attempt + 1})
-
-
-def as_warm(node: PlannedNode, attempts: Mapping[str, int]) -> PlannedNode:
-    """Return a node to buy with the attempt number in its claim."""
-    return replace(node, claim=replace(node.claim, attempts=FrozenMap(attempts)))
 
 
 def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
