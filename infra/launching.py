@@ -32,10 +32,14 @@ EBS_KEY_USES = (
 )
 
 
-def launch_grants(region: str, node_roles: Sequence[str], nodepool: str = "*") -> list[Grant]:
+def launch_grants(
+    region: str, node_roles: Sequence[str], nodepool: str = "*", *, starts: bool = False
+) -> list[Grant]:
     """Launch instances with the cluster's tags, from templates with the cluster's tags, with its node roles.
 
-    `nodepool` restricts the NodePool in their tags; by default any is allowed.
+    `nodepool` restricts the NodePool in their tags; by default any is allowed. With `starts`, instances that have been
+    launched so may also be started. Both are in one statement, since a role's statements may have 10,240 characters: a
+    launch has no instance that already has tags.
     Instances launch only in the cluster's VPC, which may belong to another account that shares it with this one.
     """
     launched = tuple(names.arn("ec2", f"{kind}/*", region=region) for kind in LAUNCHED)
@@ -44,7 +48,13 @@ def launch_grants(region: str, node_roles: Sequence[str], nodepool: str = "*") -
     return [
         Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
         _vpc_grant(region),
-        Grant("LaunchFromTemplate", LAUNCHING, templates, _tagged("Resource", nodepool), NO_IDS_YET),
+        Grant(
+            "LaunchFromTemplate",
+            (*LAUNCHING, "ec2:StartInstances") if starts else LAUNCHING,
+            (*templates, names.arn("ec2", "instance/*", region=region)) if starts else templates,
+            _tagged("Resource", nodepool),
+            NO_IDS_YET,
+        ),
         Grant("LaunchTagged", LAUNCHING, launched, tags, NO_IDS_YET),
         Grant("MakeTemplate", ("ec2:CreateLaunchTemplate",), templates, tags, NO_IDS_YET),
         Grant(
@@ -112,6 +122,12 @@ def terminate_grant(region: str) -> Grant:
     """
     instances = (names.arn("ec2", "instance/*", region=region),)
     return Grant("Terminate", ("ec2:TerminateInstances",), instances, _tagged("Resource"), NO_IDS_YET)
+
+
+def stop_grant(region: str) -> Grant:
+    """Return the grant to stop the instances that nodesmith launched for the cluster: warm capacity."""
+    instances = (names.arn("ec2", "instance/*", region=region),)
+    return Grant("Stop", ("ec2:StopInstances",), instances, _tagged("Resource"), NO_IDS_YET)
 
 
 def collection_grants(region: str) -> list[Grant]:

@@ -12,6 +12,7 @@ from infra.launching import (
     collection_grants,
     instance_profile_grants,
     launch_grants,
+    stop_grant,
     tag_grant,
     terminate_grant,
     volume_key_grants,
@@ -122,7 +123,7 @@ def describe_grant(region: str, *kinds: str) -> Grant:
 def provisioning_grants(scope: Scope) -> list[Grant]:
     """Buy nodes: read the inputs, commit the intent, call CreateFleet, record the decision."""
     return [
-        *buying_grants(scope, unplaced_key(CLUSTER)),
+        *buying_grants(scope, unplaced_key(CLUSTER), starts=True),
         describe_grant(scope.region, "Instances"),
         *metrics_grants(scope, "provisioning", on_sale_key(CLUSTER)),
     ]
@@ -131,7 +132,7 @@ def provisioning_grants(scope: Scope) -> list[Grant]:
 def interruption_grants(scope: Scope) -> list[Grant]:
     """Buy replacements for nodes that EC2 reclaims, and see which it will reclaim. Termination ends the nodes."""
     return [
-        *buying_grants(scope, unplaced_key(CLUSTER)),
+        *buying_grants(scope, unplaced_key(CLUSTER), starts=True),
         notices_grant(scope.region),
         describe_grant(scope.region, "Instances", "InstanceStatus", "SpotInstanceRequests"),
         *metrics_grants(scope, "interruption"),
@@ -148,8 +149,11 @@ def disruption_grants(scope: Scope) -> list[Grant]:
     ]
 
 
-def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
-    """Decide what to buy, record it, and buy it. `kept` are further objects to read and write."""
+def buying_grants(scope: Scope, *kept: str, starts: bool = False) -> list[Grant]:
+    """Decide what to buy, record it, and buy it; with `starts`, also start stopped instances.
+
+    `kept` are further objects to read and write.
+    """
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, beside=forwarder_partition_key(CLUSTER)),
@@ -161,7 +165,7 @@ def buying_grants(scope: Scope, *kept: str) -> list[Grant]:
             *kept,
             wildcard="each decision has a record and a snapshot, named by its id",
         ),
-        *launch_grants(scope.region, scope.node_roles),
+        *launch_grants(scope.region, scope.node_roles, starts=starts),
         *volume_key_grants(scope.region, scope.kms_key_arns),
     ]
 
@@ -174,6 +178,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         *read_grants(scope.region, snapshot_key(CLUSTER), unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
         tag_grant(scope.region),
+        stop_grant(scope.region),
         terminate_grant(scope.region),
         describe_cluster_grant(scope),
         *metrics_grants(scope, "lifecycle"),

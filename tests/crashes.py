@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import (
     Deferred,
     LaunchOutcome,
@@ -23,6 +24,8 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.functions.hints import Concern
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.branches import branches
 from tests.samples import sampled
@@ -359,6 +362,87 @@ SHARED = (
 )
 """Stories of equal nodes that one CreateFleet call serves."""
 
+
+def keep_warm(world: World, replicas: int = 1, **asked: Any) -> None:
+    """Add a CapacityBuffer of stopped instances for pods of three CPUs, unless they ask for something else."""
+    spec = pod_manifest("room", **{"cpu": "3", **asked})["spec"]
+    spec["containers"][0]["image"] = "web:1"
+    world.podtemplates = [
+        {
+            "metadata": {"namespace": "default", "name": "room", "generation": 1},
+            "template": {"spec": spec, "metadata": {"labels": {"app": "web"}}},
+        }
+    ]
+    world.cluster.capacitybuffers["default/room"] = {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1",
+        "kind": "CapacityBuffer",
+        "metadata": {
+            "namespace": "default",
+            "name": "room",
+            "generation": 1,
+            "creationTimestamp": format_time(builders.NOW),
+        },
+        "spec": {
+            "podTemplateRef": {"name": "room"},
+            "replicas": replicas,
+            "provisioningStrategy": WARM_CAPACITY,
+        },
+    }
+    world.kept_warm = replicas
+
+
+WARMED = timedelta(minutes=5)
+"""By this time, an undisturbed instance of a buffer is stopped."""
+
+
+def _warm_then_pods(world: World) -> None:
+    keep_warm(world)
+    world.mishaps.append((WARMED, lambda w: w.add("late-0", cpu="3")))
+
+
+def _warm_then_none_left(world: World) -> None:
+    """Let the capacity pool of the stopped instance run out before a pod comes."""
+
+    def sold_out(w: World) -> None:
+        (kept,) = (c for c in w.store.claims.values() if c.phase is Phase.STOPPED)
+        w.cloud.stock = {f"{kept.capacity_type} {kept.instance_type} in {kept.zone}": 0}
+        w.add("late-0", cpu="3")
+
+    keep_warm(world)
+    world.mishaps.append((WARMED, sold_out))
+
+
+def _warm_then_gone(world: World) -> None:
+    """Delete the buffer once its instance is stopped."""
+
+    def delete(w: World) -> None:
+        del w.cluster.capacitybuffers["default/room"]
+        w.kept_warm = 0
+
+    keep_warm(world)
+    world.mishaps.append((WARMED, delete))
+
+
+def _warm_then_terminated(world: World) -> None:
+    """Terminate the stopped instance from outside."""
+
+    def kill(w: World) -> None:
+        for claim in w.store.claims.values():
+            if claim.phase is Phase.STOPPED:
+                w.cloud.become(claim.instance_id, "terminated")
+
+    keep_warm(world)
+    world.mishaps.append((WARMED, kill))
+
+
+WARM_STORIES = (
+    Story("an instance that is kept warm and started for a pod", prepare=_warm_then_pods, exact=False),
+    Story("a warm instance that cannot be started", prepare=_warm_then_none_left, exact=False),
+    Story("a buffer that is deleted when its instance is stopped", prepare=_warm_then_gone, exact=False),
+    Story("a stopped instance that somebody terminates", prepare=_warm_then_terminated, exact=False),
+)
+"""Stories of stopped instances, beside pods that get nodes as usual."""
+
 STORIES: tuple[Story, ...] = (
     Story("one node"),
     Story(
@@ -386,4 +470,5 @@ STORIES: tuple[Story, ...] = (
     Story("an EC2NodeClass that changes meanwhile", prepare=_nodeclass_changes),
     *SHARED,
     *ENDS,
+    *WARM_STORIES,
 )

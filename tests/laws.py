@@ -29,12 +29,17 @@ def violations(world: World) -> list[str]:
     owners = {c.instance_id: c.name for c in world.store.claims.values()}
     found += [f"{i.id} carries the tag of {i.claim!r}" for i in alive if owners.get(i.id, i.claim) != i.claim]
     used = {p["spec"].get("nodeName") for p in world.pods.values()}
-    found += [f"idle instance {i.id}" for i in alive if f"node-{i.id}" not in used]
+    kept = {c.instance_id for c in world.store.claims.values() if c.phase is Phase.STOPPED}
+    found += [f"idle instance {i.id}" for i in alive if f"node-{i.id}" not in used and i.id not in kept]
+    found += [f"{i.id} is {i.state}, not stopped" for i in alive if i.id in kept and i.state != "stopped"]
+    found += [f"{i} is stopped and has a Node" for i in sorted(kept) if f"node-{i}" in world.cluster.nodes]
+    if len(kept) != world.kept_warm:
+        found.append(f"{len(kept)} instances are kept warm, not {world.kept_warm}")
     found += [f"forgotten {name}" for name, p in sorted(world.pods.items()) if not p["spec"].get("nodeName")]
     found += [
         f"claim {c.name} stays {c.phase}"
         for c in world.store.claims.values()
-        if c.phase is not Phase.INITIALIZED
+        if c.phase not in {Phase.INITIALIZED, Phase.STOPPED}
     ]
     found += [f"NodeClaim {name} left over" for name in world.cluster.nodeclaims.keys() - world.store.claims]
     found += [f"claim {name} is not shown" for name in world.store.claims.keys() - world.cluster.nodeclaims]

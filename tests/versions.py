@@ -46,9 +46,10 @@ def _layout(maps: str = "", rows: str = "", lately: str = "", records: str | Non
 
 CLAIM = _layout(
     "labels annotations requests capacity allocatable attempts launch/tags",
-    "history/[] launch/overrides/[] launch/fleet",
+    "history/[] true_history/[] launch/overrides/[] launch/fleet",
     "private_dns_name security_groups attempts served held_until replaced_by "
-    "instance_gone_at inconsistency drifted_at provisioner launch/group",
+    "instance_gone_at inconsistency drifted_at provisioner launch/group "
+    "buffer images stopped_price_hourly_usd stopped_at started_at true_phase true_history",
 )
 NODECLASS = _layout(
     rows="subnets/[] security_groups/[] images/[] conditions/[] placement_group/instances/[]",

@@ -78,6 +78,10 @@ SHOWN_AFTER = timedelta(seconds=2)
 """The time from the launch of an instance until EC2 describes it."""
 BOOT = timedelta(seconds=30)
 READY = timedelta(seconds=45)
+RESTART = timedelta(seconds=15)
+"""The time from the start of a stopped instance until it joins again."""
+STOP = timedelta(seconds=20)
+"""The time that an instance takes to stop."""
 PATIENCE = timedelta(minutes=40)
 """How long a world may take to settle."""
 STEP = timedelta(seconds=5)
@@ -245,6 +249,8 @@ class World:
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
         self.ready_after: Callable[[Instance], timedelta] = lambda _: READY
+        self.kept_warm = 0
+        """How many stopped instances the CapacityBuffers should have once the world has settled."""
         self.daemonsets: list[Manifest] = []
         self.podtemplates: list[Manifest] = []
         self.podgroups: list[Manifest] = []
@@ -409,6 +415,7 @@ class World:
         """Let EC2, the kubelets and Kubernetes' own controllers do what is due."""
         self._take()
         self._shut_down()
+        self._halt()
         self._boot()
         self._note_haste()
         self.cluster.end_pods()
@@ -419,8 +426,11 @@ class World:
     def is_settled(self) -> bool:
         """Return whether there is nothing left to do."""
         bound = all(p["spec"].get("nodeName") for p in self.pods.values())
-        done = all(c.phase is Phase.INITIALIZED and not tags_due(c) for c in self.store.claims.values())
-        shown = all(_shows_ready(c) for c in self.cluster.nodeclaims.values())
+        claims = self.store.claims
+        kept = {name for name, claim in claims.items() if claim.phase is Phase.STOPPED}
+        done = all(c.phase in {Phase.INITIALIZED, Phase.STOPPED} and not tags_due(c) for c in claims.values())
+        done = done and len(kept) == self.kept_warm
+        shown = all(_shows_ready(c) for name, c in self.cluster.nodeclaims.items() if name not in kept)
         dead = [n for n in self.cluster.nodes if not self.is_alive(n)]
         ending = [*self.cluster.nodes.values(), *self.cluster.nodeclaims.values()]
         awaited = self.mishaps or set(self.cluster.nodeclaims) != set(self.store.claims)
@@ -813,13 +823,26 @@ class World:
             if owners and not owners & uids:
                 self.cluster.delete("Node", name)
 
+    def _halt(self) -> None:
+        """Let instances stop that were asked to. Their kubelets fall silent; their Nodes stay."""
+        for instance in self.cloud.alive():
+            since, name = self.cloud.stopping_since.get(instance.id), f"node-{instance.id}"
+            if instance.state == "stopping" and since is not None and self.now - since >= STOP:
+                self.cloud.become(instance.id, "stopped")
+                self.incoming.append((self.now, builders.state_change(instance.id, "stopped", self.now)))
+            if instance.state in ("stopping", "stopped") and name in self.cluster.nodes:
+                self.cluster.nodes[name]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+
     def _boot(self) -> None:
         """Let running instances join as Nodes, and Nodes become Ready, each after its time."""
         types = {t.name: t for t in instance_types(catalog(), NodeConfiguration())}
         for instance in filter(self.boots, self.cloud.alive()):
-            age = self.now - instance.launched_at
+            if instance.state in ("stopping", "stopped"):
+                continue
+            started_at = self.cloud.started_at.get(instance.id)
+            age = self.now - (started_at or instance.launched_at)
             name = f"node-{instance.id}"
-            if name not in self.cluster.nodes and age >= BOOT:
+            if name not in self.cluster.nodes and age >= (RESTART if started_at else BOOT):
                 offered = types[instance.instance_type].allocatable
                 self.cluster.nodes[name] = node_manifest(name, instance.provider_id, offered, self.now)
             if name in self.cluster.nodes and age >= self.ready_after(instance):

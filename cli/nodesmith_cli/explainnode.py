@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.nodes import Node
@@ -187,6 +187,8 @@ def _obstacles(node: Node | None, snapshot: Snapshot, now: datetime) -> Iterator
 
 
 def _price(subject: Subject, price_of: PriceOf) -> tuple[float, bool] | None:
+    if subject.claim is not None and subject.claim.phase is Phase.STOPPED:
+        return subject.claim.stopped_price_hourly_usd, True  # the price of its volumes
     labels = {key: label_of(subject, key) or "" for key in (CAPACITY_TYPE, INSTANCE_TYPE, ZONE, OS, TENANCY)}
     return price_of(region_of(subject), labels)
 

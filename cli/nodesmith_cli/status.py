@@ -14,7 +14,7 @@ from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import shown_shifts
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
 from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
@@ -32,7 +32,6 @@ from nodesmith_formats.wording import counted, span
 Told = Mapping[str, Any]
 _FATES, _REASONS = frozenset(Fate), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
-_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
@@ -65,7 +64,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
     return {
         "nodes": len(snapshot.nodes),
         "notReady": sum(not node.is_ready for node in snapshot.nodes),
-        "coming": sum(claim.phase in _COMING for claim in claims),
+        "coming": sum(claim.phase in COMING and not claim.is_warm for claim in claims),
         "ending": sum(each.is_ending for each in found),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
@@ -76,6 +75,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "leftOut": dict(_left_out(snapshot.nodeoverlays)),
         "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
         "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
+        "warmCapacity": _warm(claims),
         "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
         "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
         "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
@@ -88,6 +88,14 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
 def _buffer(each: Resolution) -> dict[str, Any]:
     state = each.message or ("it is resolved" if each.is_ready else each.reason)
     return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
+
+
+def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
+    """Return how many instances are stopped or being prepared, and what the stopped ones cost an hour."""
+    warm = [claim for claim in claims if claim.is_warm]
+    stopped = [claim for claim in warm if claim.phase is Phase.STOPPED]
+    hourly = round(fsum(claim.stopped_price_hourly_usd for claim in stopped), 6)
+    return {"stopped": len(stopped), "preparing": len(warm) - len(stopped), "stoppedHourly": hourly}
 
 
 def _limits(snapshot: Snapshot) -> Iterator[str]:
@@ -162,7 +170,7 @@ def _waits_for(
     """Return what an interrupted node waits for. For a replacement, include how far the new nodes have come."""
     if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
         since = claim.terminating_at or claim.phase_since
-        bought = [c for c in claims if c.phase in _COMING and c.created_at >= since.replace(microsecond=0)]
+        bought = [c for c in claims if c.phase in COMING and c.created_at >= since.replace(microsecond=0)]
         coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
         return claim.message + (f": {coming}" if coming else "")
     waiting = why_not_gone(claim, snapshot, now)
@@ -206,6 +214,10 @@ def _rooms(told: Told) -> Iterator[str]:
         nodes = _count(len(told["heldForBuffers"]), "node")
         price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
+    warm = told["warmCapacity"]
+    if warm["stopped"] or warm["preparing"]:
+        stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
+        yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
     for each in buffers:
         yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}"
 

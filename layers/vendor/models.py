@@ -50,6 +50,8 @@ OPERATIONS = {
             "DescribeSubnets",
             "DescribeVolumes",
             "RunInstances",
+            "StartInstances",
+            "StopInstances",
             "TerminateInstances",
         }
     ),

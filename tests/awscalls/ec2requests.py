@@ -38,11 +38,9 @@ def ec2(request: Request) -> Iterator[Call]:
         case "RunInstances":
             yield from _creations(request, "RunInstances")
             yield from _run(request)
-        case "TerminateInstances":
+        case "StartInstances" | "StopInstances" | "TerminateInstances" as operation:
             for id_ in _named(request, _INSTANCE):
-                yield Call(
-                    "ec2:TerminateInstances", request.arn(f"instance/{id_}"), _resource_tags(request, id_)
-                )
+                yield Call(f"ec2:{operation}", request.arn(f"instance/{id_}"), _resource_tags(request, id_))
         case operation if operation in _DELETIONS:
             kind, parameter = _DELETIONS[operation]
             id_ = request.parameters.get(parameter, "")

@@ -41,6 +41,7 @@ from tests.benchmarks import (
     ticks,
     top,
     upgrades,
+    warm,
     week,
 )
 from tests.benchmarks.figures import Figure
@@ -61,6 +62,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "snapshots": snapshots.figures,
     "scrapes": scrapes.figures,
     "ticks": ticks.figures,
+    "warm": warm.figures,
     "week": week.figures,
     "upgrades": upgrades.figures,
     "idle": idle.figures,
@@ -83,6 +85,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
     "top": partial(top.figures, sizes=(100,)),
+    "warm": partial(warm.figures, pods=3),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),

@@ -174,9 +174,10 @@ class SlowStore(FakeStore):
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
         self.clock.waited += COMMIT_SECONDS
-        FakeStore.commit(self, version, claims, decision, move, gang)
+        FakeStore.commit(self, version, claims, decision, move, gang, changed)
 
     def save(self, claim: NodeClaim) -> NodeClaim:
         self.clock.waited += SAVE_SECONDS

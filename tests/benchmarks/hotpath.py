@@ -49,8 +49,10 @@ class WritingStore(FakeStore):
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
         assert gang is None, "gangs are not part of the hot path"
+        assert not changed, "stopped instances are not part of the hot path"
         assert move is None, "moves are not part of the hot path"
         for claim in claims:
             json.dumps(claim_to_item(claim))

@@ -290,6 +290,39 @@ def test_terminating_a_missing_instance_is_ignored_and_the_others_are_terminated
     subject.cloud.terminate([])
 
 
+def _stopped(subject: Subject) -> Instance:
+    """Return an instance that has been launched on demand and stopped."""
+    request, templates = planned(subject.cloud, capacity_type="on-demand")
+    subject.cloud.ensure_templates(templates)
+    (outcome,) = subject.cloud.launch([request])
+    assert isinstance(outcome, Launched)
+    subject.cloud.stop(outcome.instance.id)
+    if isinstance(subject.cloud, FakeCloud):
+        subject.cloud.become(outcome.instance.id, "stopped")
+    (found,) = subject.cloud.instances_of([request.claim])[request.claim]
+    assert (found.state, found.is_alive) == ("stopped", True)
+    return outcome.instance
+
+
+def test_an_instance_is_stopped_and_started_and_both_may_be_repeated(subject: Subject) -> None:
+    instance = _stopped(subject)
+    subject.cloud.stop(instance.id)
+    subject.cloud.stop("i-0123456789abcdef0")
+    for _ in range(2):
+        assert subject.cloud.start([instance.id]) == {}
+    (found,) = subject.cloud.instances_of([instance.claim])[instance.claim]
+    assert found.state in ("pending", "running")
+
+
+def test_an_instance_whose_pool_is_empty_is_refused_and_stays_stopped(subject: Subject) -> None:
+    instance = _stopped(subject)
+    subject.exhaust(OfferingKey("on-demand", instance.instance_type, instance.zone))
+    refusal = subject.cloud.start([instance.id])[instance.id]
+    assert (refusal.code, refusal.is_short) == ("InsufficientInstanceCapacity", True)
+    (found,) = subject.cloud.instances_of([instance.claim])[instance.claim]
+    assert found.state == "stopped"
+
+
 def test_our_living_instances_are_listed_with_their_template(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures, Start
@@ -82,6 +83,40 @@ def test_a_pod_uses_a_buffers_room_which_is_refilled_and_given_back(
     system.kubectl("delete", "capacitybuffer", "room")
     system.kubectl("delete", "deployment", "user")
     system.until("the nodes are gone", lambda: not system.instances(), seconds=240)
+
+
+def test_a_stopped_instance_starts_for_a_pod_and_another_one_is_prepared(
+    start: Start, figures: Figures
+) -> None:
+    system = start(speed=5)
+    install_crd(system)
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]))
+    system.until_nodepools_ready()
+    warm = buffer(podTemplateRef={"name": "room"}, replicas=1, provisioningStrategy=WARM_CAPACITY)
+    system.apply(template(), warm)
+
+    def states() -> list[str]:
+        return sorted(each["State"]["Name"] for each in system.instances())
+
+    system.until("an instance is kept", lambda: reason(system) == "WarmCapacityReady", seconds=180)
+    (kept,) = system.instances()
+    assert (states(), system.nodes()) == (["stopped"], [])
+    with system.watched_pods() as seen:
+        system.apply(deployment("user", 1))
+        system.until_running(1, "user", seconds=90)
+        (pod,) = system.pods("user")
+        assert system.node_of(pod)["spec"]["providerID"].endswith(kept["InstanceId"])
+        system.until("it was seen running", lambda: any(one.running_at for one in seen.values()))
+    system.until("another one is kept", lambda: states() == ["running", "stopped"], seconds=180)
+    system.until("the buffer shows it", lambda: reason(system) == "WarmCapacityReady", seconds=60)
+    (used,) = [one for key, one in seen.items() if key.startswith("default/user")]
+    assert used.running_at is not None
+    figures("warm-use-s", round((used.running_at - used.pending_at).total_seconds(), 2))
+
+    system.kubectl("delete", "capacitybuffer", "room")
+    system.kubectl("delete", "deployment", "user")
+    system.until("the instances are gone", lambda: not system.instances(), seconds=240)
+    system.until("their objects are gone", lambda: not system.claims())
 
 
 def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start) -> None:

@@ -25,6 +25,7 @@ from nodesmith.model.ec2.launches import (
     Override,
     Refused,
     Shortfall,
+    StartRefusal,
     TemplateMissing,
 )
 from nodesmith.model.ec2.notices import Notice
@@ -116,6 +117,10 @@ class FakeCloud:
     """Notices that EC2 has issued about instances, by id."""
     shifts: tuple[ZonalShift, ...] | None = ()
     """The zonal shifts of the cluster; None if ARC cannot be read."""
+    stopping_since: dict[str, datetime] = field(default_factory=dict)
+    """When instances were asked to stop, by id."""
+    started_at: dict[str, datetime] = field(default_factory=dict)
+    """When stopped instances were last started, by id."""
     _made: dict[str, str] = field(default_factory=dict)
     """The call that launched each instance."""
     _tokens: dict[str, tuple[object, list[Instance], tuple[Shortfall, ...]]] = field(default_factory=dict)
@@ -221,6 +226,31 @@ class FakeCloud:
             if instance_id in self.instances:
                 self.become(instance_id, "terminated")
         self.raise_after(call)
+
+    def stop(self, instance: str) -> None:
+        call = self._begin("stop", instance)
+        if instance in self.instances and self.instances[instance].state in ("pending", "running"):
+            self.become(instance, "stopping")
+            self.stopping_since[instance] = self.clock()
+        self.raise_after(call)
+
+    def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
+        call = self._begin("start", *sorted(instances))
+        refused = {}
+        for id_ in sorted(instances):
+            instance = self.instances.get(id_)
+            if instance is None or instance.state in ("running", "pending"):
+                continue
+            pool = OfferingKey(instance.capacity_type, instance.instance_type, instance.zone)
+            if instance.state != "stopped":
+                refused[id_] = StartRefusal("IncorrectInstanceState", f"it is {instance.state}")
+            elif not self._take(pool):
+                refused[id_] = StartRefusal("InsufficientInstanceCapacity", "none left", is_short=True)
+            else:
+                self.become(id_, "running")
+                self.started_at[id_] = self.clock()
+        self.raise_after(call)
+        return refused
 
     def cluster_info(self) -> ClusterInfo:
         call = self._begin("cluster_info", self.cluster.name)

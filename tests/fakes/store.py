@@ -101,9 +101,14 @@ class FakeStore:
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
         self.raise_before("commit")
-        if version != self.version or any(claim.name in self.claims for claim in claims):
+        is_outdated = version != self.version or any(claim.name in self.claims for claim in claims)
+        for claim in changed:
+            known = self.claims.get(claim.name)
+            is_outdated = is_outdated or known is None or known.revision != claim.revision
+        if is_outdated:
             raise Conflict(f"version {version} is no longer the newest")
         if move is not None:
             self._write_move(move)
@@ -113,6 +118,8 @@ class FakeStore:
         self.decisions.append(decision)
         for claim in claims:
             self.claims[claim.name] = _stored(replace(claim, revision=1))
+        for claim in changed:
+            self.claims[claim.name] = _stored(replace(claim, revision=claim.revision + 1))
         self.raise_after("commit")
 
     def save(self, claim: NodeClaim) -> NodeClaim:

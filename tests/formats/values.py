@@ -91,6 +91,7 @@ FULL_CLAIM = NodeClaim(
     instance_gone_at=NOW + timedelta(minutes=13),
     history=(
         Transition(Phase.LAUNCHED, NOW + timedelta(seconds=3)),
+        Transition(Phase.STOPPED, NOW + timedelta(minutes=1), "Stopped: instance i-1 is stopped"),
         Transition(Phase.TERMINATING, NOW + timedelta(minutes=9), "Deleted: Node a was deleted"),
     ),
     reason="NodeNotReady",
@@ -99,6 +100,11 @@ FULL_CLAIM = NodeClaim(
     drifted_at=NOW,
     decision="20261121T083015Z-abc",
     origin="ByHand",
+    buffer="default/room",
+    images=("web:1",),
+    stopped_price_hourly_usd=0.002,
+    stopped_at=NOW + timedelta(minutes=1),
+    started_at=NOW + timedelta(minutes=1),
     inconsistency="the Node shows less",
     revision=1,
 )

@@ -51,6 +51,8 @@ ATTACHING = (
     "ec2:UnassignPrivateIpAddresses",
 )
 _KIND_OF_DELETION = {
+    "ec2:StartInstances": "instance",
+    "ec2:StopInstances": "instance",
     "ec2:TerminateInstances": "instance",
     "ec2:DeleteLaunchTemplate": "launch-template",
     "ec2:DeleteNetworkInterface": "network-interface",

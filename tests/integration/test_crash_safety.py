@@ -95,6 +95,18 @@ def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(
     assert broken(crashes.pauses(story, sampled(4, whole=64))) == {}
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
+def test_a_complete_run_during_any_call_about_a_stopped_instance_duplicates_nothing(visitor: Concern) -> None:
+    """A pod gets the instance or a new node, never both, whichever of two runs is first."""
+    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(6, whole=0))) == {}
+
+
+@pytest.mark.exhaustive
+def test_a_function_that_hangs_while_instances_are_stopped_or_started_duplicates_nothing() -> None:
+    assert broken(crashes.pauses(crashes.WARM_STORIES[0], sampled(3, whole=64))) == {}
+
+
 def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:
     from nodesmith.controllers.launching.pendingclaims import LEASE
     from nodesmith_local.functions.deployment import CONCERNS

@@ -235,7 +235,8 @@ def test_each_action_has_its_own_bucket_and_all_launches_share_one_for_instances
     assert taken(buckets, "CreateFleet", TargetCapacitySpecification=thousand)
     assert not taken(buckets, "RunInstances", MaxCount=1)
     assert taken(buckets, "DeleteLaunchTemplate")
-    assert taken(buckets, "TerminateInstances", InstanceIds=[str(n) for n in range(1000)])
+    for operation in ("StartInstances", "StopInstances", "TerminateInstances"):
+        assert taken(buckets, operation, InstanceIds=[str(n) for n in range(1000)])
     assert not taken(buckets, "TerminateInstances", InstanceIds=["i-1"])
     clock.now += timedelta(seconds=1)
     for operation, rate in RESOURCES.items():

@@ -54,11 +54,11 @@ def test_a_version_that_cannot_read_the_others_data_is_detected() -> None:
     def in_words_of_its_own(document: object, layout: versions.Layout) -> object:
         written = versions.later(document, layout)
         is_claim = isinstance(written, Mapping) and "phase_since" in written
-        return {**written, "phase": "Warming"} if is_claim else written
+        return {**written, "phase": "Dancing"} if is_claim else written
 
     odd = replace(NEXT, written=in_words_of_its_own)
     world = UpgradedWorld(FakeTable(), {"web-0": pod_manifest("web-0")}, 1, (odd,))
-    with pytest.raises(ValueError, match="Warming"):
+    with pytest.raises(ValueError, match="Dancing"):
         world.settle()
 
 

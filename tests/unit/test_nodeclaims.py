@@ -83,6 +83,11 @@ FULLEST = NodeClaim(
     origin="ByHand",
     inconsistency="the Node shows 3 cpu of 4 that were expected",
     held_until=CREATED + timedelta(minutes=7),
+    buffer="default/room",
+    images=("web:1",),
+    stopped_price_hourly_usd=0.002,
+    stopped_at=CREATED + timedelta(seconds=20),
+    started_at=CREATED + timedelta(seconds=30),
     revision=6,
 )
 

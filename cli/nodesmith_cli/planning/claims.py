@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.karpenter.shownclaims import with_warm_state
 
 _REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
 """Conditions in the order in which a NodeClaim reaches them."""
@@ -32,9 +34,13 @@ def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[N
         status: Mapping[str, Any] = manifest.get("status") or {}
         held = {c.get("type") for c in status.get("conditions") or () if c.get("status") == "True"}
         phase = next((p for name, p in reversed(_REACHED.items()) if name in held), Phase.PENDING)
-        yield replace(
+        conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+        reason = str(conditions.get("Registered", {}).get("reason") or "")
+        found = replace(
             claim,
             phase=phase,
+            reason=reason if phase is Phase.LAUNCHED else "",
+            annotations=FrozenMap(manifest["metadata"].get("annotations")),
             node_name=str(status.get("nodeName") or ""),
             provider_id=str(status.get("providerID") or ""),
             instance_type=claim.labels.get(INSTANCE_TYPE, ""),
@@ -43,3 +49,4 @@ def _claims(manifests: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[N
             capacity=parse_resources(status.get("capacity")),
             allocatable=parse_resources(status.get("allocatable")),
         )
+        yield with_warm_state(found)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import fsum
 from typing import Any
 
 from nodesmith.decisions.disruption.costs import HeldNode
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
+from nodesmith.decisions.provisioning.record import room_item
 from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 _DIGITS = 9
 
@@ -27,7 +29,8 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     If a NodePool's objective is LeastNodes, `nodesLowerBound` is a lower bound on the number of nodes.
 
     With CapacityBuffers, `capacityBuffers` has their room in pods and what it costs: `held` are the nodes that only
-    they keep. A node to launch for them alone is marked `forBuffers`.
+    they keep. A node to launch for them alone is marked `forBuffers`; with `stoppedHourly`, it is stopped once it is
+    prepared and costs that from then on. `starts` are stopped instances that start, with the pods that they take.
     """
     return {
         "nodes": [_node(node) for node in plan.nodes],
@@ -38,6 +41,7 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
         **_surcharged(plan),
         "seconds": round(seconds, 4),
         "steps": plan.steps,
+        **({"starts": list(map(_start, plan.starts))} if plan.starts else {}),
         **({"capacityBuffers": _buffers(plan, held)} if plan.rooms else {}),
     }
 
@@ -53,7 +57,7 @@ def without_room(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _buffers(plan: Plan, held: Sequence[HeldNode]) -> dict[str, Any]:
     return {
-        "rooms": [asdict(room) for room in plan.rooms],
+        "rooms": [room_item(room) for room in plan.rooms],
         "held": [
             {
                 "node": each.claim.node_name or each.claim.name,
@@ -89,6 +93,7 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
         **({"forBuffers": True} if node.is_room else {}),
+        **({"stoppedHourly": round(claim.stopped_price_hourly_usd, _DIGITS)} if claim.buffer else {}),
     }
 
 
@@ -99,6 +104,10 @@ def _surcharged(plan: Plan) -> dict[str, Any]:
     }
     fewest = {"nodesLowerBound": plan.fewest} if plan.fewest else {}
     return {**(sums if plan.surcharge_hourly_usd else {}), **fewest}
+
+
+def _start(claim: NodeClaim) -> dict[str, Any]:
+    return {"name": claim.name, "buffer": claim.buffer, "pods": list(claim.nominated)}
 
 
 def _overlaid(node: PlannedNode) -> dict[str, Any]:

@@ -91,6 +91,8 @@ def _summary(to: Console, plan: Plan, written: Mapping[str, Any]) -> None:
     if there:
         number = len(written["existing"])
         to.print(f"  {there:>7,} on {counted(number, 'existing or in-flight node')}")
+    if plan.starts:
+        to.print(f"  {counted(len(plan.starts), 'stopped instance')} of these to start")
     if stay:
         to.print(f"  {stay:>7,} not placed", style="red")
     to.print(f"decided in {written['seconds']:.2f} s, {counted(plan.steps, 'search step')}", style="dim")
@@ -109,7 +111,9 @@ def _cost(written: Mapping[str, Any]) -> str:
     told = written["capacityBuffers"]
     new = sum(bool(node.get("forBuffers")) for node in written["nodes"])
     held = f"{counted(len(told['held']), 'node')} held for buffers alone at ${told['heldHourly']:.4f}/hour"
-    return f"{held}, {new} to launch at ${told['toLaunchHourly']:.4f}/hour"
+    stopped = [node["stoppedHourly"] for node in written["nodes"] if "stoppedHourly" in node]
+    later = f", {len(stopped)} of them to be stopped at ${sum(stopped):.4f}/hour" if stopped else ""
+    return f"{held}, {new} to launch at ${told['toLaunchHourly']:.4f}/hour{later}"
 
 
 def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.karpenter.capacitybuffers import (
-    ACTIVE_CAPACITY,
     CAPACITY_BUFFER,
     POD_TEMPLATE,
+    STRATEGIES,
     VERSIONS,
     CapacityBuffer,
     parse_buffer,
@@ -41,9 +41,10 @@ def buffer_findings(documents: Sequence[Document]) -> Iterator[Finding]:
 
 
 def _strategy_findings(document: Document, buffer: CapacityBuffer) -> Iterator[Finding]:
-    if buffer.strategy != ACTIVE_CAPACITY:
-        hint = did_you_mean(buffer.strategy, {ACTIVE_CAPACITY})
-        message = f"is {buffer.strategy!r}, which nodesmith leaves alone; it serves {ACTIVE_CAPACITY}{hint}"
+    if buffer.strategy not in STRATEGIES:
+        hint = did_you_mean(buffer.strategy, STRATEGIES)
+        served = " and ".join(sorted(STRATEGIES))
+        message = f"is {buffer.strategy!r}, which nodesmith leaves alone; it serves {served}{hint}"
         yield warning(document.fault(message, "spec.provisioningStrategy"))
 
 

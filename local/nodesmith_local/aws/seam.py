@@ -23,7 +23,7 @@ from moto.ec2.responses.launch_templates import LaunchTemplates
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.ec2.utils import filter_dict_attribute_mapping
 
-from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith_local.aws.instances.fleets import Market, create_fleet
@@ -37,6 +37,7 @@ _PATCHED: Mapping[str, tuple[type, str]] = {
     "CreateLaunchTemplate": (LaunchTemplates, "create_launch_template"),
     "DescribeInstances": (InstanceResponse, "describe_instances"),
     "DescribeSpotPriceHistory": (SpotInstances, "describe_spot_price_history"),
+    "StartInstances": (InstanceResponse, "start_instances"),
 }
 for _filter in ("event.code", "instance-status.status", "system-status.status"):
     filter_dict_attribute_mapping.setdefault(_filter, "untold.code")  # moto's instances have no events
@@ -99,7 +100,11 @@ class Ec2Seam:
         self._faults_inside.extend([code] * times)
 
     def __enter__(self) -> Ec2Seam:
-        ours = {"CreateFleet": self._create_fleet, "DescribeSpotPriceHistory": self._spot_prices}
+        ours = {
+            "CreateFleet": self._create_fleet,
+            "DescribeSpotPriceHistory": self._spot_prices,
+            "StartInstances": self._start_instances,
+        }
         for operation, (holder, method) in _PATCHED.items():
             self._originals[operation] = original = getattr(holder, method)
             setattr(holder, method, self._patched(operation, ours.get(operation, original)))
@@ -132,6 +137,21 @@ class Ec2Seam:
         # moto's instances are not thread-safe, and EC2 does not promise an order of arrival anyway.
         with self._lock:
             return ActionResult(self._once(response, request))
+
+    def _start_instances(self, response: Any) -> ActionResult:
+        """Start instances, as EC2 does: only those that are stopped, and only while their pools have capacity."""
+        for id_ in response._get_param("InstanceIds", []):  # noqa: SLF001
+            instance = response.ec2_backend.get_instance_by_id(id_)
+            if instance is None or instance.state in ("pending", "running"):
+                continue
+            if instance.state != "stopped":
+                message = f"The instance '{id_}' is not in a state from which it can be started."
+                raise EC2ClientError("IncorrectInstanceState", message)
+            pool = OfferingKey(ON_DEMAND, instance.instance_type, instance.placement.zone)
+            if not self.pools.has(pool):
+                raise EC2ClientError("InsufficientInstanceCapacity", "Insufficient capacity.")
+        original: ActionResult = self._originals["StartInstances"](response)
+        return original
 
     def _once(self, response: Any, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the first call's answer for a repeated client token.

@@ -11,7 +11,7 @@ from nodesmith_formats.kubernetes.objects import Object
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer, Store
 from nodesmith_local.backends.othercrds import other_definitions
-from nodesmith_local.cluster import Cluster
+from nodesmith_local.cluster import Cluster, Pace
 from nodesmith_local.started import Started
 
 
@@ -23,9 +23,10 @@ class EmbeddedCluster(Started):
     ca_bundle = base64.b64encode(b"the local API server speaks plain HTTP").decode()
     token = "local"  # noqa: S105 the server does not check it
 
-    def __init__(self, clock: LocalClock, port: int = 0) -> None:
+    def __init__(self, clock: LocalClock, port: int = 0, pace: Pace = Pace()) -> None:  # noqa: B008 frozen
         self._clock = clock
         self._port = port
+        self._pace = pace
         self.server: ApiServer
 
     @property
@@ -45,7 +46,7 @@ class EmbeddedCluster(Started):
     def _start(self, stack: ExitStack) -> None:
         """Start the server and the stand-ins. Raises Rejected for a port that is not available."""
         self.server = stack.enter_context(self._api_server())
-        cluster = Cluster(self.objects).start(self._clock.speed)
+        cluster = Cluster(self.objects, pace=self._pace).start(self._clock.speed)
         stack.callback(cluster.stop)
 
     def _api_server(self) -> ApiServer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address
 
+from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith_formats.kubernetes.objects import (
     Object,
     View,
@@ -40,6 +41,8 @@ class Pace:
     start_seconds: float = 2.0
     run_seconds: float = 10.0
     stop_seconds: float = 1.0
+    pull_seconds: float = 0.0
+    """how long a node takes to pull a pod's images, unless its status or an earlier pod shows that it has them"""
 
 
 class PodRunner(Controller):
@@ -53,6 +56,7 @@ class PodRunner(Controller):
         self._pace = pace
         self._bound_at: dict[str, datetime] = {}
         self._addresses = 0
+        self._pulled: dict[str, set[str]] = {}
         mirrors["pods"].listen(self._touch_bound)
         mirrors["nodes"].listen(self._touch_pods)
         mirrors[ATTACHMENTS].listen(self._touch_mounting)
@@ -79,8 +83,10 @@ class PodRunner(Controller):
         since = self._bound_at.setdefault(pod["metadata"]["uid"], self.store.now())
         if not are_attached(pod, self.mirrors):
             return False
-        if not self._has_come(key, since, _seconds(pod, START_SECONDS, self._pace.start_seconds)):
+        seconds = _seconds(pod, START_SECONDS, self._pace.start_seconds) + self._pull_seconds(pod, node)
+        if not self._has_come(key, since, seconds):
             return False
+        self._pulled.setdefault(node["metadata"]["uid"], set()).update(_images(pod))
         self._addresses += 1
         address = str(IPv4Address(_FIRST_ADDRESS + self._addresses))
         addresses = dig(node, "status", "addresses") or ()
@@ -90,6 +96,12 @@ class PodRunner(Controller):
         status = _running(pod, self.store.now())
         status |= {"podIP": address, "podIPs": [{"ip": address}], "startTime": timestamp(since)}
         return self._write(pod, status | ({"hostIP": host} if host else {}))
+
+    def _pull_seconds(self, pod: View, node: View) -> float:
+        """Return how long the node still pulls images before the pod can start."""
+        there = {name for image in dig(node, "status", "images") or () for name in image.get("names") or ()}
+        there |= self._pulled.get(node["metadata"]["uid"], set())
+        return 0.0 if _images(pod) <= there else self._pace.pull_seconds
 
     def _maybe_complete(self, key: Key, pod: View) -> bool:
         if dig(pod, "spec", "restartPolicy") == "Always":
@@ -139,6 +151,12 @@ class PodRunner(Controller):
         if after is not None and is_true(after, "Ready") and (before is None or not is_true(before, "Ready")):
             for pod in self.mirrors.pods_on(name_of(after)):
                 self.touch_object(None, pod)
+
+
+def _images(pod: View) -> set[str]:
+    """Return the full names of a pod's images."""
+    containers = [*pod["spec"]["containers"], *(dig(pod, "spec", "initContainers") or ())]
+    return {full_name(str(each.get("image") or "")) for each in containers}
 
 
 def _running(pod: View, now: datetime) -> Object:

@@ -19,6 +19,7 @@ from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.backends.clusters import LocalCluster, RunningCluster
 from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.cluster import Pace
 from nodesmith_local.functions.deployment import FUNCTIONS, Deployment, deploy, register
 from nodesmith_local.functions.invoker import Invoker
 from nodesmith_local.functions.loading import Function, environment, load_function
@@ -48,7 +49,8 @@ class Place:
 
     `cluster` names the first of `clusters`; the others are named `<cluster>-2` and so on. `zones` are those with
     subnets, empty for all. `port` 0 takes a free one; further clusters take the ports after it. `no_capacity` holds
-    patterns of pools.
+    patterns of pools. `pull_seconds` is how long a node pulls the images of a pod if it lacks them; Kubernetes' own
+    programs (`control_plane`) do not simulate this.
     """
 
     region: str
@@ -59,6 +61,7 @@ class Place:
     no_capacity: tuple[str, ...] = ()
     control_plane: ControlPlaneKind = "embedded"
     clusters: int = 1
+    pull_seconds: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,7 +129,7 @@ class LocalSystem(Started):
         port = self.place.port + number if self.place.port else 0
         match self.place.control_plane:
             case "embedded":
-                return EmbeddedCluster(self.clock, port)
+                return EmbeddedCluster(self.clock, port, Pace(pull_seconds=self.place.pull_seconds))
             case "real":
                 from nodesmith_local.backends.real import RealCluster, functions_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from nodesmith.decisions.lifecycle import initialization_patch, registration_patch
+from nodesmith.decisions.lifecycle import initialization_patch, preparing_patch, registration_patch
 from nodesmith.decisions.termination.notifications import (
     of_deadline,
     of_deletions,
@@ -34,12 +34,16 @@ from nodesmith.model.commands import (
     Initialize,
     Nominate,
     Open,
+    Prepare,
     Register,
     Release,
+    Shelve,
     Show,
     SingleEnding,
+    Stop,
     TerminateInstances,
     Wait,
+    WarmCommand,
 )
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -48,12 +52,16 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cloud, Cluster, Store
 
 
-def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, cluster: Cluster) -> None:
+def carry_out(  # noqa: C901 - one case for each command
+    command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, cluster: Cluster
+) -> None:
     """Carry out one lifecycle command. The cluster is updated last, from the new state of the ledger.
 
     Raises Transient, and Conflict if the claim has changed.
     """
     match command:
+        case Prepare() | Stop() | Shelve():
+            _keep_warm(command, store, cloud, cluster)
         case Nominate() | ClearNominations():
             write = cluster.nominate if isinstance(command, Nominate) else cluster.clear_nominations
             write(command.node, command.pods)
@@ -74,6 +82,27 @@ def carry_out(command: Command, snapshot: Snapshot, store: Store, cloud: Cloud, 
             store.forget(command.claim)
         case Show():
             show(command.claim, cluster)
+        case _:
+            assert_never(command)
+
+
+def _keep_warm(command: WarmCommand, store: Store, cloud: Cloud, cluster: Cluster) -> None:
+    """Carry out one step of a claim on its way to a stopped instance. Raises Transient, and Conflict."""
+    claim = command.claim
+    match command:
+        case Prepare():
+            if not cluster.register_node(command.node, preparing_patch(claim)):
+                raise Transient(f"Node {command.node} went away while it was prepared")
+            _save_and_show(claim, store, cluster)
+        case Stop():
+            if command.is_new:
+                _save_and_show(claim, store, cluster)
+            cloud.stop(claim.instance_id)
+        case Shelve():
+            held_by = cluster.release_node(command.node, claim.provider_id) if command.node else ()
+            if held_by:
+                raise Transient(f"finalizers hold Node {command.node}: {', '.join(held_by)}")
+            _save_and_show(claim, store, cluster)
         case _:
             assert_never(command)
 

@@ -2,7 +2,8 @@
 
 First the intent is committed (`Store.commit`). Then EC2 is called with a client token derived from the claim's name
 (`launch`), what the response reveals about capacity is saved, and last the claim advances. A crash between any two of
-these leaves a pending claim, and repeating the call returns the same instance.
+these leaves a pending claim, and repeating the call returns the same instance. Stopped instances are started in the
+same order; EC2 leaves an instance that runs as it is.
 
 A run may make a few CreateFleet calls at any time, and many only while it holds the cluster's lock (`Allowance`). A
 cluster that needs more than a few calls makes at most `MANY_CALLS` within `LOCKED_FOR`, however many of its runs need
@@ -11,7 +12,8 @@ them at the same time. All such clusters of the region share one budget (`nodesm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -37,6 +39,7 @@ from nodesmith.model.ec2.launches import (
     NoCapacity,
     OfferingKey,
     Refused,
+    StartRefusal,
     TemplateMissing,
     Unfulfilled,
     fleet_of,
@@ -44,7 +47,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, next_backoff
+from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics
 from nodesmith.ports import Cloud, Store
@@ -131,6 +134,58 @@ def launch(
     for claim in claims:
         _settle(claim, outcomes[claim.name], types, ledger, store, clock(), settled)
     return settled
+
+
+def start(
+    claims: Sequence[NodeClaim],
+    ledger: Ledger,
+    store: Store,
+    cloud: Cloud,
+    clock: Callable[[], datetime],
+) -> Settled:
+    """Start the instances of committed claims that are STARTING. An instance that already runs is left as it is.
+
+    A claim whose instance EC2 refuses to start is given up, and the next decision covers its pods. Raises Transient.
+    """
+    settled = Settled()
+    if not claims:
+        return settled
+    refused, now = cloud.start([claim.instance_id for claim in claims]), clock()
+    _note_short(claims, refused, ledger, store, now)
+    for claim in claims:
+        refusal = refused.get(claim.instance_id)
+        if refusal is None:
+            settled.launched.append(claim.name)
+            continue
+        if refusal.passes:
+            settled.deferred.append(Deferred(claim.name, refusal.code, refusal.message))
+            with suppress(Conflict):  # the next run need not wait for the lease: a start may be repeated
+                store.save(replace(claim, launch={**claim.launch, ATTEMPTED_AT: ""}))
+            continue
+        reason = "InsufficientCapacity" if refusal.is_short else "StartRefused"
+        why = f"EC2 refuses to start instance {claim.instance_id}: {refusal.code}: {refusal.message}"
+        with suppress(Conflict):
+            store.save(claim.given_up(reason, why, now))
+        settled.given_up.append(claim.name)
+    return settled
+
+
+def _note_short(
+    claims: Sequence[NodeClaim],
+    refused: Mapping[str, StartRefusal],
+    ledger: Ledger,
+    store: Store,
+    now: datetime,
+) -> None:
+    """Back off from the capacity pools that have no instance left, before any claim changes."""
+    short: dict[OfferingKey, Backoff] = {}
+    for claim in claims:
+        refusal = refused.get(claim.instance_id)
+        if refusal is not None and refusal.is_short:
+            pool = OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+            short[pool] = next_backoff(ledger.unavailable.get(pool), refusal.code, now)
+    if short:
+        store.save_unavailable(short)
 
 
 def adopt(

@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate, OfferingKey
+from nodesmith.model.ec2.launches import (
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    OfferingKey,
+    StartRefusal,
+)
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions.health import Heartbeat
@@ -48,11 +55,12 @@ class Store(Protocol):
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
         """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
-        A move or gang of revision 0 is new. Raises Conflict if the version is no longer `version`, if a claim of the
-        same name exists, or if the revision of the move or gang has changed.
+        A move or gang of revision 0 is new. `changed` are claims that exist. Raises Conflict if the version is no
+        longer `version`, if a new claim's name is taken, or if the revision of anything else has changed.
         """
 
     def save(self, claim: NodeClaim) -> NodeClaim:
@@ -205,6 +213,15 @@ class Cloud(Protocol):
         """Terminate instances by id, unless they are gone or ending.
 
         Raises Transient, after all have been tried, if EC2 refuses to terminate any.
+        """
+
+    def stop(self, instance: str) -> None:
+        """Stop an instance by id, unless it is gone, ending or stopped. Raises Transient."""
+
+    def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
+        """Start stopped instances by id. Return those that do not start, or of which that is not known.
+
+        An instance that runs is left as it is. One that cannot be started does not keep others from starting.
         """
 
     def cluster_info(self) -> ClusterInfo:

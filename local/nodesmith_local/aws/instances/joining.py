@@ -134,6 +134,12 @@ class Joining:
             return self._objects.find("nodes", name) is None
         return False
 
+    def silence(self, machine: Machine, name: str) -> None:
+        """Take the kubelet away with an instance that stops. The Node stays until somebody deletes it."""
+        node = self._objects.find("nodes", name)
+        if node is not None and node["spec"].get("providerID") == machine.provider_id:
+            self._fall_silent(node)
+
     def _fall_silent(self, node: View) -> None:
         name = node["metadata"]["name"]
         if any(label in (node["metadata"].get("labels") or {}) for label in _KWOK):

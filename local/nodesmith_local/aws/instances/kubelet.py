@@ -18,15 +18,18 @@ from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.instances.joining import Joining
 from nodesmith_local.aws.instances.nodes import Machine
 from nodesmith_local.aws.instances.reclaiming import Reclaims
-from nodesmith_local.aws.instances.stages import USUAL, Delays, Stage
+from nodesmith_local.aws.instances.stages import STOPPING, USUAL, Delays, Stage
 from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
+from nodesmith_local.aws.instances.userdata.reading import pulled_images
 from nodesmith_local.backends.objects import Objects
 
 HEARTBEAT = timedelta(seconds=10)
 _CLOUD_LOOKS = timedelta(seconds=5)  # how often the cloud controller checks nodes
 _DEVICES = timedelta(seconds=5)  # how often device plugins look at nodes
 _LOOK_SECONDS = 0.1  # real seconds between steps of the simulation
-_GONE = {"shutting-down", "terminated"}
+_GONE, _HALTED = {"shutting-down", "terminated"}, {"stopping", "stopped"}
+PULL_SECONDS = 20.0
+"""How long an instance takes to pull the images that its user data names."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +48,8 @@ class _Life:
     """One instance's progress. `node` is empty before the instance joins and after it has left.
 
     `trouble` is the reason why it will never join. `held_up` means that the API server refused its last write. `told`
-    is the last state of its end that EC2 has announced.
+    is the last state of its end that EC2 has announced. `pull_seconds` is how long it pulls images before it joins.
+    `halted_at` is when it was asked to stop.
     """
 
     stage: Stage
@@ -55,6 +59,9 @@ class _Life:
     held_up: bool = False
     heartbeat: datetime | None = None
     told: str = ""
+    delays: Delays = USUAL
+    pull_seconds: float = 0.0
+    halted_at: datetime | None = None
 
 
 class Kubelets:
@@ -75,8 +82,10 @@ class Kubelets:
         announce: Callable[[Machine, str], None] = lambda machine, state: None,  # noqa: ARG005
         reclaims: Reclaims | None = None,
         delays: Delays = USUAL,
+        pull_seconds: float = PULL_SECONDS,
         kwok: bool = False,
     ) -> None:
+        self._pull_seconds = pull_seconds
         self._machines = machines
         self._reclaims = reclaims
         self._joining = Joining(nodes, catalog, endpoint=endpoint, version=version, kwok=kwok)
@@ -102,7 +111,9 @@ class Kubelets:
         for machine in self._machines.all():
             life = self._lives.get(machine.id)
             if life is None:
-                life = self._lives[machine.id] = _Life(Stage.PENDING, now)
+                pulls = self._pull_seconds if pulled_images(machine.user_data, machine.image_name) else 0.0
+                life = _Life(Stage.PENDING, now, delays=self._delays, pull_seconds=pulls)
+                self._lives[machine.id] = life
                 self._announce(machine, machine.state)
             try:
                 self._live(machine, life, now)
@@ -124,7 +135,11 @@ class Kubelets:
     def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
         if machine.state in _GONE:
             self._end(machine, life, now)
-        elif machine.state != "stopped":
+        elif machine.state in _HALTED:
+            self._halt(machine, life, now)
+        else:
+            if life.halted_at is not None:
+                self._start_again(machine, life, now)
             self._advance(machine, life, now)
             if life.heartbeat and now - life.heartbeat >= HEARTBEAT:
                 self._beat(life, now)
@@ -132,7 +147,7 @@ class Kubelets:
     def _advance(self, machine: Machine, life: _Life, now: datetime) -> None:
         while life.stage < Stage.READY and not life.trouble:
             following = Stage(life.stage + 1)
-            due = life.since + self._delays.until(following, machine.id)
+            due = life.since + life.delays.until(following, machine.id) + _pulling(following, life)
             if due > now:
                 return
             self._enter(following, machine, life, due)
@@ -161,6 +176,25 @@ class Kubelets:
         life.heartbeat = now
         self._joining.beat(life.node, now)
 
+    def _halt(self, machine: Machine, life: _Life, now: datetime) -> None:
+        """Stop an instance: its kubelet falls silent at once, and EC2 shows it as stopped a little later."""
+        if life.halted_at is None:
+            life.halted_at, life.heartbeat = now, None
+            self._machines.become(machine.id, "stopping")  # moto stops it at once
+            self._announce(machine, "stopping")
+            if life.node:
+                self._joining.silence(machine, life.node)
+        elif machine.state == "stopping" and now - life.halted_at >= STOPPING:
+            self._machines.become(machine.id, "stopped")
+            self._announce(machine, "stopped")
+
+    def _start_again(self, machine: Machine, life: _Life, now: datetime) -> None:
+        """Let an instance boot that was stopped. Its kubelet registers its Node anew."""
+        life.stage, life.since, life.halted_at, life.node = Stage.PENDING, now, None, ""
+        life.delays, life.pull_seconds = self._delays.restarted(), 0.0
+        self._machines.become(machine.id, "pending")
+        self._announce(machine, "pending")
+
     def _end(self, machine: Machine, life: _Life, now: datetime) -> None:
         """Handle an instance that EC2 has taken: announce its state, and let its node leave."""
         if life.stage is not Stage.GONE:
@@ -172,3 +206,8 @@ class Kubelets:
             if self._joining.leave(machine, life.node):
                 life.node = ""
             life.since = now + _CLOUD_LOOKS
+
+
+def _pulling(following: Stage, life: _Life) -> timedelta:
+    """Return how long images are pulled before a stage begins: the kubelet starts after that."""
+    return timedelta(seconds=life.pull_seconds if following is Stage.REGISTERED else 0.0)

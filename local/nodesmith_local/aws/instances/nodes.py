@@ -23,7 +23,7 @@ from nodesmith.model.nodeclasses.instancesettings import (
 )
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
-from nodesmith_local.aws.instances.userdata.reading import family_of_image
+from nodesmith_local.aws.instances.userdata.reading import family_of_image, pulled_images
 
 UNINITIALIZED = Taint("node.cloudprovider.kubernetes.io/uninitialized", Effect.NO_SCHEDULE, "true")
 _HYPERVISOR_SHARE = 0.045
@@ -95,6 +95,7 @@ def registered_node(
                 {"type": "InternalDNS", "address": name},
                 {"type": "Hostname", "address": name},
             ],
+            "images": [{"names": [each]} for each in pulled_images(machine.user_data, machine.image_name)],
             "nodeInfo": _node_info(machine, _family(machine, bootstrap), arch, version),
         },
     }

@@ -6,7 +6,7 @@ The usual delays are those of AL2023 nodes on EKS. They vary a little between in
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import IntEnum
 
@@ -50,6 +50,19 @@ class Delays:
             spread=(longest_seconds - shortest_seconds) / (longest_seconds + shortest_seconds),
         )
 
+    def restarted(self) -> Delays:
+        """Return the delays of an instance that was stopped and is started, in proportion to these.
+
+        Its root volume exists and holds what has been read before, cloud-init has nothing to do, and the images of the
+        CNI are there. EC2 needs about as long as for a launch until an instance runs.
+        """
+        return replace(
+            self,
+            running=self.running * RESTARTED.running / USUAL.running,
+            registered=self.registered * RESTARTED.registered / USUAL.registered,
+            ready=self.ready * RESTARTED.ready / USUAL.ready,
+        )
+
     def until(self, stage: Stage, instance_id: str) -> timedelta:
         """Return how long this instance takes from the previous stage to `stage`."""
         usual = (0.0, self.running, self.registered, self.initialized, self.ready)[stage]
@@ -58,3 +71,7 @@ class Delays:
 
 
 USUAL = Delays()
+RESTARTED = Delays(running=6.0, registered=6.0, ready=3.0)
+"""The usual delays after a start. docs/warm-capacity.md has the sources and what is assumed."""
+STOPPING = timedelta(seconds=20)
+"""The time that an instance takes to stop."""

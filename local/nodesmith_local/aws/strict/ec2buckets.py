@@ -1,7 +1,7 @@
 """Rate limits of EC2's API: token buckets of one account in one region.
 
 Figures and actions: "Request throttling for the Amazon EC2 API", Amazon EC2 Developer Guide. An action takes one token
-from its request bucket; RunInstances and TerminateInstances also take one resource token for each instance. That page
+from its request bucket; those that run, start, stop or terminate instances also take a resource token each. That page
 names no bucket for CreateFleet, so it counts as a mutating action, and its instances use RunInstances' resource bucket.
 """
 
@@ -37,10 +37,16 @@ UNCATEGORIZED: Mapping[str, Rate] = {
     "DeleteTags": Rate(100, 10),
     "DeleteVolume": Rate(100, 5),
     "RunInstances": Rate(5, 2),
+    "StartInstances": Rate(5, 2),
     "TerminateInstances": Rate(100, 5),
 }
 """Actions with a bucket of their own, among those that are called here."""
-RESOURCES: Mapping[str, Rate] = {"RunInstances": Rate(1000, 2), "TerminateInstances": Rate(1000, 20)}
+RESOURCES: Mapping[str, Rate] = {
+    "RunInstances": Rate(1000, 2),
+    "StartInstances": Rate(1000, 2),
+    "StopInstances": Rate(1000, 20),
+    "TerminateInstances": Rate(1000, 20),
+}
 _UNFILTERED = frozenset(
     "DescribeInstances DescribeInstanceStatus DescribeNetworkInterfaces DescribeSecurityGroups DescribeSnapshots "
     "DescribeSpotInstanceRequests DescribeVolumes".split()
@@ -100,7 +106,7 @@ def _resources(request: AwsRequest) -> tuple[str, int]:
             return "RunInstances", int(asked["TargetCapacitySpecification"]["TotalTargetCapacity"])
         case "RunInstances":
             return "RunInstances", int(asked.get("MaxCount") or 1)
-        case "TerminateInstances":
-            return "TerminateInstances", len(asked.get("InstanceIds") or ())
+        case "StartInstances" | "StopInstances" | "TerminateInstances" as operation:
+            return operation, len(asked.get("InstanceIds") or ())
         case _:
             return "", 0

@@ -19,10 +19,16 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
-from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, terminate, where
+from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, start, stop, terminate, where
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.ec2.launches import Instance, LaunchOutcome, LaunchRequest, LaunchTemplate
+from nodesmith.model.ec2.launches import (
+    Instance,
+    LaunchOutcome,
+    LaunchRequest,
+    LaunchTemplate,
+    StartRefusal,
+)
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.garbage import Kind, Owned
@@ -173,6 +179,23 @@ class AwsCloud:
         tags.
         """
         terminate(self._client("ec2"), instances)
+
+    def stop(self, instance: str) -> None:
+        """Stop an instance by id, unless it is gone, ending or stopped. Raises Transient."""
+        stop(self._client("ec2"), instance)
+
+    def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
+        """Start stopped instances by id. Return those that do not start, or of which that is not known.
+
+        One call starts all of them: EC2's rate limit allows few. If it is refused, for whichever of them, each gets a
+        call of its own, which changes nothing for those that have started.
+        """
+        ids, ec2 = sorted(set(instances)), self._client("ec2")
+        together = start(ec2, ids)
+        if together is None or together.passes or len(ids) == 1:
+            return dict.fromkeys(ids, together) if together else {}
+        refusals = self._in_parallel(lambda id_: start(ec2, [id_]), ids)
+        return {id_: refusal for id_, refusal in zip(ids, refusals, strict=True) if refusal}
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster from the settings, and from EKS for values that they lack.

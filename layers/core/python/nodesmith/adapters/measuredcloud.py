@@ -15,6 +15,7 @@ from nodesmith.model.ec2.launches import (
     LaunchRequest,
     LaunchTemplate,
     NoCapacity,
+    StartRefusal,
 )
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
@@ -107,6 +108,14 @@ class MeasuredCloud:
         """Terminate instances. Each counts as one call, as in Karpenter, although they share one."""
         with self._measured("Delete", len(instances)):
             self._cloud.terminate(instances)
+
+    def stop(self, instance: str) -> None:
+        """Stop an instance."""
+        self._cloud.stop(instance)
+
+    def start(self, instances: Collection[str]) -> Mapping[str, StartRefusal]:
+        """Start stopped instances, each in a call of its own."""
+        return self._cloud.start(instances)
 
     def cluster_info(self) -> ClusterInfo:
         """Describe the cluster that new nodes join."""

@@ -132,7 +132,9 @@ def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice
     If EC2 does not answer, the next tick asks again.
     """
     instances = [
-        claim.instance_id for claim in ledger.claims if claim.instance_id and not claim.terminated_at
+        claim.instance_id
+        for claim in ledger.claims
+        if claim.instance_id and not (claim.terminated_at or claim.is_warm)
     ]
     found = expiries(ledger, run.clock())
     try:

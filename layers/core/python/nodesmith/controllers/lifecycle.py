@@ -41,8 +41,10 @@ from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to
 from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
 from nodesmith.decisions.lifecycle.steps import next_change
+from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
+from nodesmith.decisions.provisioning.warmcapacity import next_need
 from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
@@ -56,6 +58,7 @@ from nodesmith.model.commands import (
     Initialize,
     Nominate,
     Open,
+    Prepare,
     Register,
     Show,
     Wait,
@@ -106,6 +109,7 @@ def follow(run: Lifecycle) -> Report:
     due = first(
         (
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
+            next_need(snapshot, ledger.claims, now),
             next_of_gangs(ledger, snapshot, now, shared=run.shared_provisioning_classes),
         )
     )
@@ -125,7 +129,8 @@ def _steps(
     # Until EC2 has returned an instance's private DNS name, a Node with its provider id may be another machine's.
     unproven = {*unnamed} - instances.keys() - {*checked}
     called_off = endings(ledger, snapshot, now)
-    unproven |= {command.claim.name for command in called_off}
+    unneeded = not_needed(ledger, snapshot, now, called_off)
+    unproven |= {command.claim.name for command in (*called_off, *unneeded)}
     claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(claims, snapshot, instances, checked, now)
@@ -134,7 +139,7 @@ def _steps(
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
     ends += out_of_schedule(ledger, snapshot, read, now, ends)
-    commands += ends + surplus(staying, snapshot, read, now) + called_off
+    commands += ends + surplus(staying, snapshot, read, now) + called_off + unneeded
     done: Counter[str] = Counter()
     health = registrations(commands, ledger, pools, now)
     commands = keep_health(run.store, health, commands, done, failures)
@@ -246,6 +251,9 @@ def _wake(
     soon += [timedelta(seconds=SOON_SECONDS)] if _was_open(commands, snapshot) else []
     soon += _until_looks_at_held(commands, now)
     soon += waits
+    soon += [LEAST_WARM_UP] if Prepare in kinds else []
+    if done["Shelve"]:
+        run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "instances are stopped"))
     if soon:
         hint = Hint(run.cluster_name, "claims advanced")
         run.self_hints.send(run.hints, Concern.LIFECYCLE, hint, min(soon), now)
@@ -309,6 +317,6 @@ def note_cost(metrics: Metrics, claims: Sequence[NodeClaim], nodepools: Iterable
     """Record what the instances of each NodePool cost an hour in USD, at the prices at which they were bought."""
     paid = [claim for claim in claims if claim.phase not in _UNPAID]
     names = sorted({*nodepools, *(claim.nodepool for claim in paid)})
-    cost = {name: fsum(c.price_hourly_usd for c in paid if c.nodepool == name) for name in names}
+    cost = {name: fsum(c.paid_hourly_usd for c in paid if c.nodepool == name) for name in names}
     series = {labelled(nodepool=name): round(usd, 6) for name, usd in cost.items()}
     metrics.show("nodepools_cost_total", series, now)

@@ -14,9 +14,10 @@ from nodesmith.controllers.launching.launch import (
     buy_many,
     buy_without_pods,
     no_heartbeat,
+    start_many,
     write_down,
 )
-from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
+from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until, resume_starts
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
 from nodesmith.controllers.observation import own_snapshot
 from nodesmith.controllers.runs import SelfHints
@@ -286,21 +287,42 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    done = True
-    if plan.nodes:
-        try:
-            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
-            outcome.note(settled)
-            done = not settled.given_up and bought == len(plan.nodes)
-        except Conflict:
-            bought, done = 0, False
-        if not bought:
-            write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
-            outcome.decisions.remove(decision)
+    bought = _carry_out(run, outcome, (plan, ledger, types, decision), allowance)
+    if bought is None:
+        write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
+        outcome.decisions.remove(decision)
     # The snapshot serves replays and readers only, so it is stored after EC2 was asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
-    return done and (not plan.new or bool(outcome.postponed))
+    return bool(bought) and (not plan.new or bool(outcome.postponed))
+
+
+def _carry_out(
+    run: Provisioning,
+    outcome: Outcome,
+    decided: tuple[Plan, Ledger, TypeTable, str],
+    allowance: Allowance,
+) -> bool | None:
+    """Start and buy the nodes of a plan; return whether all were, None if another run was first and nothing was done.
+
+    `decided` is the plan, the ledger and types that it is based on, and the decision's id.
+    """
+    plan, ledger, types, decision = decided
+    done, begun = True, 0
+    try:
+        if plan.starts:
+            settled, begun = start_many(run, plan.starts, ledger, decision, allowance)
+            outcome.note(settled)
+            ledger = replace(ledger, version=ledger.version + bool(begun))
+            done = not settled.given_up and begun == len(plan.starts)
+        if plan.nodes:
+            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
+            outcome.note(settled)
+            begun += bought
+            done = done and not settled.given_up and bought == len(plan.nodes)
+    except Conflict:
+        done = False
+    return done if begun or not (plan.nodes or plan.starts) else None
 
 
 def _next_turn(inputs: Inputs) -> datetime | None:
@@ -328,6 +350,8 @@ def _resume(
     """
     try:
         outside = run.store, run.cloud, run.clock, allowance
+        begun = resume_starts(ledger, *outside)
+        outcome.note(begun)
         settled = carry_on(ledger, types.nodepools, types.nodeclasses, types, *outside)
     except Transient as error:
         outcome.deferred.append(f"NodeClaims left pending by earlier runs: {error}")
@@ -335,7 +359,7 @@ def _resume(
     outcome.note(settled)
     note_refused(run.metrics, settled, ledger)
     outcome.leased_until = leased_until(ledger.claims, run.clock())
-    if not (settled.launched or settled.given_up):
+    if not (settled.launched or settled.given_up or begun.launched or begun.given_up):
         return ledger
     return replace(run.store.load(), learned=ledger.learned)
 

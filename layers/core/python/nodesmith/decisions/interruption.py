@@ -76,12 +76,27 @@ def answer(
         if claim is None:
             found.counts["NoticesOfOthers"] += 1
             continue
+        if _is_of_its_stop(notice, claim):
+            found.counts["NoticesOfStops"] += 1
+            continue
         found.counts[notice.fate] += 1
         if notice.fate.is_certain:
             _end(found, claim, notice, ledger, now)
         elif claim.phase is Phase.INITIALIZED:
             _end_within_budgets(found, claim, notice, ledger, pools.get(claim.nodepool), snapshot, now)
     return found
+
+
+def _is_of_its_stop(notice: Notice, claim: NodeClaim) -> bool:
+    """Return whether a notice is about a stop that nodesmith has requested itself and already knows.
+
+    Events may be late: one about the stop of an instance that has been started since must not end its node.
+    """
+    if notice.fate is not Fate.STOPPED:
+        return False
+    told_at = notice.told_at or notice.until
+    is_late = claim.started_at is not None and told_at is not None and told_at < claim.started_at
+    return claim.phase is Phase.STOPPED or is_late
 
 
 def of_instances(notice: Notice, claims: Iterable[NodeClaim]) -> list[Notice]:

@@ -95,6 +95,30 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Close the Node of a claim for warm capacity to pods but DaemonSets', and record it. `claim` is its new state."""
+
+    claim: NodeClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Record that the claim's instance is to be stopped, unless that is recorded, and ask EC2 to stop it."""
+
+    claim: NodeClaim
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shelve:
+    """Delete the Node of a claim whose instance is stopped, then record it. `node` is empty if there is none."""
+
+    claim: NodeClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Keep new pods and load balancers off the claim's Node, and mark both objects as being deleted.
 
@@ -148,8 +172,20 @@ class Release:
     node: str
 
 
+WarmCommand: TypeAlias = Prepare | Stop | Shelve
 Command: TypeAlias = (
-    Nominate | ClearNominations | Open | Register | Initialize | Wait | GiveUp | Forget | Dismiss | Show | End
+    Nominate
+    | ClearNominations
+    | Open
+    | Register
+    | Initialize
+    | Wait
+    | GiveUp
+    | Forget
+    | Dismiss
+    | Show
+    | End
+    | WarmCommand
 )
 SingleEnding: TypeAlias = Close | Wait | Advance | TerminateInstances
 """Executed for each claim alone. Instances of all claims are terminated in one call before each claim records it."""

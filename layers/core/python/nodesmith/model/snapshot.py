@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodesmith.model.apimachinery.labels import NODEPOOL, REGISTERED, TENANCY
+from nodesmith.model.apimachinery.labels import NODEPOOL, PREPARING, REGISTERED, TENANCY
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.ec2.instancetypes import needs_dedicated
@@ -131,9 +131,12 @@ class ClaimedNodes:
     def all_of(self, claim: NodeClaim) -> Sequence[Node]:
         """Return all Nodes with the claim's provider id, or the restored Node that lacks it if no Node has it.
 
-        Nodes whose name the claim's instance cannot have are left out.
+        Nodes whose name the claim's instance cannot have are left out, and so is the Node that its instance had before
+        it was stopped.
         """
         shown = self._by_provider.get(claim.provider_id, ()) or self._restored.get(claim.node_name, ())
+        if claim.started_at is not None:
+            shown = [node for node in shown if PREPARING not in node.labels]
         if not claim.private_dns_name:
             return shown
         return [node for node in shown if claim.may_be_named(node.name)]

@@ -200,6 +200,7 @@ def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Itera
             shape=parse_shape(manifest["pod"], known),
             generation=int(about["generation"]),
             replicas=int(manifest.get("replicas") or 0),
+            images=tuple(map(str, manifest.get("images") or ())),
         )
         yield template.key, template
 

@@ -24,6 +24,7 @@ from nodesmith.observation.observed import (
     ending_nodes,
     held_volumes,
     referred_objects,
+    templates_to_pull,
 )
 from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.devices import DeviceClaims
@@ -300,8 +301,10 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
     `pod` of each is the pod that the API server would admit.
     """
     admitted, wanted = _admission(observed), referred_objects(observed.capacitybuffers)
+    pulled = templates_to_pull(observed.capacitybuffers)
     for template in observed.podtemplates:
-        yield {**template, "kind": "PodTemplate", "pod": admitted(template["pod"])}
+        seen = _seen(template, "PodTemplate", pulled)
+        yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
     workloads = {
         "Deployment": observed.deployments,
         "ReplicaSet": observed.replicasets,
@@ -311,7 +314,15 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
     for kind, objects in workloads.items() if wanted else ():
         for each in objects:
             if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-                yield {**each, "kind": kind, "pod": admitted(each["pod"])}
+                yield {**_seen(each, kind, pulled), "kind": kind, "pod": admitted(each["pod"])}
+
+
+def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:
+    """Return a template, without its images unless instances pull them."""
+    about = template["metadata"]
+    if template.get("images") and (kind, about["namespace"], about["name"]) in pulled:
+        return template
+    return {name: value for name, value in template.items() if name != "images"}
 
 
 def _admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:

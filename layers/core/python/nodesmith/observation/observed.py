@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.capacitybuffers import POD_TEMPLATE, WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.reduction.devices import ReducedDeviceClaim, ReducedSlice
 from nodesmith.observation.reduction.pods import ReducedPod
@@ -93,6 +94,17 @@ def referred_objects(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, s
             kind, name = str(reference.get("kind")), str(reference.get("name"))
             found.add((kind, buffer["metadata"]["namespace"], name))
     return frozenset(found)
+
+
+def templates_to_pull(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
+    """Return kind, namespace and name of the objects whose images reduced CapacityBuffers want pulled in advance."""
+    warm = [each for each in buffers if each["spec"].get("provisioningStrategy") == WARM_CAPACITY]
+    named = {
+        (POD_TEMPLATE, each["metadata"]["namespace"], str(reference.get("name")))
+        for each in warm
+        if (reference := each["spec"].get("podTemplateRef"))
+    }
+    return referred_objects(warm) | named
 
 
 FORMAT = "nodesmith-snapshot"

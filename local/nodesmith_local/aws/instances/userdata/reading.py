@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import tomllib
 
 from nodesmith.model.nodeclasses.instancesettings import AL2, AL2023, BOTTLEROCKET, WINDOWS_FAMILIES
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
@@ -27,6 +30,21 @@ def parse_user_data(text: str, image_name: str = "") -> Bootstrap:
     """
     family = family_of_image(image_name) or _family_of_text(text)
     return _READERS[family](text)
+
+
+_PULL = re.compile(r"^pull '([^']+)'", re.MULTILINE)
+_STATIC = re.compile(r"^\[settings\.kubernetes\.static-pods\.", re.MULTILINE)
+
+
+def pulled_images(text: str, image_name: str = "") -> list[str]:
+    """Return the images that a machine pulls before it serves pods: by a script, or by a static pod on Bottlerocket."""
+    if (family_of_image(image_name) or _family_of_text(text)) != BOTTLEROCKET:
+        return _PULL.findall(text)
+    if not _STATIC.search(text):
+        return []
+    pods = tomllib.loads(text)["settings"]["kubernetes"]["static-pods"].values()
+    specs = [json.loads(base64.b64decode(pod["manifest"]))["spec"] for pod in pods if pod.get("enabled")]
+    return [container["image"] for spec in specs for container in spec["containers"]]
 
 
 def family_of_image(name: str) -> str:

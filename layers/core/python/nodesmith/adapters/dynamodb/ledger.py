@@ -100,19 +100,19 @@ class DynamoStore:
         decision: str,
         move: Move | None = None,
         gang: Gang | None = None,
+        changed: Sequence[NodeClaim] = (),
     ) -> None:
-        """Write new claims and the move or gang that they are part of, and increment the version, in one transaction.
+        """Write new and `changed` claims and their move or gang, and increment the version, in one transaction.
 
-        Raises Conflict if `version` is outdated, a claim's name is taken, or the revision of move or gang has changed.
+        Raises Conflict if `version` is outdated, a new name is taken, or the revision of anything else has changed.
         """
-        now = self._clock()
-        new = [self._put(_claim(self._partition, replace(claim, revision=1)), 0) for claim in claims]
-        moved = [self._put(_move(self._partition, move), move.revision)] if move else []
-        moved += [self._put(_gang(self._partition, gang), gang.revision)] if gang else []
+        now, told = self._clock(), [*(replace(claim, revision=0) for claim in claims), *changed]
+        saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in told]
+        new = [self._put(_claim(self._partition, claim), revision) for claim, revision in saved]
+        new += [self._put(_move(self._partition, move), move.revision)] if move else []
+        new += [self._put(_gang(self._partition, gang), gang.revision)] if gang else []
         with conflicts(f"version {version} of {self._partition.pk} is no longer the newest"):
-            self._client.transact_write_items(
-                TransactItems=[self._next(version, decision, now), *new, *moved]
-            )
+            self._client.transact_write_items(TransactItems=[self._next(version, decision, now), *new])
         self._mark.is_written(now)
 
     def _next(self, version: int, decision: str, now: datetime) -> Attributes:

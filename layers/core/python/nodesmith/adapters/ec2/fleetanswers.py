@@ -23,7 +23,7 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 
-_NO_STOCK = frozenset(
+NO_STOCK = frozenset(
     "InsufficientInstanceCapacity UnfulfillableCapacity Unsupported InsufficientHostCapacity "
     "InsufficientCapacityOnHost InsufficientReservedInstanceCapacity ReservationCapacityExceeded".split()
 )
@@ -100,7 +100,7 @@ def fleet_errors(request: LaunchRequest, answer: Mapping[str, Any]) -> list[Flee
 
 def _of_the_zone(request: LaunchRequest, error: FleetError) -> list[FleetError]:
     """Return an error for every pool that it holds for: a full spread placement group takes no type in its zone."""
-    is_full = request.group and error.code in _NO_STOCK and "spread" in error.message.lower()
+    is_full = request.group and error.code in NO_STOCK and "spread" in error.message.lower()
     if error.pool is None or not is_full:
         return [error]
     zone = error.pool.zone
@@ -131,7 +131,7 @@ def call_failure(request: LaunchRequest, error: FleetError) -> LaunchOutcome:
         named = _SUBNET_ID.findall(error.message) or [o.subnet_id for o in request.overrides]
         full = tuple(SubnetShortfall(subnet, error.code) for subnet in sorted(set(named)))
         return NoCapacity(request.claim, (), subnets=full)
-    if error.code in _NO_STOCK | _QUOTA:
+    if error.code in NO_STOCK | _QUOTA:
         return _no_capacity(request, [], error.code, quota=error.code in _QUOTA)
     return _refused(request, error)
 
@@ -155,7 +155,7 @@ def unfulfilled(request: LaunchRequest, errors: list[FleetError], launched: int 
         why = f"EC2 launched {launched} instances, too few, and named no pool that was short"
         return Unfulfilled(request.claim, "UnfulfillableCapacity", why)
     if quota or not (short or full):
-        code = quota or next((e.code for e in errors if e.code in _NO_STOCK), "UnfulfillableCapacity")
+        code = quota or next((e.code for e in errors if e.code in NO_STOCK), "UnfulfillableCapacity")
         return _no_capacity(request, short, code, quota=bool(quota))
     return NoCapacity(request.claim, short, subnets=full)
 
@@ -178,7 +178,7 @@ def _is_passing(error: FleetError) -> bool:
 
 
 def _is_refusal(error: FleetError) -> bool:
-    return not _is_passing(error) and error.code not in _NO_STOCK | _QUOTA | _NO_TEMPLATE | _SUBNET
+    return not _is_passing(error) and error.code not in NO_STOCK | _QUOTA | _NO_TEMPLATE | _SUBNET
 
 
 def refusal_reason(code: str, message: str) -> str:

@@ -6,12 +6,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesmith.adapters.aws.calls import error_code, error_message, rows, transient_errors
+from nodesmith.adapters.aws.calls import (
+    error_code,
+    error_message,
+    is_passing,
+    plain_code,
+    rows,
+    transient_errors,
+)
+from nodesmith.adapters.ec2.fleetanswers import NO_STOCK
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
-from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.ec2.launches import Instance, StartRefusal
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
@@ -75,6 +83,31 @@ def terminate(ec2: Any, instances: Collection[str]) -> None:
         elif error_code(error) != "InvalidInstanceID.NotFound":
             why = f"{error_code(error)}: {error_message(error)}"
             raise Transient(f"ec2:TerminateInstances {ids[0]}: {why}", error_code(error)) from error
+
+
+_GONE = "InvalidInstanceID.NotFound"
+
+
+def stop(ec2: Any, instance: str) -> None:
+    """Stop an instance, unless it is gone, ending or stopped. Raises Transient also while it cannot be stopped yet."""
+    try:
+        with transient_errors("ec2:StopInstances"):
+            ec2.stop_instances(InstanceIds=[instance])
+    except ClientError as error:
+        code = error_code(error)
+        if code != _GONE:
+            raise Transient(f"ec2:StopInstances {instance}: {code}: {error_message(error)}", code) from error
+
+
+def start(ec2: Any, instances: Collection[str]) -> StartRefusal | None:
+    """Start instances in one call; return why EC2 does not start them all, None if it does."""
+    try:
+        ec2.start_instances(InstanceIds=sorted(instances))
+    except (ClientError, BotoCoreError) as error:
+        code, message = plain_code(error_code(error)), error_message(error)
+        is_short = code in NO_STOCK  # EC2 answers this with status 500, and still it is an answer
+        return StartRefusal(code, message, is_short, passes=is_passing(error) and not is_short)
+    return None
 
 
 def _terminate_singly(ec2: Any, ids: Sequence[str]) -> None:

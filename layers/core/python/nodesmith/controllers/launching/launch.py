@@ -39,6 +39,7 @@ from nodesmith.launcheffects import (
     intents,
     launch,
     note_refused,
+    start,
 )
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -131,6 +132,27 @@ def buy_many(
     settled = _launched(run, nodes, claims, ledger, types)
     settled.is_cut = is_cut
     return settled, len(claims)
+
+
+def start_many(
+    run: Buyer, claims: Sequence[NodeClaim], ledger: Ledger, decision: str, allowance: Allowance
+) -> tuple[Settled, int]:
+    """Commit that claims start, as many as `allowance` permits, and start their instances; return how many.
+
+    Raises Transient, and Conflict if another run has committed since `ledger` was read or has changed a claim.
+    """
+    now = run.clock()
+    made = [
+        replace(claim, launch={**claim.launch, ATTEMPTED_AT: now.isoformat()})
+        for claim in claims[: min(COMMIT_NODES, allowance.of(min(COMMIT_NODES, len(claims))))]
+    ]
+    if not made:
+        return Settled(is_cut=bool(claims)), 0
+    run.store.commit(ledger.version, [], decision, changed=made)
+    saved = [replace(claim, revision=claim.revision + 1) for claim in made]
+    settled = start(saved, ledger, run.store, run.cloud, run.clock)
+    settled.is_cut = len(made) < len(claims)
+    return settled, len(made)
 
 
 def _launched(

@@ -12,7 +12,16 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.launch import dealt, launch_plan
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, TypeLookup, adopt, call_of, launch
+from nodesmith.launcheffects import (
+    ATTEMPTED_AT,
+    Allowance,
+    Settled,
+    TypeLookup,
+    adopt,
+    call_of,
+    launch,
+    start,
+)
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
@@ -22,6 +31,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.ports import Cloud, Store
 
 LEASE = timedelta(seconds=75)
+_LEASED = frozenset({Phase.PENDING, Phase.STARTING})
 
 
 def carry_on(
@@ -82,6 +92,26 @@ def carry_on(
     )
 
 
+def resume_starts(
+    ledger: Ledger,
+    store: Store,
+    cloud: Cloud,
+    clock: Callable[[], datetime],
+    allowance: Allowance,
+) -> Settled:
+    """Start the instances of claims that an earlier run left STARTING, once their lease has run out.
+
+    EC2 leaves an instance that runs already as it is. A claim whose Node has joined is STARTING no longer.
+    """
+    now = clock()
+    free = [c for c in ledger.claims if c.phase is Phase.STARTING and _is_free(c, now)]
+    first = free[: allowance.of(len(free))]
+    mine = [claim for claim in (_marked(each, store, now) for each in first) if claim is not None]
+    settled = start(mine, ledger, store, cloud, clock)
+    settled.is_cut = len(first) < len(free)
+    return settled
+
+
 def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
     """Return the claims, in their order, that the first `calls` CreateFleet calls serve."""
     first = set(list(dict.fromkeys(map(call_of, claims)))[:calls])
@@ -132,8 +162,8 @@ def _is_free(claim: NodeClaim, now: datetime) -> bool:
 
 
 def leased_until(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """Return when the first lease on a pending claim runs out, None if no pending claim is leased."""
-    attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase is Phase.PENDING)
+    """Return when the first lease on a pending or starting claim runs out, None if none is leased."""
+    attempts = (claim.launch.get(ATTEMPTED_AT) for claim in claims if claim.phase in _LEASED)
     ends = [datetime.fromisoformat(each) + LEASE for each in attempts if each and isinstance(each, str)]
     return min((end for end in ends if end > now), default=None)
 

@@ -24,13 +24,13 @@ from nodesmith.decisions.termination.evictions import Allowances, must_go, refus
 from nodesmith.decisions.termination.waiting import guarded, protected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, WARM, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, surcharge_of
 from nodesmith.model.snapshot import Snapshot
 
-_YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+_YOUNG = COMING | WARM
 
 
 @dataclass(frozen=True, slots=True, eq=False)

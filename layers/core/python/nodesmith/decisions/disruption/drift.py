@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -31,7 +31,6 @@ from nodesmith.model.snapshot import Snapshot
 
 TYPE_MISSED_AFTER = timedelta(hours=1)
 """Age of a claim from which an instance type that is no longer sold counts as drift (Karpenter's value)."""
-_LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def drifted(claim: NodeClaim, today: Today) -> str:
     deleted.
     """
     pool = today.pools.get(claim.nodepool)
-    if claim.phase not in _LIVING or pool is None or pool.deleting:
+    if claim.phase not in HOLDING or pool is None or pool.deleting:
         return ""
     if claim.comparable_nodepool_hash not in ("", pool.hash):
         return "NodePoolDrifted"
@@ -108,7 +107,7 @@ def judged(snapshot: Snapshot, ledger: Ledger) -> list[NodeClaim]:
 
 def noted(claims: Iterable[NodeClaim], drift: Mapping[str, str], now: datetime) -> list[NodeClaim]:
     """Return the claims whose drift differs from what the ledger says, with the new value."""
-    found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in _LIVING)
+    found = ((claim, drift.get(claim.name, "")) for claim in claims if claim.phase in HOLDING)
     return [replace(claim, drift=why, drifted_at=now) for claim, why in found if why != claim.drift]
 
 

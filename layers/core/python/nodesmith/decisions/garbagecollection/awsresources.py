@@ -29,8 +29,6 @@ from nodesmith.model.snapshot import Snapshot
 
 YOUNG = timedelta(minutes=1)
 """The minimum age of garbage: EC2 does not list an instance immediately after its launch, and clocks differ."""
-SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
-"""Phases in which a claim has an instance and keeps it."""
 UNCLAIMED, DOUBLED = "Unclaimed", "Doubled"
 UNUSED = timedelta(hours=1)
 """How long a launch template or instance profile must be unused to be garbage."""

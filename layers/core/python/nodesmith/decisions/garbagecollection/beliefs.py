@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from nodesmith.decisions.garbagecollection.awsresources import SERVING, YOUNG, Facts
+from nodesmith.decisions.garbagecollection.awsresources import YOUNG, Facts
 from nodesmith.decisions.termination.waiting import is_let_go
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Correct, End, Lift, Release
+from nodesmith.model.karpenter.nodeclaims import HOLDING
 from nodesmith.model.karpenter.ownership import is_karpenters, is_marked, provider_id
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
@@ -20,7 +21,7 @@ def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) 
 
     EC2 is asked for each by id before anything is removed: an instance that lives without our tags belongs to others.
     """
-    believed = {claim.instance_id for claim in ledger.claims if claim.phase in SERVING}
+    believed = {claim.instance_id for claim in ledger.claims if claim.phase in HOLDING}
     believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
     believed |= {instance_id(provider_id(manifest)) for manifest in snapshot.nodeclaims}
     gone = {claim.instance_id for claim in ledger.claims if claim.instance_gone_at is not None}
@@ -32,7 +33,7 @@ def ended_claims(facts: Facts) -> Iterator[End]:
     alive = facts.alive
     for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
         shown = facts.snapshot.nodes_of(claim)
-        if claim.phase not in SERVING or claim.instance_id in alive or not shown:
+        if claim.phase not in HOLDING or claim.instance_id in alive or not shown:
             continue
         if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
             why = f"instance {claim.instance_id} is gone"
@@ -48,7 +49,7 @@ def regrouped_claims(facts: Facts) -> Iterator[Correct]:
     for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
         now = groups.get(claim.instance_id, ())
         if (
-            claim.phase in SERVING
+            claim.phase in HOLDING
             and now
             and claim.security_groups
             and set(now) != set(claim.security_groups)

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.garbagecollection.awsresources import (
-    SERVING,
     UNCLAIMED,
     UNUSED,
     YOUNG,
@@ -26,7 +25,7 @@ from nodesmith.decisions.garbagecollection.beliefs import (
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Garbage, Kind, Remove, TakeBack, Terminate
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.ownership import is_marked
 
 MOST = 90
@@ -76,7 +75,7 @@ def next_change(facts: Facts) -> datetime | None:
 def _is_ending(facts: Facts) -> bool:
     """Return whether a node is ending or not Ready, or a NodeClaim object is left whose claim is forgotten."""
     claims, known = facts.ledger.claims, {claim.name for claim in facts.ledger.claims}
-    nodes = (node for claim in claims if claim.phase in SERVING for node in facts.snapshot.nodes_of(claim))
+    nodes = (node for claim in claims if claim.phase in HOLDING for node in facts.snapshot.nodes_of(claim))
     left = (m for m in facts.snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
     return (
         any(claim.is_ending for claim in claims)

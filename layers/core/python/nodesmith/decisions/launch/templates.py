@@ -86,7 +86,8 @@ def launch_template(
 def template_identity(claim: NodeClaim) -> tuple[object, ...]:
     """Return the parts of a claim that its templates depend on: claims with equal identities share templates."""
     labels = tuple(sorted(claim.labels.items()))
-    return claim.nodepool, labels, claim.taints, claim.startup_taints, needs_dedicated_tenancy(claim)
+    own = claim.taints, claim.startup_taints, claim.images
+    return claim.nodepool, labels, *own, needs_dedicated_tenancy(claim)
 
 
 def needs_dedicated_tenancy(claim: NodeClaim) -> bool:

@@ -3,11 +3,13 @@
 from nodesmith.decisions.lifecycle.registrations import registrations
 from nodesmith.decisions.lifecycle.stages import initialization_patch, registration_patch, trouble
 from nodesmith.decisions.lifecycle.steps import is_held, next_steps, to_check, to_name
+from nodesmith.decisions.lifecycle.warm import preparing_patch
 
 __all__ = [
     "initialization_patch",
     "is_held",
     "next_steps",
+    "preparing_patch",
     "registration_patch",
     "registrations",
     "to_check",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.model.commands import Command, Forget, GiveUp, Register
+from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
@@ -72,8 +72,10 @@ def _ending(command: Command) -> bool | None:
     """Return True if a claim's node joins with this command, False if it never will, None if neither applies."""
     claim = command.claim
     match command:
-        case Register():
+        case Register() | Prepare():
             return True
+        case GiveUp() if claim.was_not_needed:
+            return None
         case GiveUp() if claim.registered_at is None and claim.reason not in _BLAMELESS:
             return False
         case Forget() if claim.launched_at is None and claim.reason not in _BLAMELESS:

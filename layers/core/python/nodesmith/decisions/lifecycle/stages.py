@@ -23,7 +23,7 @@ from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, R
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of, marks_of
-from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, WARM, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import Options
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
 from nodesmith.model.kubernetes.pods import Manifest
@@ -35,6 +35,7 @@ _FROM_OUTSIDE = ("Client.UserInitiatedShutdown", "Server.")
 """Prefixes of EC2's state reasons for instances that were terminated from outside and did not fail by themselves."""
 _LEAST_SHARE = 0.9
 """Karpenter's threshold: a node with less than this share of an expected resource is inconsistent."""
+_WITHOUT_PODS = frozenset({Phase.LAUNCHED, *WARM, Phase.STARTING})
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
 _WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
@@ -58,10 +59,11 @@ def register(
             claim.advanced(Phase.REGISTERED, now), node_name=node.name, held_until=held_until
         )
         return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
-    if now - claim.created_at >= timeout:
+    if now - (claim.started_at or claim.created_at) >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
-    return wait(claim, *(_misnamed(claim, impostors) if impostors else NOT_REGISTERED))
+    still = (claim.reason, claim.message) if claim.phase is Phase.STARTING else NOT_REGISTERED
+    return wait(claim, *(_misnamed(claim, impostors) if impostors else still))
 
 
 def initialize(
@@ -98,7 +100,7 @@ def end(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> Comma
     told = next((i.state_reason for i in instances if i.id == claim.instance_id and i.state_reason), "")
     reason = "InstanceInterrupted" if told.startswith(_FROM_OUTSIDE) else "InstanceTerminated"
     why = f"instance {claim.instance_id} is gone" + (f": {told}" if told else "")
-    if claim.phase is Phase.LAUNCHED:
+    if claim.phase in _WITHOUT_PODS:
         return GiveUp(claim.given_up(reason, why, now))
     return End(claim.terminating(reason, why, now))
 
@@ -279,7 +281,7 @@ def trouble(before: NodeClaim, command: Command, node: Node | None) -> tuple[str
             return "FailedConsistencyCheck", claim.inconsistency
         case Wait() if claim.reason in _WARNED_OF and claim.reason != before.reason:
             return claim.reason, claim.message
-        case GiveUp():
+        case GiveUp() if not claim.was_not_needed:
             return claim.reason, claim.message
         case Forget() if claim.launched_at is None:  # the launch failed
             return _KARPENTERS.get(claim.reason, claim.reason), claim.message

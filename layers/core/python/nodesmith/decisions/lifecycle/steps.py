@@ -22,6 +22,7 @@ from nodesmith.decisions.lifecycle.stages import (
     is_unmarked,
     register,
 )
+from nodesmith.decisions.lifecycle.warm import CHECKED, prepare, warm_step
 from nodesmith.decisions.nomination import to_clear, to_nominate
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.outcomes import tags_due
@@ -41,7 +42,7 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, owner_uid, parsed_nodepools
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS
 from nodesmith.model.kubernetes.nodes import Node
@@ -51,6 +52,7 @@ from nodesmith.model.snapshot import Snapshot
 
 INSTANCE_CHECK_AFTER = timedelta(minutes=1)
 """The age from which the instance of a claim without a Node is checked."""
+_UNDER_WAY = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPING, Phase.STARTING, Phase.GIVEN_UP})
 MENDED_AT_ONCE = 500
 """The most Nodes in service that one look repairs: after an upgrade, all of them may lack something."""
 
@@ -70,9 +72,12 @@ def to_check(claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> 
     return sorted(
         claim.name
         for claim in claims
-        if claim.phase in {Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED}
-        and (_is_unnamed(claim) or not snapshot.nodes_of(claim))
-        and now - claim.phase_since >= INSTANCE_CHECK_AFTER
+        if claim.phase in CHECKED
+        or (
+            claim.phase in HOLDING
+            and (_is_unnamed(claim) or not snapshot.nodes_of(claim))
+            and now - claim.phase_since >= INSTANCE_CHECK_AFTER
+        )
     )
 
 
@@ -115,7 +120,16 @@ def next_steps(
         options = pool.options if pool else DEFAULTS
         drivers = _unpublished(claim, nodes, snapshot)
         command = _next_step(
-            claim, nodes, snapshot.impostors_of(claim), gone, options, daemonsets, now, drivers
+            claim,
+            nodes,
+            snapshot.impostors_of(claim),
+            gone,
+            found,
+            snapshot,
+            options,
+            daemonsets,
+            now,
+            drivers,
         )
         if isinstance(command, Forget) and claim.is_by_hand and present:
             command = Dismiss(claim)
@@ -186,13 +200,19 @@ def _next_step(
     nodes: Sequence[Node],
     impostors: Sequence[Node],
     gone: Command | None,
+    found: Sequence[Instance],
+    snapshot: Snapshot,
     options: Options,
     daemonsets: Sequence[str],
     now: datetime,
     drivers: Sequence[str],
 ) -> Command | None:
     match claim.phase:
-        case Phase.LAUNCHED:
+        case Phase.WARMING | Phase.STOPPING | Phase.STOPPED:
+            return gone or warm_step(claim, nodes, found, snapshot, options, now)
+        case Phase.LAUNCHED if claim.is_warm and nodes:
+            return prepare(claim, nodes, now)
+        case Phase.LAUNCHED | Phase.STARTING:
             return gone if gone and not nodes else register(claim, nodes, impostors, options, now)
         case Phase.REGISTERED:
             return gone or initialize(claim, nodes, daemonsets, now, drivers)
@@ -287,7 +307,7 @@ def next_change(
 
 
 def _is_under_way(claim: NodeClaim, snapshot: Snapshot) -> bool:
-    if claim.phase in {Phase.LAUNCHED, Phase.GIVEN_UP} or is_held(claim):
+    if claim.phase in _UNDER_WAY or is_held(claim):
         return True
     if claim.instance_id and tags_due(claim):
         return True

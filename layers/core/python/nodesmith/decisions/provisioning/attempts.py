@@ -269,10 +269,17 @@ class Repeating:
         workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
         return tuple(self._noted(node, workloads) for node in nodes)
 
+    def attempts_of(self, pods: Iterable[Pod]) -> FrozenMap[int]:
+        """Return the attempt number of each workload of `pods`, without pods that still have a node."""
+        return self._attempts({self.names.of(pod) for pod in pods if not pod.node})
+
+    def _attempts(self, workloads: Iterable[str]) -> FrozenMap[int]:
+        known = self.histories
+        return FrozenMap({w: known.get(w, AttemptHistory()).failed + 1 for w in sorted(workloads)})
+
     def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
-        mine = sorted({workloads[pod] for pod in node.claim.nominated if pod in workloads})
-        attempts = {name: self.histories.get(name, AttemptHistory()).failed + 1 for name in mine}
-        return replace(node, claim=replace(node.claim, attempts=FrozenMap(attempts)))
+        attempts = self._attempts({workloads[pod] for pod in node.claim.nominated if pod in workloads})
+        return replace(node, claim=replace(node.claim, attempts=attempts))
 
 
 def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:

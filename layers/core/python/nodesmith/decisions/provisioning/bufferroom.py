@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
@@ -19,19 +20,33 @@ from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reser
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.purchase.claims import WarmFor
+from nodesmith.decisions.provisioning.warmcapacity import (
+    Wanted,
+    WarmCapacity,
+    hosting,
+    wanted,
+    warm_capacity,
+)
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
 _CONTENDED = "pods wait for the limits of NodePools, and pods come first"
+_NOT_ON_DEMAND = "no NodePool can provide on-demand instances for the rest now"
+_LATER = "more are bought after the nodes for pods"
+_SOON = timedelta(seconds=5)
+_BUFFERS_AT_ONCE = 10
+"""For how many buffers one decision buys instances to be stopped."""
 _NOT_NOW = "no NodePool can provide more room now"
-_YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,19 @@ class Rest:
 
 def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     """Return a plan for pods with the nodes that CapacityBuffers need in addition."""
-    asked = resolutions(inputs.snapshot, inputs.now)
+    plan = _with_running(plan, rest, inputs)
+    stopped = warm_capacity(inputs.snapshot, inputs.ledger.claims, inputs.now)
+    return _with_stopped(plan, rest, inputs, stopped) if stopped else plan
+
+
+def _asked(inputs: Inputs) -> list[Resolution]:
+    """Return what buffers ask of nodes that run."""
+    return [each for each in resolutions(inputs.snapshot, inputs.now) if not each.is_warm]
+
+
+def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
+    """Return the plan with the nodes for room on nodes that run."""
+    asked = _asked(inputs)
     pods = [pod for each in asked for pod in each.pods()]
     if not pods:
         return replace(plan, rooms=tuple(Room(each.key, each.wanted, each.count) for each in asked))
@@ -70,6 +97,68 @@ def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
+
+
+def _with_stopped(plan: Plan, rest: Rest, inputs: Inputs, stopped: Sequence[WarmCapacity]) -> Plan:
+    """Return the plan with the instances to prepare for buffers of stopped instances.
+
+    They are for later, so nothing is bought for them together with other nodes. A soon look comes back to them.
+    """
+    asked = [(warm, wanted(warm, inputs.now)) for warm in stopped]
+    due = [each.due for _, each in asked]
+    lacking = [(warm, each) for warm, each in asked if each.pods]
+    bought: dict[str, tuple[PlannedNode, ...]] = {}
+    is_later = bool(plan.nodes or plan.starts or plan.new)
+    if lacking and is_later:
+        due.append(inputs.now + _SOON)
+    elif lacking:
+        bought = _prepared(plan, rest, inputs, lacking[:_BUFFERS_AT_ONCE])
+        due += [inputs.now + _SOON] if len(lacking) > _BUFFERS_AT_ONCE else []
+    asked = [(warm, replace(each, why=_LATER) if each.pods and is_later else each) for warm, each in asked]
+    rooms = [_stopped_room(warm, each, bought.get(warm.each.key), plan) for warm, each in asked]
+    nodes = [node for found in bought.values() for node in found]
+    shown = tuple(room for room, (warm, _) in zip(rooms, asked, strict=True) if warm.each.buffer is not None)
+    return replace(
+        plan,
+        nodes=(*plan.nodes, *nodes),
+        rooms=(*plan.rooms, *shown),
+        due=first_after(inputs.now, (plan.due, *due)),
+    )
+
+
+def _prepared(
+    plan: Plan, rest: Rest, inputs: Inputs, lacking: Sequence[tuple[WarmCapacity, Wanted]]
+) -> dict[str, tuple[PlannedNode, ...]]:
+    """Return the instances to buy, by buffer."""
+    snapshot = foreseen(inputs)
+    free = _left_by(plan, snapshot, inputs)
+    for existing in free:
+        existing.free = NOTHING  # they count for spreads only
+    free += [node for warm, _ in lacking for node in hosting(warm, snapshot)]
+    planner = _planner(inputs, snapshot, [pod for _, each in lacking for pod in each.pods], free, rest)
+    planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
+    found: dict[str, tuple[PlannedNode, ...]] = {}
+    for warm, each in lacking:
+        chosen, _ = Search(planner, each.pods, free, bounded=True).best(PreferenceMode.RULE)
+        template = warm.each.template
+        images = template.images if template is not None else ()
+        nodes = planner.written_down(chosen.purchase, WarmFor(warm.each.key, images))
+        attempts = FrozenMap(each.attempts)
+        found[warm.each.key] = tuple(
+            replace(node, claim=replace(node.claim, attempts=attempts)) for node in nodes
+        )
+        planner.tiers = tuple(map(tuple, chosen.purchase.tiers))
+    return found
+
+
+def _stopped_room(
+    warm: WarmCapacity, each: Wanted, nodes: tuple[PlannedNode, ...] | None, plan: Plan
+) -> Room:
+    coming = sum(len(node.claim.nominated) for node in nodes or ())
+    why = each.why
+    if each.pods and nodes is not None and coming < len(each.pods):
+        why = _CONTENDED if _contended(plan) else _NOT_ON_DEMAND
+    return warm.room(coming, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +321,7 @@ def _unproven(
     waiting = {
         (pod.shape.namespace, pod.shape.owner): claim.name
         for pod, claim, existing in bought
-        if claim.phase in _YOUNG and not _serves(existing, pod.shape)
+        if claim.phase in COMING and not _serves(existing, pod.shape)
     }
     found = {}
     for pod in (pod for each in asked for pod in each.pods()):
@@ -247,7 +336,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
 
     Pods that wait for a node come first.
     """
-    pods = [pod for each in resolutions(inputs.snapshot, inputs.now) for pod in each.pods()]
+    pods = [pod for each in _asked(inputs) for pod in each.pods()]
     if not pods:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)

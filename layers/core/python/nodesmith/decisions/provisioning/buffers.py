@@ -17,10 +17,13 @@ from typing import Any
 from nodesmith.decisions.budgets import is_active, next_boundary
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.scheduling.pending import shape_refusal
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND
+from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.karpenter.capacitybuffers import (
     ACTIVE_CAPACITY,
     POD_TEMPLATE,
     SCALABLE_KINDS,
+    STRATEGIES,
     CapacityBuffer,
     count_of,
     namespace_of,
@@ -59,12 +62,24 @@ class Resolution:
         """Whether its reference was resolved."""
         return self.reason == RESOLVED
 
-    def pods(self) -> list[Pod]:
-        """Return the planned pods."""
+    @property
+    def is_warm(self) -> bool:
+        """Whether its room is on stopped instances."""
+        return self.buffer is not None and self.buffer.is_warm
+
+    @staticmethod
+    def gone(key: str) -> Resolution:
+        """Return the resolution of a buffer of stopped instances that no longer exists: it asks for nothing."""
+        return Resolution(key, 0, RESOLVED, "the buffer is gone")
+
+    def pods(self, at_least: int = 0) -> list[Pod]:
+        """Return the planned pods, and more for a count below `at_least`."""
         if self.buffer is None or self.template is None:
             return []
-        template = replace(self.template, shape=_firm(self.template.shape))
-        return planned_pods(template, self.buffer.owner, self.count, self.buffer.created_at, LEAST_PRIORITY)
+        shape = _firm(self.template.shape)
+        template = replace(self.template, shape=_on_demand(shape) if self.is_warm else shape)
+        count = max(self.count, at_least)
+        return planned_pods(template, self.buffer.owner, count, self.buffer.created_at, LEAST_PRIORITY)
 
 
 def resolutions(snapshot: Snapshot, now: datetime) -> list[Resolution]:
@@ -87,11 +102,11 @@ def resolutions(snapshot: Snapshot, now: datetime) -> list[Resolution]:
 
 
 def _is_served(manifest: Mapping[str, object]) -> bool:
-    """Return whether a buffer is not being deleted and has the strategy that nodesmith serves."""
+    """Return whether a buffer is not being deleted and has a strategy that nodesmith serves."""
     spec, metadata = manifest.get("spec"), manifest.get("metadata")
     strategy = spec.get("provisioningStrategy") if isinstance(spec, Mapping) else None
     ends = isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
-    return strategy in (None, ACTIVE_CAPACITY) and not ends
+    return (strategy is None or strategy in STRATEGIES) and not ends
 
 
 def _by_age(each: Resolution) -> tuple[float, str]:
@@ -134,6 +149,15 @@ def _firm(shape: Shape) -> Shape:
     )
 
 
+_ON_DEMAND = Requirements.of(requirement(CAPACITY_TYPE, "In", [ON_DEMAND]))
+
+
+def _on_demand(shape: Shape) -> Shape:
+    """Return a shape that only on-demand instances hold: EC2 stops no others at a customer's wish."""
+    terms, own = (tuple(term.union(_ON_DEMAND) for term in each) for each in (shape.terms, shape.own_terms))
+    return replace(shape, terms=terms, own_terms=own)
+
+
 def next_window(snapshot: Snapshot, now: datetime) -> datetime | None:
     """Return when the next window of a buffer's schedule begins or ends, None if no buffer has one."""
     windows = [each.value.window for each in parse_buffers(snapshot.capacitybuffers) if each.value]
@@ -162,7 +186,8 @@ def due_statuses(
 
 def status_of(each: Resolution, room: Room | None) -> dict[str, Any]:
     """Return a buffer's status. Without a room that fits the buffer, Provisioning is left as it is."""
-    status: dict[str, Any] = {"provisioningStrategy": ACTIVE_CAPACITY, "replicas": each.count}
+    strategy = each.buffer.strategy if each.buffer is not None else ACTIVE_CAPACITY
+    status: dict[str, Any] = {"provisioningStrategy": strategy, "replicas": each.count}
     if each.template is not None:
         status["podTemplateGeneration"] = each.template.generation
         if each.template.kind == POD_TEMPLATE:
@@ -183,6 +208,8 @@ def _provisioning(each: Resolution, room: Room | None) -> list[dict[str, Any]]:
         return [_condition(PROVISIONING, False, "BufferEmpty", message, each)]
     if room is None or room.count != each.count:
         return []
+    if each.is_warm:
+        return [_warm(each, room)]
     if room.there == room.count:
         message = f"there is room for all {room.count} pods"
         return [_condition(PROVISIONING, True, "FitsExistingCapacity", message, each)]
@@ -191,6 +218,17 @@ def _provisioning(each: Resolution, room: Room | None) -> list[dict[str, Any]]:
         message += f", and nodes for {room.coming + room.bought} are being launched"
     message += f"; {room.why}" if room.why else ""
     return [_condition(PROVISIONING, False, "RequiresNewCapacity", message, each)]
+
+
+def _warm(each: Resolution, room: Room) -> dict[str, Any]:
+    """Return Provisioning of a buffer of stopped instances, in words of its own: its room is not on nodes."""
+    is_full = room.there == room.count
+    kept = f"{room.stopped} stopped instances" if room.stopped != 1 else "1 stopped instance"
+    message = f"{kept} for {room.there} of {room.count} pods"
+    message += f"; {room.warming} being prepared" if room.warming else ""
+    message += f"; more are bought for {room.bought} pods" if room.bought else ""
+    message += f"; {room.why}" if room.why else ""
+    return _condition(PROVISIONING, is_full, "WarmCapacityReady" if is_full else "WarmingUp", message, each)
 
 
 def _limited(each: Resolution) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_del
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
+from nodesmith.decisions.provisioning.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
@@ -45,7 +46,7 @@ from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
 
-_BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.GIVEN_UP})
+_BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 
 
 def decide(inputs: Inputs) -> Plan:
@@ -74,12 +75,15 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     split = splits.narrowed(shares.chosen)
     fresh = split.pods
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
-    met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]
+    starting = Starting(inputs)
+    met = [shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)]
     planner = Planner(inputs, offers, dict(by_shape(fresh)), met)
-    search = Search(planner, fresh, there.free, bounded=True)
+    free = [*there.free, *starting.woken(fresh, there.free, planner)] if starting.is_possible else there.free
+    search = Search(planner, fresh, free, bounded=True)
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
-    bought_for = {key for node in nodes for key in node.claim.nominated}
+    nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
+    bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
     stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))
     left = [*stuck, *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
@@ -87,7 +91,8 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     plan = replace(
         idle,
         nodes=nodes,
-        placed={name: tuple(pods) for name, pods in sorted(chosen.assignment.placed.items())},
+        placed=placed,
+        starts=starts,
         unplaced=_unplaced(left),
         obstacles=offers.obstacles,
         barren=offers.barren,
@@ -171,8 +176,8 @@ def next_change(inputs: Inputs) -> datetime | None:
     """Return when time alone gives provisioning something to do while no pod waits for a node; None for never.
 
     Return now while instances are being launched or pods are about to leave nodes. Otherwise it is when a static
-    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, or an offering becomes available again,
-    which metrics report.
+    NodePool opens by its schedule, a CapacityBuffer's schedule begins or ends, its stopped instances must be replaced,
+    or an offering becomes available again, which metrics report.
     """
     claims, nodes = inputs.ledger.claims, inputs.snapshot.nodes
     coming = any(claim.phase in _BEFORE_LAUNCH for claim in claims)
@@ -180,7 +185,11 @@ def next_change(inputs: Inputs) -> datetime | None:
         return inputs.now
     static = (pool for pool in parsed_nodepools(inputs.snapshot.nodepools).values() if pool.is_static)
     ends = (backoff.until for backoff in inputs.ledger.unavailable.values())
-    times = (next_turn(static, inputs.now), next_window(inputs.snapshot, inputs.now))
+    times = (
+        next_turn(static, inputs.now),
+        next_window(inputs.snapshot, inputs.now),
+        next_need(inputs.snapshot, claims, inputs.now),
+    )
     return first_after(inputs.now, (*times, *ends))
 
 

@@ -114,6 +114,10 @@ class Room:
     coming: int = 0
     bought: int = 0
     why: str = ""
+    stopped: int = 0
+    """For a buffer of stopped instances: how many there are. `there` counts the pods that they hold."""
+    warming: int = 0
+    """For such a buffer: how many instances are being prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ class Plan:
     tried: tuple[str, ...] = ()
     """Pods that the next decision takes up after others: see `fairness.Shares`."""
     rooms: tuple[Room, ...] = ()
+    starts: tuple[NodeClaim, ...] = ()
+    """The claims of stopped instances as they are started, with the pods that they are nominated for."""
     due: datetime | None = None
     """When pods held by a back-off or a delay must be decided about again."""
 
@@ -157,6 +163,11 @@ class Plan:
     def surcharge_hourly_usd(self) -> float:
         """What the nodes to buy cost beyond their price."""
         return fsum(node.surcharge_hourly_usd for node in self.nodes)
+
+    @property
+    def start_hourly_usd(self) -> float:
+        """The total price of the instances to start."""
+        return fsum(claim.price_hourly_usd for claim in self.starts)
 
     @property
     def room_hourly_usd(self) -> float:
@@ -176,4 +187,4 @@ class Plan:
     @property
     def is_idle(self) -> bool:
         """True if there was no pod to decide about."""
-        return not (self.nodes or self.placed or self.waiting or self.unplaced)
+        return not (self.nodes or self.starts or self.placed or self.waiting or self.unplaced)

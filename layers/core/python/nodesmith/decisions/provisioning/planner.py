@@ -14,6 +14,7 @@ from nodesmith.decisions.provisioning.alternatives import NO_BOUNDS, Attempt, Bo
 from nodesmith.decisions.provisioning.lowerbound import bounds, unschedulable
 from nodesmith.decisions.provisioning.nodepooltiers import Pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
+from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
 from nodesmith.decisions.provisioning.purchase.purchase import buy
 from nodesmith.decisions.scheduling.assign import Known, assign
@@ -90,13 +91,14 @@ class Planner:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         return buy(self.tiers, assignment.demands, order)
 
-    def written_down(self, purchase: Purchase) -> tuple[PlannedNode, ...]:
-        """Return the nodes of the chosen purchase as intents."""
+    def written_down(self, purchase: Purchase, warm: WarmFor | None = None) -> tuple[PlannedNode, ...]:
+        """Return the nodes of the chosen purchase as intents; with `warm`, as instances that will be stopped."""
         cluster = self.inputs.ledger.cluster
         if cluster is None:
             return ()
         inputs = self.inputs
-        return written_down(purchase.nodes, Origin(inputs.decision, cluster, inputs.now, *self.numbering))
+        origin = Origin(inputs.decision, cluster, inputs.now, *self.numbering, warm)
+        return written_down(purchase.nodes, origin)
 
 
 class Search:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning.decide import decide
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room, Unplaced
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ledger.items import claim_to_item, ledger_item, read_ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -104,7 +104,15 @@ def plan_item(plan: Plan) -> dict[str, Any]:
         "boundHourlyUsd": round(plan.bound_hourly_usd, 6),
         "steps": plan.steps,
         **_surcharged(plan),
-        **({"rooms": [asdict(room) for room in plan.rooms]} if plan.rooms else {}),
+        **({"starts": [claim_to_item(claim) for claim in plan.starts]} if plan.starts else {}),
+        **({"rooms": [room_item(room) for room in plan.rooms]} if plan.rooms else {}),
+    }
+
+
+def room_item(room: Room) -> dict[str, Any]:
+    """Return a buffer's room as JSON data; counts of instances only if there are any."""
+    return {
+        name: value for name, value in asdict(room).items() if value or name not in ("stopped", "warming")
     }
 
 

@@ -19,13 +19,12 @@ from nodesmith.model.hashes import (
     NODEPOOL_HASH_VERSION,
     stated_hash,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 
 MOST_AT_ONCE = 200
 """The most claims that get new hashes in one run: each takes a write, and none is urgent."""
-_LIVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
 
 class Statement(NamedTuple):
@@ -67,7 +66,7 @@ def rehashed(
 
     A hash whose NodePool or EC2NodeClass is missing or invalid stays as it is until that changes.
     """
-    living = (claim for claim in claims if claim.phase in _LIVING)
+    living = (claim for claim in claims if claim.phase in HOLDING)
     renewed = (
         (claim, _renewed(claim, pools.get(claim.nodepool), nodeclasses.get(claim.nodeclass.name), ca_bundle))
         for claim in living

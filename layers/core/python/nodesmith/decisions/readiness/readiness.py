@@ -27,7 +27,7 @@ from nodesmith.model.apimachinery.resources import (
 )
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.capacity import without_attachable
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, write_requirements
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, write_requirements
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened
@@ -373,7 +373,6 @@ def _generation(manifest: Mapping[str, Any]) -> int:
     return int((manifest.get("metadata") or {}).get("generation") or 0)
 
 
-_SERVING = frozenset({Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 _ALWAYS_SHOWN = Resources(dict.fromkeys((CPU, EPHEMERAL_STORAGE, MEMORY, PODS), 0))
 
 
@@ -383,7 +382,7 @@ def usage(nodepool: str, claims: Sequence[NodeClaim], snapshot: Snapshot) -> dic
     Nodes that are terminating do not count, as in Karpenter. A Node without a claim counts with the capacity it shows.
     """
     claimed = {claim.provider_id for claim in claims}
-    found = [each.capacity for each in claims if each.nodepool == nodepool and each.phase in _SERVING]
+    found = [each.capacity for each in claims if each.nodepool == nodepool and each.phase in HOLDING]
     found += [
         node.capacity
         for node in snapshot.nodes_in(nodepool)

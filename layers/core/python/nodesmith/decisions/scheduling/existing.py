@@ -27,14 +27,16 @@ from nodesmith.model.apimachinery.taints import (
     is_ephemeral,
     is_temporary,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 
 NOMINATION = timedelta(seconds=20)
 """How long pods may take to bind after their node is initialized: twice the longest batch (Karpenter's figure)."""
-_EXPECTING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
+
+
+_WITHOUT_NODE = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.STARTING})
 
 
 @dataclass(slots=True)
@@ -86,10 +88,11 @@ class ExistingNode:
 def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
     """Return every node that stays and every claim in flight: initialized nodes first, then by name.
 
-    Nodes tainted `karpenter.sh/disrupted` have no free capacity, nor does a second Node with a claim's provider id or a
-    Node that has it under a wrong name; but their pods count for the spreads of others. Pods that the scheduler has
-    nominated for a node have their capacity there already, and so do the pods that they preempt until these are gone:
-    kube-scheduler admits no other pod before that either.
+    Warm capacity is left out, with the Nodes that are being prepared for it. Nodes tainted `karpenter.sh/disrupted`
+    have no free capacity, nor does a second Node with a claim's provider id or a Node that has it under a wrong name;
+    but their pods count for the spreads of others. Pods that the scheduler has nominated for a node have their capacity
+    there already, and so do the pods that they preempt until these are gone: kube-scheduler admits no other pod before
+    that either.
     """
     claims = claims if snapshot.simulated is None else snapshot.simulated.known(claims)
     by_provider = {claim.provider_id: claim for claim in claims if claim.provider_id}
@@ -102,16 +105,16 @@ def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[Exis
             nominated.setdefault(pod.nominated_node, []).append(pod)
     found = []
     for node in snapshot.nodes:
-        if is_going(node):
-            continue
         claim = by_provider.get(node.provider_id)
+        if is_going(node) or (claim is not None and claim.is_warm):
+            continue
         found.append(_node_room(node, claim, pods_of.get(node.name, ()), snapshot.daemonsets))
         if claim is not None and snapshot.node_of(claim) is not node:
             found[-1].free = NOTHING
     found += [
         in_flight_node(claim, snapshot)
         for claim in claims
-        if claim.phase in {Phase.PENDING, Phase.LAUNCHED} and snapshot.node_of(claim) is None
+        if claim.phase in _WITHOUT_NODE and not claim.is_warm and snapshot.node_of(claim) is None
     ]
     for existing in found:
         for pod in nominated.get(existing.name, ()):
@@ -199,7 +202,7 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
     expecting = [
         claim
         for claim in claims
-        if claim.phase in _EXPECTING
+        if (claim.phase in COMING and not claim.is_warm)
         or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
     ]
     expecting.sort(key=lambda claim: (claim.created_at, claim.name))
@@ -218,9 +221,6 @@ def existing_node_of(
 def by_age(pods: Iterable[Pod]) -> list[Pod]:
     """Order pods oldest first, ties by name."""
     return sorted(pods, key=lambda pod: (pod.created_at, pod.key))
-
-
-_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
 def with_zones_cordoned(snapshot: Snapshot, zones: Collection[str]) -> Snapshot:
@@ -243,7 +243,7 @@ def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeCla
     """Return the claims without those whose node is not ready yet and is, or will be, in one of these zones."""
     if not zones:
         return list(claims)
-    return [claim for claim in claims if claim.phase not in _COMING or zone_of(claim) not in zones]
+    return [claim for claim in claims if claim.phase not in COMING or zone_of(claim) not in zones]
 
 
 def zone_of(claim: NodeClaim) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, Waiting
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Reason
@@ -33,7 +33,7 @@ LONGEST_WAIT = timedelta(minutes=10)
 HEAD_START = timedelta(seconds=12)
 """How much sooner than its grace requires a pod is deleted if EC2 takes its instance and budgets have kept the pod: a
 look may be delayed by the one before, and EC2 does not wait."""
-_COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.GIVEN_UP})
+_COMING = COMING | {Phase.GIVEN_UP}
 """Phases of claims that are not ready yet. For a claim that was given up, another one is bought within moments."""
 
 

@@ -12,6 +12,8 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 NODEPOOL = "karpenter.sh/nodepool"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 REGISTERED = "karpenter.sh/registered"
+PREPARING = "nodesmith.dev/preparing"
+"""On the Node of an instance that prepares to be stopped. The Node that it has after its start lacks the label."""
 INITIALIZED = "karpenter.sh/initialized"
 PROVISIONER_NAME = "karpenter.sh/provisioner-name"
 """The former name of NODEPOOL. Nodes of a NodePool that was converted from a Provisioner carry both."""

@@ -253,6 +253,20 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRefusal:
+    """Why EC2 did not start a stopped instance.
+
+    `is_short` is True if its capacity pool has no instance left, `passes` if the same call may succeed in a moment. In
+    that case it is not known whether the instance starts.
+    """
+
+    code: str
+    message: str
+    is_short: bool = False
+    passes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NoCapacity:
     """No requested pool had capacity. Each pool that was tried is in `shortfalls`, or its subnet is in `subnets`.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
@@ -24,10 +24,22 @@ from nodesmith.model.apimachinery.times import (
 from nodesmith.model.karpenter.disruption import Window, timezone_fault
 from nodesmith.model.kubernetes.pods import PodTemplate, is_planned
 from nodesmith.model.schema.fields import INT32, Integer, Kind, Map, Object, Quantity, Rule, Text
-from nodesmith.model.schema.reading import read_manifest
+from nodesmith.model.schema.reading import Manifest, read_manifest
 
 ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"
-"""The strategy that nodesmith serves: nodes that run. Buffers with another one are left alone."""
+"""The strategy of nodes that run."""
+WARM_CAPACITY = "nodesmith.dev/warm-capacity"
+"""The strategy of instances that are prepared, stopped, and started when pods come."""
+STRATEGIES = frozenset({ACTIVE_CAPACITY, WARM_CAPACITY})
+"""The strategies that nodesmith serves. Buffers with another one are left alone."""
+WARM_EXPIRE_AFTER = "nodesmith.dev/warm-expire-after"
+"""On a buffer of stopped instances: how old they become before they are replaced."""
+WARM_STATE = "nodesmith.dev/warm-state"
+"""On a buffer of stopped instances: the state they are kept in. `stopped` is the only one."""
+STOPPED = "stopped"
+EXPIRE_AFTER = timedelta(days=7)
+LEAST_EXPIRE_AFTER = timedelta(hours=1)
+"""A shorter time would replace instances again and again: each replacement runs for some minutes."""
 SCHEDULE, DURATION, TIMEZONE = (
     "nodesmith.dev/buffer-schedule",
     "nodesmith.dev/buffer-duration",
@@ -138,6 +150,13 @@ class CapacityBuffer:
     percentage: int | None = None
     limits: Resources | None = None
     window: Window | None = None
+    expire_after: timedelta = EXPIRE_AFTER
+    """After which time stopped instances are replaced."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether its room is on instances that are stopped."""
+        return self.strategy == WARM_CAPACITY
 
     @property
     def key(self) -> str:
@@ -187,7 +206,8 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
     read = read_manifest(CAPACITY_BUFFER, manifest)
     if read.report.fatal:
         return Parsed(None, read.report.problems)
-    window = _window(read.metadata.get("annotations", {}), read.report)
+    annotations = read.metadata.get("annotations", {})
+    window, expire_after = _window(annotations, read.report), _expire_after(annotations, read)
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     spec = read.spec
@@ -204,6 +224,7 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
         percentage=spec.get("percentage"),
         limits=parse_resources(spec["limits"]) if "limits" in spec else None,
         window=window,
+        expire_after=expire_after,
     )
     return Parsed(buffer, read.report.problems)
 
@@ -237,6 +258,26 @@ def _window(annotations: Mapping[str, str], report: Report) -> Window | None:
     if fault := timezone_fault(zone):
         _refuse(report, TIMEZONE, zone, fault)
     return Window(schedule, seconds, zone)
+
+
+def _expire_after(annotations: Mapping[str, str], read: Manifest) -> timedelta:
+    """Read when stopped instances are replaced. What cannot be read keeps no room, as for schedules."""
+    text, state, report = annotations.get(WARM_EXPIRE_AFTER), annotations.get(WARM_STATE), read.report
+    if state not in (None, STOPPED):
+        why = f"must be {STOPPED}, which is also the default: hibernated nodes are not supported"
+        _refuse(report, WARM_STATE, state, why)
+    if read.spec.get("provisioningStrategy") != WARM_CAPACITY:
+        for name in (WARM_EXPIRE_AFTER, WARM_STATE):
+            if name in annotations:
+                why = f"has no effect without provisioningStrategy: {WARM_CAPACITY}"
+                _refuse(report, name, annotations[name], why, fatal=False)
+        return EXPIRE_AFTER
+    if text is None:
+        return EXPIRE_AFTER
+    seconds = duration_seconds(text) if _DURATION.fullmatch(text) else None
+    if not seconds or timedelta(seconds=seconds) < LEAST_EXPIRE_AFTER:
+        _refuse(report, WARM_EXPIRE_AFTER, text, "must be a duration of at least an hour, such as 168h")
+    return timedelta(seconds=seconds or 0)
 
 
 def _seconds(duration: str, report: Report) -> int:

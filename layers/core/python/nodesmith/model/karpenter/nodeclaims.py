@@ -24,6 +24,8 @@ from nodesmith.model.karpenter.disruption import Budget
 BY_HAND = "ByHand"
 NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
 """The reason and message of a claim that has launched and waits for its Node."""
+STOPPED_PRICE = "nodesmith.dev/stopped-hourly-usd"
+"""Annotation on a NodeClaim for warm capacity: what its volumes cost an hour."""
 TAGS_DUE = "tagsDue"
 """Key in a claim's launch data, once its instance is known: the tags that it still needs."""
 DEADLINE_PASSED = "TerminationGracePeriodElapsed"
@@ -36,6 +38,14 @@ class Phase(StrEnum):
     PENDING = "Pending"
     """The intent to buy is committed. An instance may or may not exist."""
     LAUNCHED = "Launched"
+    WARMING = "Warming"
+    """Its Node has joined for the first time, closed to pods: it pulls images, and DaemonSets' pods start."""
+    STOPPING = "Stopping"
+    """EC2 is asked to stop the instance."""
+    STOPPED = "Stopped"
+    """The instance is stopped, and its Node is gone. It is warm capacity: pods that come have it started."""
+    STARTING = "Starting"
+    """EC2 is asked to start the instance for pods. It joins like a launched one."""
     REGISTERED = "Registered"
     INITIALIZED = "Initialized"
     TERMINATING = "Terminating"
@@ -50,12 +60,25 @@ class Phase(StrEnum):
     """The claim never got a working Node. Its instance, object and ledger entry are removed without a drain."""
 
 
+WARM = frozenset({Phase.WARMING, Phase.STOPPING, Phase.STOPPED})
+"""The phases of a claim for warm capacity between its launch and its start. No other claim has them."""
+HOLDING = frozenset({Phase.LAUNCHED, *WARM, Phase.STARTING, Phase.REGISTERED, Phase.INITIALIZED})
+"""The phases in which a claim has an instance and keeps it."""
+COMING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.STARTING, Phase.REGISTERED})
+"""The phases in which pods wait for a claim's Node to be ready, unless the claim `is_warm`."""
+EXPIRED, IMAGES_CHANGED, TEMPLATE_CHANGED = "Expired", "ImagesChanged", "TemplateChanged"
+SURPLUS = "WarmCapacityNotNeeded"
+"""Reasons, besides that of its drift, for which a claim for warm capacity is given up although nothing has failed."""
 ENDING = frozenset({Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED})
 """The phases that termination handles. None of them leads back to an earlier phase."""
 
 SUCCESSORS: Mapping[Phase, frozenset[Phase]] = {
     Phase.PENDING: frozenset({Phase.LAUNCHED, Phase.TERMINATING, Phase.GIVEN_UP}),
-    Phase.LAUNCHED: frozenset({Phase.REGISTERED, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.LAUNCHED: frozenset({Phase.REGISTERED, Phase.WARMING, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.WARMING: frozenset({Phase.STOPPING, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.STOPPING: frozenset({Phase.STOPPED, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.STOPPED: frozenset({Phase.STARTING, Phase.TERMINATING, Phase.GIVEN_UP}),
+    Phase.STARTING: frozenset({Phase.REGISTERED, Phase.TERMINATING, Phase.GIVEN_UP}),
     Phase.REGISTERED: frozenset({Phase.INITIALIZED, Phase.TERMINATING}),
     Phase.INITIALIZED: frozenset({Phase.TERMINATING}),
     Phase.TERMINATING: frozenset({Phase.DRAINED}),
@@ -127,6 +150,9 @@ class NodeClaim:
     served: tuple[str, ...] = ()
     """The workloads in `attempts` with more than one attempt whose pods stayed on its Node."""
     launched_at: datetime | None = None
+    stopped_at: datetime | None = None
+    started_at: datetime | None = None
+    """When its start for pods was decided; None unless it was warm capacity."""
     registered_at: datetime | None = None
     initialized_at: datetime | None = None
     held_until: datetime | None = None
@@ -156,6 +182,12 @@ class NodeClaim:
     """When `drift` last changed; None if it never drifted."""
     decision: str = ""
     """Id of the decision that requested it."""
+    buffer: str = ""
+    """The CapacityBuffer (namespace/name) for whose warm capacity it was bought; empty for any other claim."""
+    images: tuple[str, ...] = ()
+    """The container images that its instance pulls before it is stopped."""
+    stopped_price_hourly_usd: float = 0.0
+    """What its volumes cost an hour, which is all that is paid while it is stopped."""
     origin: str = ""
     """`BY_HAND` if a user created the NodeClaim; empty if nodesmith did."""
     revision: int = 0
@@ -175,6 +207,22 @@ class NodeClaim:
     def is_by_hand(self) -> bool:
         """True if a user created the object. Once the user deletes it, its node must end."""
         return self.origin == BY_HAND
+
+    @property
+    def is_warm(self) -> bool:
+        """True while it is kept for a CapacityBuffer: it is being prepared or stopped, and no pod may wait for it."""
+        return bool(self.buffer) and (self.phase in {Phase.PENDING, Phase.LAUNCHED} or self.phase in WARM)
+
+    @property
+    def was_not_needed(self) -> bool:
+        """True if it was given up because its warm capacity is not wanted any more or was replaced."""
+        planned = {SURPLUS, EXPIRED, IMAGES_CHANGED, TEMPLATE_CHANGED, self.drift} - {""}
+        return bool(self.buffer) and self.reason in planned
+
+    @property
+    def paid_hourly_usd(self) -> float:
+        """What it costs an hour now: while it is stopped, only its volumes."""
+        return self.stopped_price_hourly_usd if self.phase is Phase.STOPPED else self.price_hourly_usd
 
     @property
     def is_ending(self) -> bool:
@@ -247,6 +295,8 @@ def known_instances(claims: Iterable[NodeClaim]) -> dict[str, str]:
 
 REACHED_AT: Mapping[Phase, str] = {
     Phase.LAUNCHED: "launched_at",
+    Phase.STOPPED: "stopped_at",
+    Phase.STARTING: "started_at",
     Phase.REGISTERED: "registered_at",
     Phase.INITIALIZED: "initialized_at",
     Phase.TERMINATING: "terminating_at",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -13,10 +14,19 @@ from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED, DISRUPTION_REASON, END, LIFE, parse_nodeclaim
-from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, REACHED_AT, NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import (
+    DEADLINE_PASSED,
+    REACHED_AT,
+    STOPPED_PRICE,
+    WARM,
+    NodeClaim,
+    Phase,
+)
 from nodesmith.model.kubernetes.events import AWAITING
 
+_PRICE = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}", re.ASCII)
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
@@ -46,7 +56,20 @@ def shown_claim(manifest: Mapping[str, Any], now: datetime) -> Parsed[NodeClaim]
         capacity=parse_resources(status.get("capacity")),
         allocatable=parse_resources(status.get("allocatable")),
     )
-    return Parsed(found, parsed.problems)
+    return Parsed(with_warm_state(found), parsed.problems)
+
+
+_WARM = {str(phase): phase for phase in (*WARM, Phase.STARTING)}
+
+
+def with_warm_state(claim: NodeClaim) -> NodeClaim:
+    """Return a claim, read with its annotations, phase and reason, with what its object shows of warm capacity."""
+    buffer, price = claim.annotations.get(WARM_CAPACITY, ""), claim.annotations.get(STOPPED_PRICE, "")
+    if not buffer:
+        return claim
+    phase = _WARM.get(claim.reason, claim.phase) if claim.phase is Phase.LAUNCHED else claim.phase
+    usd = float(price) if _PRICE.fullmatch(price) else 0.0
+    return replace(claim, buffer=buffer, stopped_price_hourly_usd=usd, phase=phase)
 
 
 def _come_so_far(claim: NodeClaim, conditions: _Conditions, deleted: str | None) -> NodeClaim:

@@ -179,6 +179,8 @@ class PodTemplate:
     generation: int = 0
     replicas: int = 0
     """How many pods the object wants; 0 for a PodTemplate, which wants none."""
+    images: tuple[str, ...] = ()
+    """The images of its containers; empty unless a CapacityBuffer wants them pulled in advance."""
 
     @property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.disruption import read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import (
     REACHED_AT,
+    WARM,
     NodeClaim,
     NodeClassRef,
     Phase,
@@ -312,20 +313,40 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
 
 _KEYS = {"nodepool_hash_version": "hash_version"}
 """Field → its name in items if it differs. Releases with one version for both hashes read it under this name."""
+_READ_FROM = {**_KEYS, "phase": "true_phase", "history": "true_history"}
 
 
 def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
     """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
     values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
-    return {
+    written = {
         _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+    }
+    return {**written, **_as_known_before(claim)} if claim.buffer else written
+
+
+_NEWER = {**dict.fromkeys(WARM, Phase.GIVEN_UP), Phase.STARTING: Phase.LAUNCHED}
+"""Phases that releases before warm capacity do not know → the phase that they read instead.
+
+They terminate an instance that is kept warm, and let one that starts for pods join.
+"""
+
+
+def _as_known_before(claim: NodeClaim) -> dict[str, Any]:
+    """Return phase and history as older releases can read them, and the true ones under names of their own."""
+    old = tuple(step for step in claim.history if step.phase not in _NEWER)
+    return {
+        "phase": str(_NEWER.get(claim.phase, claim.phase)),
+        "history": _write("history", old),
+        "true_phase": str(claim.phase),
+        "true_history": _write("history", claim.history),
     }
 
 
 def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
     """Read what `claim_to_item` wrote. Unknown names are ignored."""
     item = {"nodepool": "", **item}  # a claim that a user created may have none
-    item |= {name: item[key] for name, key in _KEYS.items() if key in item}
+    item |= {name: item[key] for name, key in _READ_FROM.items() if key in item}
     known = {field.name for field in fields(NodeClaim)} & item.keys()
     return NodeClaim(
         **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
@@ -356,7 +377,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "nodeclass": lambda value: NodeClassRef(value["name"], value["group"], value["kind"]),
     "phase": Phase,
     "requirements": read_requirements,
-    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by"), tuple),
+    **dict.fromkeys(("nominated", "served", "security_groups", "replaced_by", "images"), tuple),
     **dict.fromkeys(("taints", "startup_taints"), read_taints),
     **dict.fromkeys(("requests", "capacity", "allocatable"), Resources),
     **dict.fromkeys(("labels", "annotations", "attempts", "launch"), FrozenMap),

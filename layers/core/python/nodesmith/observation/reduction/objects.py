@@ -128,7 +128,7 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
     return None if is_foreign(manifest) else reduce_custom(manifest)
 
 
-_BUFFER_ANNOTATIONS = "nodesmith.dev/buffer-"
+_BUFFER_ANNOTATIONS = ("nodesmith.dev/buffer-", "nodesmith.dev/warm-")
 _BUFFER_STATUS = ("replicas", "podTemplateRef", "podTemplateGeneration", "provisioningStrategy")
 
 

@@ -30,6 +30,7 @@ from nodesmith.observation.podgroups import POD_GROUP, group_of
 from nodesmith.observation.reduction.devices import DeviceRef, device_refs
 from nodesmith.observation.reduction.podspecs import (
     container_statuses,
+    images_of,
     limits_text,
     reduce_spec,
     resized,
@@ -152,11 +153,14 @@ def reduce_daemonset(manifest: Manifest) -> dict[str, Any]:
 
 
 def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:
-    """Keep a PodTemplate's name and generation, and as `pod` the pod that would be created from it.
+    """Keep a PodTemplate's name, generation and images, and as `pod` the pod that would be created from it.
 
-    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
+    `encoding` keeps the images only of templates whose CapacityBuffer wants them pulled. Raises KeyError, TypeError or
+    AttributeError for content that no API server accepts.
     """
-    return {**_about(manifest), "pod": _templated(manifest["template"], manifest["metadata"]["namespace"])}
+    template = manifest["template"]
+    pod = _templated(template, manifest["metadata"]["namespace"])
+    return {**_about(manifest), "pod": pod, "images": images_of(template.get("spec") or {})}
 
 
 def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
@@ -167,7 +171,13 @@ def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
     spec = manifest["spec"]
     wanted = spec.get("replicas", spec.get("parallelism"))
     pod = _templated(spec["template"], str(manifest["metadata"]["namespace"]))
-    return {**_about(manifest), "replicas": 1 if wanted is None else int(wanted), "pod": pod}
+    images = images_of(spec["template"].get("spec") or {})
+    return {
+        **_about(manifest),
+        "replicas": 1 if wanted is None else int(wanted),
+        "pod": pod,
+        "images": images,
+    }
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:

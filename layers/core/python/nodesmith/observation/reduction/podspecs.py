@@ -134,6 +134,12 @@ def _containers(spec: Manifest) -> list[Manifest]:
     return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
 
 
+def images_of(spec: Manifest) -> list[str]:
+    """Return the images of a pod's containers, each once, in their order."""
+    named = (container.get("image") for container in _containers(spec))
+    return list(dict.fromkeys(str(image) for image in named if image))
+
+
 _CONTAINERS = ("containers", "initContainers")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from typing import Any
 
@@ -25,7 +25,32 @@ _NODE_CONFIG = re.compile(r"""^[ \t{]*["']?apiVersion["']?\s*:\s*["']?node\.eks\
 def al2023_user_data(start: Start) -> str:
     """Return the user data. Raises MalformedUserData."""
     document = json.dumps(node_config(start), indent=2, sort_keys=True)
-    return mime([*own_parts(start.nodeclass.user_data), part(NODE_CONFIG_TYPE, f"{document}\n")])
+    pulling = [part(SHELL, pulling_script(start.images))] if start.images else []
+    return mime([*own_parts(start.nodeclass.user_data), *pulling, part(NODE_CONFIG_TYPE, f"{document}\n")])
+
+
+_ECR = re.compile(r"[0-9]{12}\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.(?:amazonaws|on)\.", re.ASCII)
+_PULLING = """#!/bin/bash
+# Pulls the images of the CapacityBuffer. nodeadm starts the kubelet when this script has ended.
+systemctl start containerd || exit 0
+for _ in $(seq 30); do ctr version >/dev/null 2>&1 && break; sleep 1; done
+pull() {
+  local login=()
+  if [ -n "$2" ]; then login=(--user "AWS:$(aws ecr get-login-password --region "$2")"); fi
+  timeout 300 ctr --namespace k8s.io images pull --hosts-dir /etc/containerd/certs.d "${login[@]}" "$1" >/dev/null \\
+    || echo "nodesmith: image $1 was not pulled" >&2
+}
+"""
+
+
+def pulling_script(images: Sequence[str]) -> str:
+    """Return a script that pulls images by their full names, all at once and for five minutes at most.
+
+    cloud-init runs it at the first boot only. An image that cannot be pulled does not keep the node from joining.
+    """
+    regions = (found[1] if (found := _ECR.match(image)) else "" for image in images)
+    pulls = [f"pull '{image}' '{region}' &" for image, region in zip(images, regions, strict=True)]
+    return "\n".join([_PULLING.rstrip("\n"), *pulls, "wait", "exit 0", ""])
 
 
 def node_config(start: Start) -> dict[str, Any]:

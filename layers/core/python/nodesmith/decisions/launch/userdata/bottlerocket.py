@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
+from nodesmith.decisions.launch.userdata.starting import PULLING_POD, MalformedUserData, Start, line_at
 from nodesmith.model.apimachinery.resources import format_resources
 
+_NO_COMMAND = "/nodesmith.dev/no-such-command"
 _MOUNT = "000-mount-instance-storage"
 _NAMED_DIRECTORIES = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
 _BINDS_ALL = (1, 46, 0)
@@ -29,12 +33,48 @@ def bottlerocket_user_data(start: Start) -> str:
     labels = _table(kubernetes, "node-labels", text, "settings.kubernetes.")
     kubernetes.update(kubernetes_settings(start))
     kubernetes["node-labels"] = labels | start.labels
+    if start.images:
+        pods = _table(kubernetes, "static-pods", text, "settings.kubernetes.")
+        pods[PULLING_POD] = {"enabled": True, "manifest": _pulling(start.images)}
     if start.joins_disks:
         _table(settings, "bootstrap-commands", text, "settings.")[_MOUNT] = _mounting(start)
     try:
         return tomli_w.dumps(document)
     except RecursionError:
         raise MalformedUserData(_DEEP) from None
+
+
+def _pulling(images: Sequence[str]) -> str:
+    """Return the manifest of a static pod that makes the kubelet pull images, in base64.
+
+    Bottlerocket has no shell. The kubelet pulls with its own credentials and mirrors. Nothing of an image runs: no
+    image has the command, so each container ends at once, and with it the pod.
+    """
+    least = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "runAsUser": 65534,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    containers = [
+        {"name": f"image-{n}", "image": image, "command": [_NO_COMMAND], "securityContext": least}
+        for n, image in enumerate(images)
+    ]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": PULLING_POD, "namespace": "kube-system"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": containers,
+        },
+    }
+    return base64.b64encode(json.dumps(pod, sort_keys=True).encode()).decode()
 
 
 def kubernetes_settings(start: Start) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from nodesmith.model.apimachinery.labels import (
@@ -52,9 +53,41 @@ class Start:
         return self.kubelet.cluster_dns or ((self.cluster.dns_ip,) if self.cluster.dns_ip else ())
 
     @property
+    def images(self) -> tuple[str, ...]:
+        """The images to pull before the node is stopped, by their full names; empty for a node that stays."""
+        return tuple(dict.fromkeys(filter(None, map(full_name, self.claim.images))))[:MOST_IMAGES]
+
+    @property
     def joins_disks(self) -> bool:
         """Whether the node combines its instance store disks."""
         return self.nodeclass.instance_store_policy == "RAID0"
+
+
+PULLING_POD = "nodesmith-images"
+"""The static pod with which Bottlerocket pulls images. Its mirror pod is named after it and the Node."""
+MOST_IMAGES = 16
+"""The most images that a node pulls in advance."""
+_IMAGE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9._:/-]*?)(?P<tag>:[A-Za-z0-9_][\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+_LONGEST_IMAGE = 400
+
+
+def full_name(image: str) -> str:
+    """Return the full name of a container image, as containerd needs it; empty if it is no valid name.
+
+    The names come from the cluster and go into scripts that run as root, so nothing but letters, digits and `._-/:@` is
+    let through.
+    """
+    found = _IMAGE.fullmatch(image) if len(image) <= _LONGEST_IMAGE else None
+    if found is None:
+        return ""
+    name, tag, digest = found["name"], found["tag"] or "", found["digest"] or ""
+    host, slash, _ = name.partition("/")
+    if not slash or not ("." in host or ":" in host or host == "localhost"):
+        name = f"docker.io/{name if slash else f'library/{name}'}"
+    return name + (tag or ("" if digest else ":latest")) + digest
 
 
 def node_labels(claim: NodeClaim, capacity_type: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from nodesmith.decisions.launch import Templates, as_launched, launch_plan
@@ -32,16 +32,64 @@ from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith.model.karpenter.nodeclaims import STOPPED_PRICE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
 from nodesmith.model.karpenter.ownership import instance_tags
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS, without_devices
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.nodeclasses.instancesettings import GIB
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes: no vowels, no digits that read as letters
 _SUFFIX_LENGTH = 8
 _LONGEST_POOL_IN_NAME = 54  # a claim's name is a label value and a tag: 63 at most
+
+
+@dataclass(frozen=True, slots=True)
+class WarmFor:
+    """The CapacityBuffer (namespace/name) whose stopped instances are bought, and the images that they pull."""
+
+    buffer: str
+    images: tuple[str, ...] = ()
+
+    def on(self, claim: NodeClaim, nodeclass: EC2NodeClass) -> NodeClaim:
+        """Return a claim as one for warm capacity."""
+        price = volumes_hourly_usd(nodeclass)
+        marks = {WARM_CAPACITY: self.buffer, STOPPED_PRICE: f"{price:.6f}"}
+        return replace(
+            claim,
+            buffer=self.buffer,
+            images=self.images,
+            stopped_price_hourly_usd=price,
+            annotations={**claim.annotations, **marks},
+        )
+
+
+_GIB_MONTH_USD = {
+    "gp3": 0.08,
+    "gp2": 0.10,
+    "io1": 0.125,
+    "io2": 0.125,
+    "st1": 0.045,
+    "sc1": 0.015,
+    "standard": 0.05,
+}
+"""EBS's list prices of a GiB for a month in us-east-1, by volume type, without provisioned IOPS and throughput.
+
+The catalogue has no prices of volumes. Other regions are up to twice as expensive.
+"""
+_HOURS_A_MONTH = 730
+_UNKNOWN_SIZE = 20 * GIB
+
+
+def volumes_hourly_usd(nodeclass: EC2NodeClass) -> float:
+    """Return about what the volumes of an instance cost an hour, in USD. A volume of a snapshot counts as 20 GiB."""
+    volumes = [mapping.ebs for mapping in nodeclass.block_devices if mapping.ebs is not None]
+    sizes = [(each.volume_size_bytes or _UNKNOWN_SIZE, each.volume_type or "gp2") for each in volumes]
+    found = sizes or [(_UNKNOWN_SIZE, "gp3")]
+    return sum(size / GIB * _GIB_MONTH_USD.get(kind, 0.125) for size, kind in found) / _HOURS_A_MONTH
 
 
 def claim_name(nodepool: str, decision: str, index: int) -> str:
@@ -63,10 +111,12 @@ def planned_node(
     cluster: ClusterInfo,
     now: datetime,
     known: Templates | None = None,
+    warm: WarmFor | None = None,
 ) -> PlannedNode:
     """Return one node to buy for pods of these demands.
 
-    `found` are its options, the cheapest first. `known` caches launch templates.
+    `found` are its options, the cheapest first. `known` caches launch templates. With `warm`, its instance is stopped
+    once it is prepared.
     """
     offers = found.offers
     template, type_option, cheapest = offers[0].template, offers[0].type_option, offers[0].offering
@@ -126,6 +176,7 @@ def planned_node(
         decision=decision,
     )
     claim = as_launched(claim, template.nodeclass)
+    claim = warm.on(claim, template.nodeclass) if warm is not None else claim
     offered = [(offer.type_option.type, offer.offering) for offer in offers]
     request, templates = launch_plan(claim, offered, template.nodeclass, template.status, cluster, known)
     return PlannedNode(claim, request, templates, found.surcharge_hourly_usd)

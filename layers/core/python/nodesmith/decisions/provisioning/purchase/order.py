@@ -15,7 +15,7 @@ from math import fsum
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Known
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.claims import another, claim_name, planned_node
+from nodesmith.decisions.provisioning.purchase.claims import WarmFor, another, claim_name, planned_node
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
 from nodesmith.decisions.provisioning.reasons import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
@@ -91,7 +91,8 @@ class Order:
 class Origin:
     """What nodes get from the decision that buys them.
 
-    `numbers` count the nodes, `templates` are launch templates reused between them.
+    `numbers` count the nodes, `templates` are launch templates reused between them. `warm` is set for instances that
+    are stopped once they are prepared.
     """
 
     decision: str
@@ -99,6 +100,7 @@ class Origin:
     now: datetime
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=Templates)
+    warm: WarmFor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +136,5 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
             nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))
         else:
             first, about = one, (origin.decision, origin.cluster, origin.now, origin.templates)
-            nodes.append(planned_node(one.options, one.demands, one.pods, name, *about))
+            nodes.append(planned_node(one.options, one.demands, one.pods, name, *about, origin.warm))
     return tuple(nodes)

@@ -1,0 +1,400 @@
+"""Warm capacity: stopped instances that CapacityBuffers keep, which of them start for pods, and which are missing.
+
+Pods of a buffer's namespace that request as much as its template start its instances whatever a new node would cost:
+the buffer asks for time, and its instances are the price for that. For all other pods, a new node is replaced by a
+stopped instance that holds the same pods and costs no more.
+
+At most as many instances as a buffer asks for run to be prepared at the same time. So at worst, a buffer costs what
+running nodes for it would cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from nodesmith.decisions.budgets import is_open
+from nodesmith.decisions.due import first_after
+from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, wait_after
+from nodesmith.decisions.provisioning.buffers import Resolution, next_window, resolutions
+from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
+from nodesmith.decisions.provisioning.planner import Planner
+from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    NODECLASS,
+    TYPE_KEYS,
+    ZONE,
+)
+from nodesmith.model.apimachinery.resources import NOTHING, PODS
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import (
+    EXPIRED,
+    IMAGES_CHANGED,
+    SURPLUS,
+    TEMPLATE_CHANGED,
+    NodeClaim,
+    Phase,
+)
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.snapshot import Snapshot
+
+_USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
+"""Reasons for a replacement that leave an instance of use until then."""
+_ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
+_EPSILON_USD = 1e-9
+_SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
+"""Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
+_ORDER = {
+    phase: number
+    for number, phase in enumerate(
+        (Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING)
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One claim that keeps warm capacity, for how many planned pods it has room, and why it must be replaced if so."""
+
+    claim: NodeClaim
+    pods: int
+    stale: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be started."""
+        return self.claim.phase is Phase.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCapacity:
+    """The claims that keep warm capacity for one buffer, those that can be started first, then by age."""
+
+    each: Resolution
+    kept: tuple[Kept, ...] = ()
+
+    @property
+    def ready(self) -> int:
+        """For how many pods there are stopped instances that need no replacement."""
+        return sum(one.pods for one in self.kept if one.is_ready and not one.stale)
+
+    @property
+    def coming(self) -> int:
+        """For how many pods instances are being prepared."""
+        return sum(one.pods for one in self.kept if not one.is_ready and not one.stale)
+
+    @property
+    def lacking(self) -> int:
+        """For how many pods nothing is kept, or only what must be replaced."""
+        return max(0, self.each.count - self.ready - self.coming)
+
+    def room(self, bought: int = 0, why: str = "") -> Room:
+        """Return the room as the buffer's status shows it; more instances are bought for `bought` pods."""
+        there = min(self.ready, self.each.count)
+        coming = min(self.coming, self.each.count - there)
+        stopped = sum(one.is_ready for one in self.kept)
+        warming = len(self.kept) - stopped
+        return Room(
+            self.each.key, self.each.wanted, self.each.count, there, coming, bought, why, stopped, warming
+        )
+
+    def surplus(self) -> Iterator[tuple[NodeClaim, str]]:
+        """Yield the claims to give up, each with the reason: those beyond the buffer's count, and replaced ones.
+
+        What still can be started is kept until stopped instances take its place. Claims that are just launching or
+        stopping are left until that is done.
+        """
+        if not self.each.is_ready:  # its template may come back; meanwhile nothing is replaced
+            return
+        held, vain = 0, [one.claim for one in self.kept if not (one.stale or one.pods)]
+        evidence = max(vain, key=lambda claim: (claim.created_at, claim.name), default=None)
+        for one in self.kept:
+            is_needed = held < self.each.count and (bool(one.pods) or one.claim is evidence)
+            if one.stale:
+                is_needed = one.stale in _USABLE and self.ready < self.each.count
+            else:
+                held += one.pods
+            if not is_needed and one.claim.phase in _ENDED_AT_ONCE:
+                yield one.claim, one.stale or SURPLUS
+
+
+def warm_capacity(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> list[WarmCapacity]:
+    """Return the warm capacity of each buffer that asks for some or has some, the oldest buffer first."""
+    by_buffer: dict[str, list[NodeClaim]] = {}
+    for claim in claims:
+        if claim.is_warm:
+            by_buffer.setdefault(claim.buffer, []).append(claim)
+    asked = [each for each in resolutions(snapshot, now) if each.is_warm]
+    gone = sorted(by_buffer.keys() - {each.key for each in asked})
+    found = [
+        WarmCapacity(each, tuple(_kept(each, by_buffer.get(each.key, ()), snapshot, now))) for each in asked
+    ]
+    for key in gone:
+        kept = tuple(Kept(claim, 0) for claim in sorted(by_buffer[key], key=_by_use))
+        found.append(WarmCapacity(Resolution.gone(key), kept))
+    return found
+
+
+def _by_use(claim: NodeClaim) -> tuple[int, datetime, str]:
+    return _ORDER[claim.phase], claim.created_at, claim.name
+
+
+def _kept(each: Resolution, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime) -> Iterator[Kept]:
+    pods = each.pods(at_least=1)
+    shape = pods[0].shape if pods else None
+    for claim in sorted(claims, key=_by_use):
+        held = _holds(claim, shape, snapshot) if shape is not None else len(claim.nominated)
+        yield Kept(claim, held, _stale(claim, each, held, now))
+
+
+def _holds(claim: NodeClaim, shape: Shape, snapshot: Snapshot) -> int:
+    """Return for how many pods of a shape a claim has room, at most those that it was bought for."""
+    existing = in_flight_node(claim, snapshot)
+    return existing.fits(shape, len(claim.nominated)) if existing.admits(shape) else 0
+
+
+def _stale(claim: NodeClaim, each: Resolution, held: int, now: datetime) -> str:
+    """Return why a claim must be replaced, empty if it need not."""
+    if claim.drift:
+        return claim.drift
+    if each.buffer is not None and now - claim.created_at >= each.buffer.expire_after:
+        return EXPIRED
+    if each.template is None:
+        return ""
+    if each.template.images and set(each.template.images) != set(claim.images):
+        return IMAGES_CHANGED
+    return "" if held or _is_in_vain(claim, each, held) else TEMPLATE_CHANGED
+
+
+def _is_in_vain(claim: NodeClaim, each: Resolution, held: int) -> bool:
+    """Return whether a claim was bought for pods like those of today and has no room for any of them."""
+    pods = each.pods(at_least=1)
+    return not held and bool(pods) and Workloads().of(pods[0]) in claim.attempts
+
+
+def next_need(snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) -> datetime | None:
+    """Return when time alone changes which warm capacity is needed; None for never.
+
+    That is when an instance is so old that it must be replaced, or the window of a buffer begins or ends.
+    """
+    if not any(claim.is_warm for claim in claims):
+        return None
+    kept = [
+        (warm.each.buffer, one.claim) for warm in warm_capacity(snapshot, claims, now) for one in warm.kept
+    ]
+    ages = (claim.created_at + buffer.expire_after for buffer, claim in kept if buffer)
+    return first_after(now, (*ages, next_window(snapshot, now)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The planned pods that warm capacity is bought for now, with the number of the attempt.
+
+    `why` says why nothing is bought for the rest, and `due` when that ends.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+    due: datetime | None = None
+
+
+def wanted(warm: WarmCapacity, now: datetime) -> Wanted:
+    """Return what to buy for a buffer.
+
+    An instance that has no room for the pods that it was bought for is kept as the evidence that buying another one is
+    in vain. The next one is bought after the same waits as for pods (`attempts`), and for one pod.
+    """
+    pods = warm.each.pods()
+    if not warm.lacking or not pods:
+        return Wanted()
+    workload = Workloads().of(pods[0])
+    vain = [one.claim for one in warm.kept if _is_in_vain(one.claim, warm.each, one.pods)]
+    if not vain:
+        return Wanted(tuple(pods[: warm.lacking]), {workload: 1})
+    last = max(vain, key=lambda claim: (claim.created_at, claim.name))
+    attempt = last.attempts[workload]
+    until = last.created_at + max(wait_after(attempt), timedelta(minutes=1))
+    if now < until:
+        why = (
+            f"NodeClaim {last.name} was bought for it and has no room; tried again after {until:%H:%M:%S} UTC"
+        )
+        return Wanted(why=why, due=until)
+    return Wanted(tuple(pods[:1]), {workload: attempt + 1})
+
+
+def hosting(warm: WarmCapacity, snapshot: Snapshot) -> Iterator[ExistingNode]:
+    """Yield a buffer's warm capacity as full nodes that host its planned pods, for their spreads."""
+    pods = warm.each.pods(at_least=1)
+    for one in warm.kept:
+        if pods and one.pods and not one.stale:
+            existing = in_flight_node(one.claim, snapshot)
+            existing.take(pods[0].shape, one.pods)
+            existing.free = NOTHING
+            yield existing
+
+
+def startable(inputs: Inputs) -> list[NodeClaim]:
+    """Return the stopped instances that may be started now, the cheapest first.
+
+    Not those that have drifted, whose NodePool is gone, closed or unread, whose zone the cluster is shifted away from,
+    or whose offering recently had no capacity.
+    """
+    stopped = [claim for claim in inputs.ledger.claims if claim.phase is Phase.STOPPED and not claim.drift]
+    if not stopped:
+        return []
+    ledger, now = inputs.ledger, inputs.now
+    pools, away = parsed_nodepools(inputs.snapshot.nodepools), ledger.shifted(now)
+    deleted = {
+        str(each["metadata"].get("name"))
+        for each in inputs.snapshot.nodeclaims
+        if each["metadata"].get("deletionTimestamp")
+    }
+    found = []
+    for claim in stopped:
+        pool = pools.get(claim.nodepool)
+        key = OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+        backoff = ledger.unavailable.get(key)
+        is_sold_out = backoff is not None and backoff.holds(now)
+        if pool is None or pool.deleting or not is_open(pool, now) or not ledger.has_read(pool):
+            continue
+        if not (claim.zone in away or is_sold_out or claim.name in deleted):
+            found.append(claim)
+    return sorted(found, key=lambda claim: (claim.price_hourly_usd, claim.created_at, claim.name))
+
+
+class Starting:
+    """Decides which stopped instances start for the pods of one decision."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._claims = {claim.name: claim for claim in startable(inputs)}
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is an instance that may be started."""
+        return bool(self._claims)
+
+    def nodes(self) -> list[ExistingNode]:
+        """Return all of them as nodes."""
+        return [in_flight_node(claim, self._inputs.snapshot) for claim in self._claims.values()]
+
+    def woken(
+        self, fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
+    ) -> list[ExistingNode]:
+        """Return, as nodes, the instances that start for pods of their buffers, which find no room in `free`."""
+        room, left, found = [existing.copy() for existing in free], list(fresh), list[ExistingNode]()
+        for each in resolutions(self._inputs.snapshot, self._inputs.now):
+            mine = [claim for claim in self._claims.values() if claim.buffer == each.key]
+            pods = [pod for pod in left if _is_like(pod, each)] if mine else []
+            if not pods:
+                continue
+            nodes = [in_flight_node(claim, self._inputs.snapshot) for claim in mine]
+            placed = planner.assign(pods, [*room, *nodes], PreferenceMode.RULE).placed
+            used = {existing.name for existing in nodes} & placed.keys()
+            done = {key for keys in placed.values() for key in keys}
+            left = [pod for pod in left if pod.key not in done]
+            room += [existing for existing in nodes if existing.name in used]
+            found += [in_flight_node(claim, self._inputs.snapshot) for claim in mine if claim.name in used]
+        return found
+
+    def replacing(
+        self, nodes: Sequence[PlannedNode], pods: Mapping[str, Pod], used: Collection[str]
+    ) -> dict[str, NodeClaim]:
+        """Return, by the name of a planned node, the instance that takes its place: it costs no more."""
+        left = [claim for claim in self._claims.values() if claim.name not in used]
+        found: dict[str, NodeClaim] = {}
+        for node in sorted(nodes, key=lambda node: (-node.price_hourly_usd, node.claim.name)):
+            shapes = [pods[key].shape for key in node.claim.nominated if key in pods]
+            chosen = next((claim for claim in left if self._replaces(claim, node, shapes)), None)
+            if chosen is not None and len(shapes) == len(node.claim.nominated):
+                left.remove(chosen)
+                found[node.claim.name] = chosen
+        return found
+
+    def _replaces(self, claim: NodeClaim, node: PlannedNode, shapes: Iterable[Shape]) -> bool:
+        is_cheap = _price(claim, self._inputs.catalog) <= node.price_hourly_usd + _EPSILON_USD
+        if not is_cheap or claim.nodepool != node.claim.nodepool or not _is_placed_alike(claim, node):
+            return False
+        existing = in_flight_node(claim, self._inputs.snapshot)
+        for shape in shapes:
+            if not existing.admits(shape) or not existing.fits(shape, 1):
+                return False
+            existing.take(shape, 1)
+        return True
+
+    def start(self, name: str, pods: Sequence[str], attempts: Mapping[str, int]) -> NodeClaim | None:
+        """Return the claim as it starts for pods (namespace/name); None if `name` is no such claim."""
+        claim = self._claims.get(name)
+        if claim is None:
+            return None
+        why = f"its instance is started for {len(pods)} pods"
+        return replace(
+            claim.advanced(Phase.STARTING, self._inputs.now, "Starting", why),
+            nominated=tuple(pods),
+            attempts=FrozenMap(attempts),
+            node_name="",
+            decision=self._inputs.decision,
+        )
+
+
+def _price(claim: NodeClaim, catalog: Catalog) -> float:
+    """Return what an instance costs an hour once it runs. Claims that are read from objects have no price."""
+    offered = catalog.offerings.get(claim.instance_type, ())
+    bought = claim.zone, claim.capacity_type
+    sold = (each.price_hourly_usd for each in offered if (each.zone, each.capacity_type) == bought)
+    return claim.price_hourly_usd or next(sold, math.inf)
+
+
+def started(
+    starting: Starting,
+    nodes: tuple[PlannedNode, ...],
+    placed: Mapping[str, Sequence[str]],
+    pods: Iterable[Pod],
+    repeating: Repeating,
+) -> tuple[tuple[PlannedNode, ...], dict[str, tuple[str, ...]], tuple[NodeClaim, ...]]:
+    """Return the nodes that are still to buy, the pods placed by node, and the claims that start.
+
+    `placed` are the pods by the name of an existing node, or of an instance that may start.
+    """
+    found = {name: tuple(keys) for name, keys in sorted(placed.items())}
+    if not starting.is_possible:
+        return nodes, found, ()
+    by_key = {pod.key: pod for pod in pods}
+    instead = starting.replacing(nodes, by_key, found.keys())
+    found |= {instead[n.claim.name].name: n.claim.nominated for n in nodes if n.claim.name in instead}
+    starts = []
+    for name, keys in sorted(found.items()):
+        noted = repeating.attempts_of(by_key[key] for key in keys if key in by_key)
+        starts.append(starting.start(name, keys, noted))
+    left = tuple(node for node in nodes if node.claim.name not in instead)
+    return left, dict(sorted(found.items())), tuple(claim for claim in starts if claim is not None)
+
+
+def _is_placed_alike(claim: NodeClaim, node: PlannedNode) -> bool:
+    """Return whether an instance has the labels that a planned node has for the sake of topology."""
+    labels = {**claim.requirements.settled, **claim.labels, ZONE: claim.zone}
+    for key, needed in node.claim.requirements.items():
+        value = labels.get(key)
+        if key in _SETTLED_OTHERWISE:
+            continue
+        if not (needed.tolerates_absence if value is None else needed.allows(value)):
+            return False
+    return True
+
+
+def _is_like(pod: Pod, each: Resolution) -> bool:
+    """Return whether a buffer is kept for a pod: of its namespace, and with requests as large as its template's."""
+    if each.template is None or pod.shape.namespace != each.template.shape.namespace:
+        return False
+    asked = {name: amount for name, amount in each.template.shape.requests.items() if name != PODS and amount}
+    return any(pod.shape.requests.of(name) >= amount for name, amount in asked.items())
