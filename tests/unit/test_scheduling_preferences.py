@@ -123,7 +123,7 @@ class TestRespect:
     def test_preferences_that_contradict_each_other_are_dropped_by_kind_whatever_their_weight(
         self, wishes: dict[str, Any], goes_to_a: bool
     ) -> None:
-        """Two pods of `web` fill a node in zone A. A pod that follows them goes there; one that avoids them not."""
+        """Two pods of `web` fill a node in zone A. Pods that follow them go there; pods that avoid them do not."""
         of = relaxation(*wishes.pop("nodes", ()), app="new", **wishes)
         there = bind(shape("2"), "n-a", 2)
 
