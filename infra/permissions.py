@@ -205,6 +205,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     )
     return [
         ledger_grant(scope.region),
+        budget_grant(scope.region, "ConditionCheckItem"),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(
             scope.region,

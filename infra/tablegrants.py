@@ -31,9 +31,18 @@ def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
     return _grant("Learned", region, ("Query", *actions), *partitions)
 
 
-def budget_grant(region: str) -> Grant:
-    """Take EC2 calls from the budget that the clusters of the region share."""
-    return _grant("Budget", region, ("PutItem", "Query"), budget_partition_key(region))
+def budget_grant(region: str, *actions: str) -> Grant:
+    """Take EC2 calls, launches and money from what the clusters of the region share.
+
+    `actions` add others. The ledger is named as well because it is read and written in the same calls.
+    """
+    mine = ("BatchGetItem", "PutItem", "Query", "UpdateItem", *actions)
+    return _grant("Budget", region, mine, budget_partition_key(region), partition_key(CLUSTER))
+
+
+def limits_grant(region: str) -> Grant:
+    """Write the SpendingLimits where all clusters of the region read them, and see what is used."""
+    return _grant("Limits", region, ("BatchGetItem", "PutItem", "Query"), budget_partition_key(region))
 
 
 def notices_grant(region: str) -> Grant:

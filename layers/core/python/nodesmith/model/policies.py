@@ -109,6 +109,8 @@ MONTHLY = MICRO * 3600
 """One US dollar in the unit of `USD_PER_MONTH`."""
 LAUNCHES_PER_HOUR = "nodesmith.dev/launches-per-hour"
 """How many nodes are requested within an hour."""
+LIMIT_PARAMETERS = "/nodesmith/limits"
+"""The path of SSM parameters with a SpendingLimit each, named by the end of the parameter's name."""
 LAUNCHES_OF_CLUSTER = 500
 """How many nodes a cluster may request within an hour, unless its registration says otherwise."""
 LIMITED = (NODES, CPU, MEMORY, EPHEMERAL_STORAGE, PODS, USD_PER_HOUR)

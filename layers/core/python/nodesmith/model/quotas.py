@@ -36,6 +36,7 @@ from nodesmith.model.apimachinery.resources import (
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, NodePool
 from nodesmith.model.policies import (
     LAUNCHES_PER_HOUR,
+    LIMIT_PARAMETERS,
     LIMITED,
     MICRO,
     MONTHLY,
@@ -84,8 +85,6 @@ _IN_WORDS = {
     USD_PER_MONTH: "USD a month",
     LAUNCHES_PER_HOUR: "launches an hour",
 }
-LIMIT_PARAMETERS = "/nodesmith/limits"
-"""The path of SSM parameters with a SpendingLimit each, named by the end of the parameter's name."""
 KEYS_BY_RESOURCE = {
     USD_PER_HOUR: "usdPerHour",
     USD_PER_MONTH: "usdPerMonth",

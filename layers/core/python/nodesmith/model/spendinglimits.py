@@ -27,8 +27,14 @@ from nodesmith.model.apimachinery.requirements import (
     contradiction,
 )
 from nodesmith.model.apimachinery.resources import NODES, Resources
-from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH, read_usd, read_usd_of_month
-from nodesmith.model.quotas import KEYS_BY_RESOURCE, LIMIT_PARAMETERS, SPENDING_LIMIT, Quota, selected
+from nodesmith.model.policies import (
+    LIMIT_PARAMETERS,
+    USD_PER_HOUR,
+    USD_PER_MONTH,
+    read_usd,
+    read_usd_of_month,
+)
+from nodesmith.model.quotas import KEYS_BY_RESOURCE, SPENDING_LIMIT, Quota, selected
 
 LIMIT_FORMAT = 1
 LIMIT_KEYS = ("format", "clusters", "selector", "usdPerHour", "usdPerMonth", "launchesPerHour")

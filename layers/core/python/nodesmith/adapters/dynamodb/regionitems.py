@@ -7,7 +7,7 @@ SpendingLimits are in the partition of the budget of calls: `LIMITS` holds them 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.model.ledger.items import offered_item, read_offered
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.region import Region, region_of
+from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.settings import budget_partition_key, learned_partition_key
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
@@ -123,11 +124,22 @@ class SharedItems:
         return {"Put": {"TableName": self._partition.table, "Item": item, **written_once(revision)}}
 
 
-def save_limits(client: Any, table: str, region: Region) -> bool:
-    """Write SpendingLimits and the registered clusters; return whether that changed any. Raises Transient."""
-    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
-    document = json.loads(json.dumps(region.limits_document()))
-    if partition.document(_LIMITS) == document:
-        return False
-    partition.put(partition.item(_LIMITS, document))
-    return True
+class DynamoSharedLimits:
+    """The SharedLimits of a region. `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._items = SharedItems(client, table, "")
+        self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+
+    def region(self) -> Region:
+        """Return what clusters share, strongly consistent. Raises Transient."""
+        return self._items.region()
+
+    def save(self, limits: Sequence[SpendingLimit], clusters: Collection[str]) -> bool:
+        """Write the limits and the registered clusters; return whether that changed any. Raises Transient."""
+        region = Region("", tuple(limits), tuple(sorted(clusters)))
+        document = json.loads(json.dumps(region.limits_document()))
+        if self._partition.document(_LIMITS) == document:
+            return False
+        self._partition.put(self._partition.item(_LIMITS, document))
+        return True

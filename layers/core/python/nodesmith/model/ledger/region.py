@@ -53,8 +53,8 @@ class Region:
 
     @property
     def own_limits(self) -> tuple[SpendingLimit, ...]:
-        """The limits that apply to the cluster."""
-        return tuple(each for each in self.limits if each.covers(self.cluster))
+        """The limits of money that apply to the cluster."""
+        return tuple(each for each in self.limits if each.covers(self.cluster) and each.quota.limits)
 
     def others(self, limit: SpendingLimit) -> dict[str, Share]:
         """Return what other clusters take of a limit, by cluster."""
