@@ -15,10 +15,13 @@ from nodesmith.settings import (
 )
 
 
-def ledger_grant(region: str) -> Grant:
-    """Read and write the cluster's ledger."""
+def ledger_grant(region: str, beside: str = "") -> Grant:
+    """Read and write the cluster's ledger.
+
+    `beside` is another partition that the same statement covers: IAM limits a role's size.
+    """
     actions = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
-    return _grant("Ledger", region, actions, partition_key(CLUSTER))
+    return _grant("Ledger", region, actions, partition_key(CLUSTER), *([beside] if beside else []))
 
 
 def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
@@ -31,12 +34,12 @@ def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
     return _grant("Learned", region, ("Query", *actions), *partitions)
 
 
-def budget_grant(region: str, *actions: str) -> Grant:
+def budget_grant(region: str) -> Grant:
     """Take EC2 calls, launches and money from what the clusters of the region share.
 
-    `actions` add others. The ledger is named as well because it is read and written in the same calls.
+    The ledger is named as well because it is read and written in the same calls.
     """
-    mine = ("BatchGetItem", "PutItem", "Query", "UpdateItem", *actions)
+    mine = ("BatchGetItem", "PutItem", "Query", "UpdateItem")
     return _grant("Budget", region, mine, budget_partition_key(region), partition_key(CLUSTER))
 
 

@@ -218,16 +218,15 @@ class DynamoStore:
             if after.shares == region.shares:
                 return
             condition, values = _unchanged(ledger.version)
-            check = {
+            same = {  # a write without a change, so that a commit at the same time is noticed
                 "TableName": self._table,
                 "Key": self._partition.key(META),
+                "UpdateExpression": "SET version = :read",
                 "ConditionExpression": condition,
                 "ExpressionAttributeValues": values,
             }
             with suppress(Conflict), conflicts("what clusters share has changed"):
-                self._client.transact_write_items(
-                    TransactItems=[{"ConditionCheck": check}, self._shared.put(after)]
-                )
+                self._client.transact_write_items(TransactItems=[{"Update": same}, self._shared.put(after)])
                 return
 
     def _put(self, item: Attributes, revision: int) -> Attributes:
