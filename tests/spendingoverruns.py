@@ -22,7 +22,7 @@ from tests.world import Boundaries, Killed, World, catalog, pod_manifest
 PODS = 6
 DAYS = timedelta(days=8)
 HOUR = timedelta(hours=1)
-LIFE = timedelta(minutes=3)
+LIFE = timedelta(minutes=2)
 MONTHS_END = datetime(2026, 12, 1, tzinfo=builders.NOW.tzinfo)
 _ONE_POD_A_NODE = (*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4"))
 
