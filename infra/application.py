@@ -10,6 +10,7 @@ import boto3
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from infra.account import AccountStack
 from infra.cluster import ClusterStack
 from infra.concerns import function_names
 from infra.context import DEFAULT_REGION, read_context
@@ -33,8 +34,10 @@ def application(
     """
     app = App(context=dict(context), outdir=str(output))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    regions, clusters = (app.node.try_get_context(name) for name in ("regions", "clusters"))
-    found = read_context(regions, clusters, default_region)
+    regions, clusters, account = (
+        app.node.try_get_context(name) for name in ("regions", "clusters", "account")
+    )
+    found = read_context(regions, clusters, default_region, account)
     canary = read_canary(app.node.try_get_context("canary"))
     stacks = {
         name: RegionStack(app, region, code, trial(canary, name, function_names(region.vpcs), client))
@@ -42,4 +45,6 @@ def application(
     }
     for cluster in found.clusters:
         ClusterStack(app, cluster).add_stack_dependency(stacks[cluster.region])
+    if found.account is not None:
+        AccountStack(app, found.account)
     return app

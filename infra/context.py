@@ -1,4 +1,4 @@
-"""The `regions` and `clusters` of cdk.json's context: their schema, defaults and faults."""
+"""The `regions`, `clusters` and `account` of cdk.json's context: their schema, defaults and faults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.account import AccountContext, account_faults, read_account
 from infra.clustercontext import ClusterContext, cluster_faults, doubles, read_cluster
 from infra.regioncontext import REGION, RegionContext, read_region, region_faults
 
@@ -16,10 +17,11 @@ _REGION_VARIABLES = ("CDK_DEFAULT_REGION", "AWS_REGION")  # the cdk command sets
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is deployed: regions by name, and clusters in the order of cdk.json, each in one of the regions."""
+    """What is deployed: regions by name, clusters in the order of cdk.json, each in one of the regions, and notices."""
 
     regions: Mapping[str, RegionContext]
     clusters: tuple[ClusterContext, ...] = field(default_factory=tuple)
+    account: AccountContext | None = None
 
 
 def environments_region(environment: Mapping[str, str]) -> str:
@@ -33,23 +35,28 @@ def environments_region(environment: Mapping[str, str]) -> str:
     return DEFAULT_REGION
 
 
-def read_context(regions: Any, clusters: Any, default_region: str = DEFAULT_REGION) -> Context:
-    """Read both context values: JSON text if `cdk -c clusters=…` sets them, None if they are not set.
+def read_context(
+    regions: Any, clusters: Any, default_region: str = DEFAULT_REGION, account: Any = None
+) -> Context:
+    """Read the context values: JSON text if `cdk -c clusters=…` sets them, None if they are not set.
 
     Raises ValueError with every fault: where it is, what was found and what is expected.
     """
     regions, clusters = (_json("regions", regions, {}), _json("clusters", clusters, []))
+    account = _json("account", account, {})
     faults = [fault for name, entry in regions.items() for fault in region_faults(name, entry)]
     known = {name: entry for name, entry in regions.items() if isinstance(entry, dict)}
     for at, entry in enumerate(clusters):
         faults += cluster_faults(f"clusters[{at}]", entry, known)
+    faults += account_faults(account) if account else ()
     if faults:
         raise ValueError("\n".join(faults))
     found = tuple(read_cluster(entry) for entry in clusters)
     if faults := doubles(found):
         raise ValueError("\n".join(faults))
     named = dict.fromkeys([*regions, *(cluster.region for cluster in found)] or [default_region])
-    return Context({name: read_region(name, regions.get(name, {})) for name in named}, found)
+    notices = read_account(account) if account else None
+    return Context({name: read_region(name, regions.get(name, {})) for name in named}, found, notices)
 
 
 def _json(name: str, raw: Any, default: Any) -> Any:

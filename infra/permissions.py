@@ -23,6 +23,7 @@ from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
     MEASURED,
     WOKEN,
+    budget_partition_key,
     catalog_key,
     decision_key,
     forwarder_partition_key,
@@ -57,8 +58,8 @@ def read_grants(region: str, *keys: str) -> list[Grant]:
     """Read these objects. Permission to list makes S3 answer 404 for a missing object instead of 403."""
     arns = tuple(names.object_arn(region, key) for key in keys)
     return [
-        Grant("ReadObjects", ("s3:GetObject",), arns, _OWN_BUCKET),
-        Grant("TellMissing", ("s3:ListBucket",), (names.bucket_arn(region),), _OWN_BUCKET),
+        Grant("Read", ("s3:GetObject",), arns, _OWN_BUCKET),
+        Grant("List", ("s3:ListBucket",), (names.bucket_arn(region),), _OWN_BUCKET),
     ]
 
 
@@ -97,14 +98,14 @@ def forwarder_grants(scope: Scope) -> list[Grant]:
 def describe_cluster_grant(scope: Scope) -> Grant:
     """Describe the cluster to find its API server: endpoint, CA, service CIDR, version."""
     cluster = names.cluster_arn(scope.region, CLUSTER)
-    return Grant("FindApiServer", ("eks:DescribeCluster",), (cluster,))
+    return Grant("Api", ("eks:DescribeCluster",), (cluster,))
 
 
 def zonal_shift_grant(scope: Scope) -> Grant:
     """Read the zonal shifts of the session's cluster, as Karpenter does."""
     cluster = names.cluster_arn(scope.region, CLUSTER)
     return Grant(
-        "ReadZonalShifts",
+        "Shifts",
         ("arc-zonal-shift:GetManagedResource",),
         ("*",),
         {"StringEquals": {"arc-zonal-shift:ResourceIdentifier": cluster}},
@@ -209,7 +210,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         for name in scope.ssm_parameters
     )
     return [
-        ledger_grant(scope.region),
+        ledger_grant(scope.region, beside=budget_partition_key(scope.region)),
         *read_grants(scope.region, snapshot_key(CLUSTER)),
         describe_grant(
             scope.region,
@@ -223,7 +224,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
         ),
         zonal_shift_grant(scope),
         Grant(
-            "ResolveImages",
+            "Images",
             ("ssm:GetParameter",),
             (public, *own),
             wildcard="AWS's public parameters: one per Kubernetes version, family, architecture and image version",

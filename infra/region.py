@@ -26,7 +26,7 @@ from infra.storage import make_bucket, make_table
 from infra.ticks import SCHEDULED_TIME, Ticker
 from infra.trial import Serving
 from nodesmith import __version__
-from nodesmith.registration import CANARY_PARAMETER, Trial
+from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, Trial
 from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
 
 TICK = {"why": "tick"}
@@ -67,6 +67,7 @@ class RegionStack(Stack):
             for vpc in ("", *region.vpcs) if concern.talks else ("",):
                 self._serve(concern, vpc)
         self._shared()
+        self._limit()
         alarms.watch_health(self, region.alarm_topic_arn)
         if region.dashboard:
             dashboard(self, region.name, region.vpcs)
@@ -102,6 +103,19 @@ class RegionStack(Stack):
         catalog(scopes["catalog"], may, shared, isolated=self._region.isolated)
         dispatching = dispatch(scopes["dispatch"], may, shared)
         feed(scopes["dispatch"], may.region, dispatching, queues(self).waiting)
+
+    def _limit(self) -> None:
+        """Make a parameter for each SpendingLimit."""
+        for name, value in self._region.spending_limits.items():
+            ssm.CfnParameter(
+                self,
+                f"SpendingLimit{name}",
+                name=f"{LIMIT_PARAMETERS}/{name}",
+                description=f"The SpendingLimit {name}",
+                type="String",
+                tier="Standard",
+                value=value,
+            )
 
     def _tick(self) -> None:
         """Make the bucket and the table after everything but the ticks, so that a first deployment can be rolled back.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from infra.faults import flag, number, text, texts, unknown
+from nodesmith.model.spendinglimits import LIMIT_FORMAT, read_spending_limit
 from nodesmith.registration import ROLE_NAME, VPC_NAME
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
@@ -20,12 +22,14 @@ REGION_KEYS = (
     "isolated",
     "tracing",
     "dashboard",
+    "spendingLimits",
     "vpcs",
 )
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
 _FLAGS = ("isolated", "tracing", "dashboard")
 _ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
+_LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
 
 
@@ -43,8 +47,8 @@ class RegionContext:
 
     `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
     `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
-    cdk.json. `isolated` means that functions cannot reach the price list. `interruption_concurrency` is reserved for
-    notices.
+    cdk.json. `spending_limits` are values of SSM parameters, by the limit's name. `isolated` means that functions
+    cannot reach the price list. `interruption_concurrency` is reserved for notices.
     """
 
     name: str
@@ -57,6 +61,7 @@ class RegionContext:
     tracing: bool = False
     dashboard: bool = False
     vpcs: Mapping[str, Vpc] = field(default_factory=dict)
+    spending_limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
@@ -72,6 +77,10 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
         isolated=entry.get("isolated", False),
         tracing=entry.get("tracing", False),
         dashboard=entry.get("dashboard", False),
+        spending_limits={
+            each: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
+            for each, limit in sorted(entry.get("spendingLimits", {}).items())
+        },
         vpcs={each: Vpc(*(tuple(vpcs[each][key]) for key in VPC_KEYS)) for each in sorted(vpcs)},
     )
 
@@ -89,6 +98,7 @@ def region_faults(name: str, entry: Any) -> Iterator[str]:
         yield from number(f"{where}.interruptionConcurrency", reserved, LEAST_CONCURRENCY, MOST_CONCURRENCY)
     for key in _FLAGS:
         yield from flag(f"{where}.{key}", entry.get(key, False))
+    yield from _limits_faults(f"{where}.spendingLimits", entry.get("spendingLimits", {}))
     yield from _vpcs_faults(f"{where}.vpcs", entry.get("vpcs", {}))
 
 
@@ -106,6 +116,17 @@ def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator
     if entry.get("alarmTopicArn", "") != "":
         expected = f"the ARN of an SNS topic in {name}"
         yield from text(f"{where}.alarmTopicArn", entry["alarmTopicArn"], topic, expected)
+
+
+def _limits_faults(where: str, limits: Any) -> Iterator[str]:
+    if not isinstance(limits, dict):
+        yield f"{where}: expected an object of limits by name, found {limits!r}"
+        return
+    for name, limit in limits.items():
+        yield from text(f"{where}.{name}", name, _LIMIT_NAME, "a name of letters, digits, -, _ and .")
+        spec = {"format": LIMIT_FORMAT, **limit} if isinstance(limit, dict) else limit
+        for fault in read_spending_limit(name, spec)[1]:
+            yield f"{where}.{name}.{fault}"
 
 
 def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:

@@ -6,8 +6,8 @@ from infra import names
 from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
-from infra.tablegrants import every_partition_grant, health_grant
-from nodesmith.registration import CANARY_PARAMETER, PARAMETERS
+from infra.tablegrants import every_partition_grant, health_grant, limits_grant
+from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -51,6 +51,8 @@ def dispatch_grants(scope: Scope) -> list[Grant]:
     """List registrations, see what is due, invoke every concern of a cluster, and deliver delayed invocations."""
     return [
         list_registrations_grant(scope.region),
+        list_limits_grant(scope.region),
+        limits_grant(scope.region),
         marks_grant(scope.region),
         poll_grant(scope.region),
         wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
@@ -66,6 +68,17 @@ def list_registrations_grant(region: str) -> Grant:
         ("ssm:GetParametersByPath",),
         (path, f"{path}/*"),
         wildcard="each cluster has its own parameter",
+    )
+
+
+def list_limits_grant(region: str) -> Grant:
+    """Read the SpendingLimits."""
+    path = names.arn("ssm", f"parameter{LIMIT_PARAMETERS}", region=region)
+    return Grant(
+        "ListLimits",
+        ("ssm:GetParametersByPath",),
+        (path, f"{path}/*"),
+        wildcard="each limit has its own parameter",
     )
 
 

@@ -15,10 +15,13 @@ from nodesmith.settings import (
 )
 
 
-def ledger_grant(region: str) -> Grant:
-    """Read and write the cluster's ledger."""
+def ledger_grant(region: str, beside: str = "") -> Grant:
+    """Read and write the cluster's ledger.
+
+    `beside` is another partition that the same statement covers: IAM limits a role's size.
+    """
     actions = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "PutItem", "Query", "UpdateItem")
-    return _grant("Ledger", region, actions, partition_key(CLUSTER))
+    return _grant("Ledger", region, actions, partition_key(CLUSTER), *([beside] if beside else []))
 
 
 def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
@@ -32,8 +35,17 @@ def learned_grant(region: str, *actions: str, beside: str = "") -> Grant:
 
 
 def budget_grant(region: str) -> Grant:
-    """Take EC2 calls from the budget that the clusters of the region share."""
-    return _grant("Budget", region, ("PutItem", "Query"), budget_partition_key(region))
+    """Take EC2 calls, launches and money from what the clusters of the region share.
+
+    The ledger is named as well because it is read and written in the same calls.
+    """
+    mine = ("BatchGetItem", "PutItem", "Query", "UpdateItem")
+    return _grant("Budget", region, mine, budget_partition_key(region), partition_key(CLUSTER))
+
+
+def limits_grant(region: str) -> Grant:
+    """Write the SpendingLimits where all clusters of the region read them, and see what is used."""
+    return _grant("Limits", region, ("BatchGetItem", "PutItem", "Query"), budget_partition_key(region))
 
 
 def notices_grant(region: str) -> Grant:

@@ -44,6 +44,7 @@ def table() -> Iterator[Table]:
         deploy(client, REGION)
         made = Table(client("dynamodb"))
         made.store().commit(0, [CLAIM], "first")
+        made.whole = 0
         yield made
 
 

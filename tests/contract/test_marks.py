@@ -94,6 +94,8 @@ SECOND = NOW.replace(microsecond=0)
 
 
 def test_a_commit_marks_the_ledger_in_its_transaction(ledger: Ledger) -> None:
+    ledger.store.load()
+    ledger.calls.clear()
     ledger.store.commit(0, [PENDING], "d1")
     assert ledger.calls == ["TransactWriteItems"]
     assert ledger.changed() == SECOND

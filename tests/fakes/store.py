@@ -31,7 +31,10 @@ from nodesmith.model.ledger.items import (
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.region import Region, Spending
+from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches, Spent, spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 
 
 def _nothing(method: str) -> None:
@@ -67,6 +70,13 @@ class FakeStore:
     name: str = "test"
     budget: list[CallBudget] = field(default_factory=lambda: [CallBudget()])
     """The region's budget of CreateFleet calls, in a list that the stores of other clusters may share."""
+    spent: dict[str, Spent] = field(default_factory=dict)
+    launches: Launches = NO_LAUNCHES
+    most_launches: int = LAUNCHES_OF_CLUSTER
+    region: list[Region] | None = None
+    """What clusters share, in a list that the stores of other clusters may share; None to share nothing."""
+    clock: Callable[[], datetime] | None = None
+    """The time at which claims are forgotten, so that what their nodes have cost is kept; None to keep nothing."""
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -90,9 +100,15 @@ class FakeStore:
             contents=dict(self.contents),
             zonal_shifts=self.zonal_shifts,
             gangs=tuple(self.gangs[id_] for id_ in sorted(self.gangs)),
+            spending=self._spending(),
         )
         self.raise_after("load")
         return ledger
+
+    def _spending(self) -> Spending:
+        region = replace(self.region[0], cluster=self.name) if self.region else None
+        spent = tuple(self.spent[key] for key in sorted(self.spent))
+        return Spending(self.launches, self.most_launches, spent, region)
 
     def commit(
         self,
@@ -110,10 +126,15 @@ class FakeStore:
             is_outdated = is_outdated or known is None or known.revision != claim.revision
         if is_outdated:
             raise Conflict(f"version {version} is no longer the newest")
+        spending = self._spending()
+        if claims:
+            now = self.clock() if self.clock else max(claim.created_at for claim in claims)
+            spending = spending.charged(self.claims.values(), claims, now)
         if move is not None:
             self._write_move(move)
         if gang is not None:
             self._write_gang(gang)
+        self._write_spending(spending)
         self.version += 1
         self.decisions.append(decision)
         for claim in claims:
@@ -121,6 +142,20 @@ class FakeStore:
         for claim in changed:
             self.claims[claim.name] = _stored(replace(claim, revision=claim.revision + 1))
         self.raise_after("commit")
+
+    def _write_spending(self, spending: Spending) -> None:
+        written = Spending.from_item(json.loads(json.dumps(spending.to_item())))
+        self.launches = written.launches
+        if self.region is not None and written.region is not None:
+            self.region[0] = written.region
+
+    def save_shares(self) -> None:
+        self.raise_before("save_shares")
+        region = self._spending().region
+        if region is not None and self.clock is not None:
+            own = region.own_shares(self.claims.values(), self.spent.values(), self.clock())
+            self._write_spending(replace(self._spending(), region=region.with_own(own)))
+        self.raise_after("save_shares")
 
     def save(self, claim: NodeClaim) -> NodeClaim:
         self.raise_before("save")
@@ -140,6 +175,10 @@ class FakeStore:
         departure = departure_of(claim)
         if departure is not None:
             self.departures[claim.name] = departure
+        spent = spent_by(claim, self.clock()) if self.clock is not None and known is not None else None
+        if spent is not None:
+            before = self.spent.get(spent.key)
+            self.spent[spent.key] = replace(spent, amount=spent.amount + (before.amount if before else 0))
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
 

@@ -1,7 +1,7 @@
 """A DynamoDB table in memory for the calls and expressions that nodesmith uses: hundreds of times as fast as moto.
 
-It supports `A = :b`, `A > :b`, `A <= :b`, `attribute_not_exists(A)` and `OR` of them as conditions, and `SET` and
-`REMOVE` of attributes as updates. The Store's contract tests run on it, too.
+It supports `A = :b`, `A > :b`, `A <= :b`, `attribute_not_exists(A)` and `OR` of them as conditions, and `SET`, `REMOVE`
+and `ADD` of attributes as updates. The Store's contract tests run on it, too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class FakeTable:
         for kind, each in found:
             if kind == "Put":
                 self.items[_key(each["Item"])] = deepcopy(each["Item"])
-            else:
+            elif kind == "Delete":
+                self.items.pop(_key(each["Key"]), None)
+            elif kind == "Update":
                 self._update(each)
         return {}
 
@@ -109,10 +111,15 @@ class FakeTable:
     def _update(self, asked: Item) -> None:
         key, values = _key(asked["Key"]), asked["ExpressionAttributeValues"]
         item = self.items.setdefault(key, deepcopy(asked["Key"]))
-        sets, _, removed = asked["UpdateExpression"].removeprefix("SET ").partition(" REMOVE ")
+        called = asked.get("ExpressionAttributeNames", {})
+        sets, _, added = asked["UpdateExpression"].removeprefix("SET ").partition(" ADD ")
+        sets, _, removed = sets.partition(" REMOVE ")
         for term in sets.split(", "):
             name, _, given = term.split()
-            item[name] = deepcopy(values[given])
+            item[called.get(name, name)] = deepcopy(values[given])
+        for term in added.split(", ") if added else ():
+            name, given = term.split()
+            item[name] = {"N": str(int(item.get(name, {"N": "0"})["N"]) + int(values[given]["N"]))}
         for name in removed.split(", ") if removed else ():
             item.pop(name, None)
 

@@ -28,6 +28,7 @@ REGIONS: dict[str, Any] = {
         "isolated": True,
         "tracing": True,
         "dashboard": True,
+        "spendingLimits": {"all": {"usdPerHour": "40", "usdPerMonth": 20000}},
         "vpcs": {PRIVATE: {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}},
     }
 }

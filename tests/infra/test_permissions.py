@@ -128,7 +128,7 @@ def test_a_function_reaches_only_its_clusters_partition_of_the_table(region: Tem
     assert not may_for_alpha(region, concern, "dynamodb:Scan", TABLE)
 
 
-def test_only_buying_concerns_take_calls_from_the_budget_of_their_region(region: Template) -> None:
+def test_only_buying_concerns_and_readiness_reach_what_clusters_share(region: Template) -> None:
     def may_on(concern: str, action: str, key: str) -> bool:
         return may_for_alpha(region, concern, f"dynamodb:{action}", TABLE, dynamodb__LeadingKeys=[key])
 
@@ -138,7 +138,8 @@ def test_only_buying_concerns_take_calls_from_the_budget_of_their_region(region:
         assert may_on(concern, "PutItem", own)
         assert not may_on(concern, "DeleteItem", own)
         assert not may_on(concern, "PutItem", budget_partition_key("us-east-1"))
-    for concern in ("lifecycle", "termination", "readiness", "observation", "garbagecollection"):
+    assert may_on("readiness", "BatchGetItem", own)
+    for concern in ("lifecycle", "termination", "observation", "repair", "garbagecollection"):
         assert not may_on(concern, "Query", own)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
 from nodesmith.model.functions.hints import MEASURED, TALKING, TICK_MINUTES
-from nodesmith.registration import CANARY_PARAMETER, PARAMETERS, parameter_name
+from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -247,7 +247,7 @@ def shared_calls(role: str) -> Iterator[Call]:
     budget: Context = {"dynamodb:LeadingKeys": [budget_partition_key(REGION)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "lessons from nodes", context=learned)
-        yield Call(f"dynamodb:{each}", TABLE, "the budget of EC2 calls", context=budget)
+        yield Call(f"dynamodb:{each}", TABLE, "what clusters share of EC2 calls and money", context=budget)
         own: Context = {"dynamodb:LeadingKeys": [health_partition_key("")]}
         yield Call(f"dynamodb:{each}", TABLE, "the region's health", context=own)
     for index in ("instance", "reservation"):
@@ -282,6 +282,7 @@ def _keys_and_images() -> Iterator[Call]:
 def _by_itself() -> Iterator[Call]:
     """Yield calls that a function makes without a session, and calls that Lambda makes on its behalf."""
     yield Call("ssm:GetParametersByPath", f"{SSM}{PARAMETERS}", "the list of registrations")
+    yield Call("ssm:GetParametersByPath", f"{SSM}{LIMIT_PARAMETERS}", "the list of spending limits")
     yield Call(
         "arc-zonal-shift:ListManagedResources",
         "*",

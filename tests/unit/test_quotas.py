@@ -191,7 +191,7 @@ class TestUse:
     def test_a_node_that_is_still_to_be_launched_counts_with_the_most_that_it_may_have(self) -> None:
         (first,) = plan(1, pools=[nodepool_manifest()]).nodes
         known = inputs(snapshot=snapshot(quotas=(quota_manifest(limits={"memory": "1Ti"}),))).snapshot
-        (usage,) = usages(known, ledger(claims=(first.claim,)), NodeSettings())
+        (usage,) = usages(known, ledger(claims=(first.claim,)), NodeSettings(), NOW)
         sizes = {override.instance_type for override in first.request.overrides}
         assert len(sizes) > 1
         assert (
@@ -250,7 +250,7 @@ class TestDollars:
         )
         launched = claim("default-x2", price_hourly_usd=0.2)
         seen = snapshot(nodepools=(dollar_pool("5"),))
-        (usage,) = usages(seen, ledger(claims=(pending, launched)), NodeSettings())
+        (usage,) = usages(seen, ledger(claims=(pending, launched)), NodeSettings(), NOW)
         assert usage.used[USD] == 900_000
 
     def test_refused_pods_learn_the_limit_its_use_and_what_to_raise(self) -> None:
@@ -329,7 +329,7 @@ class TestUnplanned:
             },
         }
         given = inputs(snapshot=snapshot(nodepools=(pool,), nodeclaims=(asked,), quotas=(quota_manifest(),)))
-        left = Left(usages(given.snapshot, given.ledger, given.settings))
+        left = Left(usages(given.snapshot, given.ledger, given.settings, given.now))
         own = by_hand(given, left)
         static, _ = replicas(given, left)
         assert len(own.planned) == 1
@@ -342,8 +342,8 @@ class TestShown:
     USED = tuple(claim(f"default-x{number}") for number in range(4))
 
     def shown(self, quota: dict[str, Any], claims: int) -> tuple[StatusUpdate | None, list[str]]:
-        found = usages(snapshot(quotas=(quota,)), ledger(claims=self.USED[:claims]), NodeSettings())
-        near = limit_condition(found[0], quota, QUOTA_NEAR_LIMIT)
+        found = usages(snapshot(quotas=(quota,)), ledger(claims=self.USED[:claims]), NodeSettings(), NOW)
+        near = limit_condition(found, quota, QUOTA_NEAR_LIMIT, found[0].quota.owner)
         events = limit_events("CapacityQuota", "gold", quota, near)
         return quota_update(quota, parse_quota(quota), found[0], near, NOW), [each.reason for each in events]
 
@@ -392,8 +392,8 @@ class TestShown:
     def test_a_nodepool_near_its_dollars_has_a_condition(self) -> None:
         pool = dollar_pool("1")
         there = claim(price_hourly_usd=0.85)
-        (usage,) = usages(snapshot(nodepools=(pool,)), ledger(claims=(there,)), NodeSettings())
-        (condition,) = limit_condition(usage, pool, NEAR_LIMIT)
+        (usage,) = usages(snapshot(nodepools=(pool,)), ledger(claims=(there,)), NodeSettings(), NOW)
+        (condition,) = limit_condition([usage], pool, NEAR_LIMIT, "NodePool default")
         assert (condition.status, condition.reason) == ("True", "LimitNearlyReached")
         assert condition.message == "0.85 of 1 USD an hour used"
 
@@ -473,10 +473,10 @@ class TestReplacements:
     def test_replacements_that_together_exceed_a_quota_are_noticed(self) -> None:
         there = [claim(f"default-x{number}") for number in range(3)]
         known = snapshot(quotas=(quota_manifest(),)), ledger(claims=tuple(there[:2])), NodeSettings()
-        assert exceeded(there[2:], *known) == ""
+        assert exceeded(there[2:], *known, NOW) == ""
         more = [*there[2:], claim("default-y")]
         told = "its replacements would exceed the limit of CapacityQuota gold: 2 of 3 nodes used"
-        assert exceeded(more, *known) == told
+        assert exceeded(more, *known, NOW) == told
 
 
 class TestExpendablePods:

@@ -12,13 +12,25 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
-from nodesmith.model.karpenter.nodepools import NODES, OBJECTIVE, Objective, parse_nodepool
+from nodesmith.model.karpenter.nodepools import (
+    LIMIT_USD_PER_HOUR,
+    LIMIT_USD_PER_MONTH,
+    NODES,
+    OBJECTIVE,
+    NodePool,
+    Objective,
+    parse_nodepool,
+)
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
+from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
+from nodesmith.model.quotas import amount_in_words
 from nodesmith.model.schema.nodepools import NODE_OVERLAY
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document, Fault
 
 _SHOWN = 3
+MONTH_SECONDS = 31 * 24 * 3600
+"""The seconds of the longest month."""
 _OPEN_WINDOWS = (
     "lets kube-scheduler place Linux pods on Windows nodes, since it does not compare operating systems: add a taint "
     "such as os=windows:NoSchedule, and a toleration to Windows pods"
@@ -102,6 +114,8 @@ def _limit_findings(template: Template, document: Document) -> Iterator[Finding]
     """Yield a finding for each limit that is smaller than the smallest instance type of the NodePool."""
     pool = parse_nodepool(document.manifest).value
     limits = pool.limits if pool else NOTHING
+    if pool is not None:
+        yield from _dollar_findings(pool, document)
     for name in sorted(limits):
         if name == NODES and limits[name] < 1:
             yield warning(document.fault("allows no node", f"spec.limits.{name}"))
@@ -112,6 +126,22 @@ def _limit_findings(template: Template, document: Document) -> Iterator[Finding]
             least = format_resources(Resources({name: smallest.type.capacity.of(name)}))[name]
             kind = f"its smallest instance type, {smallest.type.name}, has {least}"
             yield Finding(document.fault(f"allows no node: {kind}", f"spec.limits.{name}"))
+
+
+def _dollar_findings(pool: NodePool, document: Document) -> Iterator[Finding]:
+    """Yield a warning for a limit of no dollars, and for one of a month that ends before the one of an hour binds."""
+    limits = pool.options.limits_usd
+    keys = {USD_PER_HOUR: LIMIT_USD_PER_HOUR, USD_PER_MONTH: LIMIT_USD_PER_MONTH}
+    for resource, key in keys.items():
+        if limits.get(resource) == 0 and not pool.options.limit_fault[0]:
+            yield warning(document.fault("allows no node", f"metadata.annotations[{key}]"))
+    hour, month = limits.get(USD_PER_HOUR), limits.get(USD_PER_MONTH)
+    if hour is not None and month and month < hour * MONTH_SECONDS:
+        runs = amount_in_words(USD_PER_MONTH, hour * MONTH_SECONDS).partition(" ")[0]
+        why = (
+            f"is less than the limit an hour allows in a month of 31 days, {runs} USD: it is used up earlier"
+        )
+        yield warning(document.fault(why, f"metadata.annotations[{LIMIT_USD_PER_MONTH}]"))
 
 
 def _same_pods(first: Template, second: Template) -> bool:

@@ -16,13 +16,13 @@ from nodesmith.decisions.budgets import allowed
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
 from nodesmith.model.apimachinery.quantities import QuantityError
 from nodesmith.model.apimachinery.resources import CPU, Resources, parse_resources, total
-from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.kubernetes.shapereading import parse_shape
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.metrics import Labels, labelled
-from nodesmith.model.policies import MICRO, USD_PER_HOUR, read_usd
+from nodesmith.model.policies import MICRO, USD_PER_HOUR, USD_PER_MONTH, read_usd
 from nodesmith.observation.observed import UNREADABLE, Observed, ending_nodes
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.metrics.conditions import condition_gauges
@@ -134,10 +134,13 @@ def _of_nodepools(nodepools: Iterable[Mapping[str, Any]]) -> Iterator[Family]:
         for series, given in ((usage, used), (limits, allowed)):
             for resource, value in _values(_amounts(given)):
                 series[labelled(nodepool=name, resource_type=resource)] = value
-        dollars = (pool["metadata"].get("annotations") or {}).get(LIMIT_USD_PER_HOUR)
-        with suppress(ValueError):
-            if dollars is not None:
-                limits[labelled(nodepool=name, resource_type=USD_PER_HOUR)] = read_usd(dollars) / MICRO
+        annotations = pool["metadata"].get("annotations") or {}
+        for key, resource in ((LIMIT_USD_PER_HOUR, USD_PER_HOUR), (LIMIT_USD_PER_MONTH, USD_PER_MONTH)):
+            with suppress(ValueError):
+                if key in annotations:
+                    limits[labelled(nodepool=name, resource_type=resource)] = (
+                        read_usd(annotations[key]) / MICRO
+                    )
     yield _gauge("nodepools_usage", "The resources of the nodes of NodePools.", usage)
     yield _gauge("nodepools_limit", "The limits of NodePools.", limits)
 

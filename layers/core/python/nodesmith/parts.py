@@ -22,7 +22,7 @@ from nodesmith.adapters.dynamodb.healthrecords import HealthWriter
 from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.s3 import MetricsWriter, S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import MEASURED, Concern
+from nodesmith.model.functions.hints import MEASURED, SHARING, Concern
 from nodesmith.model.metrics import Metrics
 from nodesmith.registration import Registration, settings_of
 from nodesmith.settings import Settings, metrics_key, read_settings
@@ -196,7 +196,14 @@ class ClusterParts:
         """The ledger of the cluster."""
         from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
-        return DynamoStore(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now)
+        return DynamoStore(
+            self.client("dynamodb"),
+            self.settings.table_name,
+            self.settings.cluster_name,
+            now,
+            most_launches=self.settings.launches_per_hour,
+            shares=self._concern in SHARING,
+        )
 
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:

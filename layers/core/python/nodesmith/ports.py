@@ -59,9 +59,14 @@ class Store(Protocol):
     ) -> None:
         """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
-        A move or gang of revision 0 is new. `changed` are claims that exist. Raises Conflict if the version is no
-        longer `version`, if a new claim's name is taken, or if the revision of anything else has changed.
+        The transaction also notes the launches, and what the cluster then takes of the limits that clusters share. A
+        move or gang of revision 0 is new. `changed` are claims that exist. Raises Conflict if the version is no longer
+        `version`, if a new claim's name is taken, if the revision of anything else has changed, or if a limit of
+        launches or a limit that clusters share does not allow it.
         """
+
+    def save_shares(self) -> None:
+        """Write what the cluster takes now of the limits that clusters share, unless that is written already."""
 
     def save(self, claim: NodeClaim) -> NodeClaim:
         """Write a claim, and return it with its new revision. Raises Conflict if its revision has changed."""

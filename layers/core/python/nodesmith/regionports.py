@@ -10,6 +10,8 @@ from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions import health
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ledger.region import Region
+from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
 
 
@@ -45,6 +47,23 @@ class Registrations(Protocol):
 
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Return all readable registrations, sorted by name, and the faults of the others by name."""
+
+
+class LimitParameters(Protocol):
+    """The SpendingLimits that users have written."""
+
+    def all(self) -> Mapping[str, str]:
+        """Return the values of all parameters, by the limit's name."""
+
+
+class SharedLimits(Protocol):
+    """The SpendingLimits as clusters read them, and what each cluster takes of them."""
+
+    def region(self) -> Region:
+        """Return what clusters share."""
+
+    def save(self, limits: Sequence[SpendingLimit], clusters: Collection[str]) -> bool:
+        """Write the limits and the registered clusters; return whether that changed any."""
 
 
 class Trials(Protocol):

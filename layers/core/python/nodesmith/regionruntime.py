@@ -60,14 +60,23 @@ def routing() -> Handler:
 def dispatch() -> Handler:
     """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
     from nodesmith.adapters.aws.functions import LambdaTicks
-    from nodesmith.adapters.aws.registrations import SsmTrials
+    from nodesmith.adapters.aws.registrations import SsmLimits, SsmTrials
     from nodesmith.adapters.dynamodb.healthrecords import (
         DynamoMarks,
         HealthEvents,
         HealthRecords,
         SqsDeadLetters,
     )
-    from nodesmith.controllers.dispatch import Dispatch, HealthCheck, check_health, is_due, send_ticks
+    from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits
+    from nodesmith.controllers.dispatch import (
+        Dispatch,
+        HealthCheck,
+        Limits,
+        check_health,
+        is_due,
+        keep_limits,
+        send_ticks,
+    )
     from nodesmith.decisions.dispatch import KINDS
     from nodesmith.registration import settings_of
 
@@ -88,13 +97,17 @@ def dispatch() -> Handler:
         SsmTrials(lambda: parts.client("ssm")),
     )
 
+    shared = DynamoSharedLimits(dynamodb, settings.table_name)
+    limits = Limits(SsmLimits(lambda: parts.client("ssm")), shared, ticks)
+
     def tick(event: Event) -> None:
         at = scheduled_at(event)
         report = send_ticks(run, at)
         for why in report.rejected:
             parts.telemetry.rejected(why)
+        of_limits = keep_limits(limits, report.registrations, report.faults, now())
         if is_due(at):
-            found = check_health(health, report.registrations, report.faults, now())
+            found = check_health(health, report.registrations, report.faults, now(), of_limits)
             for finding in found:
                 parts.telemetry.unwell(finding, KINDS.get(finding.kind, ""))
             if found:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from nodesmith.errors import Rejected
+from nodesmith.model.policies import LIMIT_PARAMETERS as LIMIT_PARAMETERS
 from nodesmith.settings import Settings, read_settings
 
 FORMAT = 1

@@ -22,6 +22,7 @@ from nodesmith.model.functions.hints import TICK_MINUTES as TICK_MINUTES
 from nodesmith.model.functions.hints import WOKEN as WOKEN
 from nodesmith.model.functions.hints import Concern as Concern
 from nodesmith.model.policies import (
+    LAUNCHES_OF_CLUSTER,
     DefaultSpread,
     MinValuesPolicy,
     PreferencePolicy,
@@ -34,6 +35,7 @@ _PARTITION = "CLUSTER#"
 INDEXES = ("instance", "reservation")
 """Attributes of claims for which the table has an index of the same name, to find the cluster of an event."""
 _MOST_HOURS = 1000
+_MOST_LAUNCHES = 1_000_000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
 """Source and detail type of the events with which dispatch reports new findings and resolved ones."""
 DRY_RUN_NODEPOOL = "validation"
@@ -65,6 +67,13 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError("must not be negative")
+    return value
+
+
+def _launches(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if not 1 <= value <= _MOST_LAUNCHES:
+        raise ValueError(f"must be a whole number from 1 to {_MOST_LAUNCHES}")
     return value
 
 
@@ -194,6 +203,12 @@ class Settings:
         (),
         parse_cluster_limits,
     )
+    launches_per_hour: int = _setting(
+        "LAUNCHES_PER_HOUR",
+        "how many nodes may be requested for the cluster within an hour, 1 or more",
+        LAUNCHES_OF_CLUSTER,
+        _launches,
+    )
     expendable_priority_cutoff: int | None = _setting(
         "EXPENDABLE_PRIORITY_CUTOFF",
         "pods of a lower priority neither cause purchases nor keep nodes; empty if there are no such pods",
@@ -307,7 +322,7 @@ def learned_partition_key(region: str) -> str:
 
 
 def budget_partition_key(region: str) -> str:
-    """Return the key of the table's partition with the EC2 calls that the clusters of the region may make."""
+    """Return the key of the table's partition with the EC2 calls and the money that the clusters of a region share."""
     return f"BUDGET#{region}"
 
 

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.dispatch import KINDS, due_concerns, findings, is_quiet, judge_trial
+from nodesmith.decisions.dispatch import (
+    KINDS,
+    due_concerns,
+    findings,
+    is_quiet,
+    judge_trial,
+    limit_findings,
+)
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.health import Finding, Marks, Record
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
-from nodesmith.regionports import DeadLetters, HealthEvents, HealthRecords, Registrations, Ticks, Trials
+from nodesmith.model.spendinglimits import parse_spending_limit
+from nodesmith.regionports import (
+    DeadLetters,
+    HealthEvents,
+    HealthRecords,
+    LimitParameters,
+    Registrations,
+    SharedLimits,
+    Ticks,
+    Trials,
+)
 from nodesmith.regionports import Marks as MarksPort
 from nodesmith.registration import Registration
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME
@@ -108,6 +125,32 @@ def _records(run: Dispatch, cluster: str, report: DispatchReport) -> Sequence[Re
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `keep_limits` needs."""
+
+    parameters: LimitParameters
+    shared: SharedLimits
+    ticks: Ticks
+
+
+def keep_limits(
+    run: Limits, registrations: Sequence[Registration], unreadable: Collection[str], now: datetime
+) -> list[Finding]:
+    """Write the SpendingLimits where all functions that buy read them; return what is wrong with them, or used up.
+
+    `unreadable` are registered clusters without a readable registration: their nodes count as well. After a change,
+    each cluster tells what it takes of the limits, and what waits for one is decided again. Raises Transient, Rejected.
+    """
+    values = run.parameters.all()
+    limits = [parse_spending_limit(name, values[name]) for name in sorted(values)]
+    clusters = {each.cluster for each in registrations} | set(unreadable)
+    if run.shared.save(limits, clusters) and registrations:
+        for concern in (Concern.READINESS, Concern.PROVISIONING):
+            run.ticks.send(concern, registrations)
+    return list(limit_findings(run.shared.region(), now)) if limits else []
+
+
 LOOK_EVERY = timedelta(minutes=5)
 
 
@@ -131,10 +174,12 @@ def check_health(
     registrations: Sequence[Registration],
     unreadable: Mapping[str, str],
     now: datetime,
+    of_limits: Sequence[Finding] = (),
 ) -> list[Finding]:
     """Return all findings, and send an event for each finding that is new or gone.
 
-    `unreadable` maps each cluster whose registration cannot be read to the reason. Raises Transient, Rejected.
+    `unreadable` maps each cluster whose registration cannot be read to the reason. `of_limits` are the findings of
+    `keep_limits`. Raises Transient, Rejected.
     """
     known_since, before = run.records.state()
     since = {"": known_since.get("", now)}
@@ -143,7 +188,7 @@ def check_health(
     served = [(each, since[each.cluster]) for each in registrations]
     found = findings(records, served, since[""], now)
     found += [Finding(cluster, "", "Unreadable", said) for cluster, said in sorted(unreadable.items())]
-    found += _trial(run, records, now)
+    found += [*_trial(run, records, now), *of_limits]
     given_up = run.dead_letters.waiting()
     if given_up:
         found.append(Finding("", "", "GivenUp", f"{given_up} messages wait in {DEAD_LETTER_QUEUE_NAME}"))

@@ -36,6 +36,7 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.provisioning.gangs import next_turn, turns
+from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
@@ -337,8 +338,17 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
         rooms = {room.buffer: room for room in plan.rooms}
         outcome.room_is_news = any(True for _ in due_statuses(inputs.snapshot, rooms, now))
     if plan.unplaced or plan.refused or plan.barren or plan.rooms or refused.any or was_written:
-        write_unplaced(run.blobs, run.cluster_name, plan, now, refused)
+        write_unplaced(run.blobs, run.cluster_name, plan, now, refused, _limited(outcome))
         outcome.unplaced = bool(plan.unplaced or plan.refused or refused.unschedulable)
+
+
+def _limited(outcome: Outcome) -> Mapping[str, Sequence[str]]:
+    """Return the NodePools of each limit that keeps pods without a node, for limits that are no objects."""
+    inputs = outcome.decided_from
+    if inputs is None:
+        return {}
+    owners = {limit_owner(group.why) for group in outcome.plan.unplaced} - {""}
+    return limited_nodepools(owners, inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)
 
 
 def _resume(

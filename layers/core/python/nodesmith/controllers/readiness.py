@@ -32,13 +32,13 @@ from nodesmith.decisions.readiness.readiness import (
     quota_update,
     ready_condition,
 )
-from nodesmith.decisions.scheduling.offerings.quotas import usages
-from nodesmith.decisions.scheduling.offerings.templates import Usage
+from nodesmith.decisions.scheduling.offerings.options import Usage
+from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools
+from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
@@ -94,6 +94,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
     Users' NodeClaims, and Nodes without a claim, come from the snapshot. Raises Transient if a call failed, after
     everything else is done; what could be resolved is kept.
     """
+    # Other clusters wait for this, so it does not wait for the API server.
+    run.store.save_shares()
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
         return ReadinessReport()
@@ -264,7 +266,7 @@ def _updates(
 ) -> list[StatusUpdate]:
     updates: list[StatusUpdate] = []
     states = {}
-    used = _usages(snapshot, ledger)
+    used = _usages(snapshot, ledger, now)
     for manifest, one in parsed:
         name = str((manifest.get("metadata") or {}).get("name"))
         fault = launch_fault(name, _readable(pools), health)
@@ -279,7 +281,7 @@ def _updates(
         if (one_pool := pool.value) is not None:
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
-            shifted += limit_condition(used.get(f"NodePool {one_pool.name}"), manifest, NEAR_LIMIT)
+            shifted += _near_limit(one_pool, manifest, used)
         pool_update = nodepool_update(
             manifest, pool, states, known, snapshot, now, pause, ledger.claims, shifted
         )
@@ -289,28 +291,37 @@ def _updates(
     return updates
 
 
-def _usages(snapshot: Snapshot, ledger: Ledger) -> dict[str, Usage]:
-    """Return what counts against the quotas of NodePools and CapacityQuotas, by owner."""
-    return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings())}
+def _usages(snapshot: Snapshot, ledger: Ledger, now: datetime) -> dict[str, Usage]:
+    """Return what counts against all quotas but those of the registration, by owner."""
+    return {each.quota.owner: each for each in usages(snapshot, ledger, NodeSettings(), now)}
+
+
+def _near_limit(
+    pool: NodePool, manifest: Mapping[str, Any], used: Mapping[str, Usage]
+) -> list[StatusCondition]:
+    mine = on_nodepool(pool, used.values())
+    return limit_condition(mine, manifest, NEAR_LIMIT, f"NodePool {pool.name}")
 
 
 def _quotas(
     snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> tuple[list[StatusUpdate], list[ObjectEvent]]:
     """Return the statuses of CapacityQuotas to write, and the Events about all limits that are nearly used."""
-    used, updates = _usages(snapshot, ledger), list[StatusUpdate]()
+    used, updates = _usages(snapshot, ledger, now), list[StatusUpdate]()
     events: list[ObjectEvent] = []
     for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
         name = str(manifest["metadata"]["name"])
-        usage = used.get(f"{CAPACITY_QUOTA.name} {name}")
-        near = limit_condition(usage, manifest, QUOTA_NEAR_LIMIT)
+        owner = f"{CAPACITY_QUOTA.name} {name}"
+        usage = used.get(owner)
+        near = limit_condition([usage] if usage is not None else [], manifest, QUOTA_NEAR_LIMIT, owner)
         update = quota_update(manifest, parsed, usage, near, now)
         updates += [update] if update is not None else []
         events += limit_events(CAPACITY_QUOTA.name, name, manifest, near)
+    pools = parsed_nodepools(snapshot.nodepools)
     for manifest in filter(_is_of_the_cluster, snapshot.nodepools):
-        name = str(manifest["metadata"]["name"])
-        near = limit_condition(used.get(f"NodePool {name}"), manifest, NEAR_LIMIT)
-        events += limit_events("NodePool", name, manifest, near)
+        pool = pools.get(str(manifest["metadata"]["name"]))
+        near = _near_limit(pool, manifest, used) if pool is not None else []
+        events += limit_events("NodePool", str(manifest["metadata"]["name"]), manifest, near)
     return updates, events
 
 

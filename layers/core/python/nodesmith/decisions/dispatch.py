@@ -14,6 +14,9 @@ from zlib import crc32
 
 from nodesmith.model.functions.health import GOES_ON, SYMPTOMS, Finding, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.ledger.region import Region
+from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
+from nodesmith.model.quotas import amount_in_words
 from nodesmith.registration import Registration, Trial
 
 QUIET_AFTER = timedelta(minutes=10)
@@ -46,6 +49,9 @@ KINDS: Mapping[str, str] = {
     "NoSuccess": "has had no successful run lately",
     "Unreadable": "the cluster's registration cannot be read",
     "TrialEnded": "a release on trial failed, and the previous one serves all clusters again",
+    "LimitUnreadable": "a SpendingLimit cannot be read, so nothing is bought that it may select",
+    "LimitNearlyReached": "at least 80 % of a SpendingLimit is used",
+    "LimitReached": "a SpendingLimit is used up, and no more nodes are bought against it",
     "GivenUp": "messages failed on every attempt and were given up",
 }
 """The meaning of each kind of finding."""
@@ -174,3 +180,28 @@ def fails(record: Record, now: datetime) -> bool:
     if record.due is None or now - record.due < PATIENCE:
         return False
     return record.succeeded_at is None or record.succeeded_at < record.due
+
+
+_NEARLY_PERCENT, _WHOLE_PERCENT = 80, 100
+
+
+def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
+    """Yield a finding for each SpendingLimit that cannot be read or is nearly used by all of its clusters together.
+
+    The sentences do not name amounts, so that they change only when a threshold is passed.
+    """
+    for limit in region.limits:
+        quota = limit.quota
+        if quota.fault:
+            yield Finding("", "", "LimitUnreadable", f"{quota.fault}: {quota.remedy}")
+            continue
+        shares = region.others(limit).values()
+        used = {
+            USD_PER_HOUR: sum(each.micro_usd for each in shares),
+            USD_PER_MONTH: sum(each.in_month(now) for each in shares),
+        }
+        for name, most in sorted(quota.limits.items()):
+            percent = used[name] * 100 // most if most else _WHOLE_PERCENT
+            kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"
+            if percent >= _NEARLY_PERCENT:
+                yield Finding("", "", kind, f"{quota.owner}: {amount_in_words(name, most)}")

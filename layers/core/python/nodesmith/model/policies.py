@@ -123,8 +123,20 @@ def read_surcharge(text: str) -> float:
 USD_PER_HOUR = "nodesmith.dev/usd-per-hour"
 """The sum of nodes' hourly prices, as a resource that limits may name. Its unit is a millionth of a US dollar."""
 MICRO = 1_000_000
+USD_PER_MONTH = "nodesmith.dev/usd-per-month"
+"""What nodes cost in a calendar month (UTC). Its unit is what a millionth of a US dollar an hour costs in a second."""
+MONTHLY = MICRO * 3600
+"""One US dollar in the unit of `USD_PER_MONTH`."""
+LAUNCHES_PER_HOUR = "nodesmith.dev/launches-per-hour"
+"""How many nodes are requested within an hour."""
+LIMIT_PARAMETERS = "/nodesmith/limits"
+"""The path of SSM parameters with a SpendingLimit each, named by the end of the parameter's name."""
+LAUNCHES_OF_CLUSTER = 500
+"""How many nodes a cluster may request within an hour, unless its registration says otherwise."""
 LIMITED = (NODES, CPU, MEMORY, EPHEMERAL_STORAGE, PODS, USD_PER_HOUR)
 """What limits over sets of nodes may name, besides huge pages and extended resources."""
+_OF_CLUSTERS = (*LIMITED, USD_PER_MONTH)
+_OWN_DOMAIN = "nodesmith.dev/"
 _MOST_USD = 1_000_000_000
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?", re.ASCII)
 _WITH_COMMA = re.compile(r"([0-9]+),([0-9]+)", re.ASCII)
@@ -134,7 +146,14 @@ _DOLLARS = frozenset({"", "$", "usd", "us$", "dollar", "dollars"})
 
 def is_limited(name: str) -> bool:
     """Return whether a limit may have this name."""
+    if name.startswith(_OWN_DOMAIN):
+        return name in LIMITED
     return name in LIMITED or "/" in name or name.startswith("hugepages-")
+
+
+def read_usd_of_month(text: str) -> int:
+    """Return an amount of US dollars in the unit of `USD_PER_MONTH`. Raises ValueError with what would be right."""
+    return read_usd(text) * (MONTHLY // MICRO)
 
 
 def read_usd(text: str) -> int:
@@ -168,6 +187,7 @@ def micro_usd(price_hourly_usd: float) -> int:
     return math.ceil(round(price_hourly_usd * MICRO, 3))
 
 
+_IN_DOLLARS = {USD_PER_HOUR: read_usd, USD_PER_MONTH: read_usd_of_month}
 _ENTRY = re.compile(r"\s*([^=\s]+)\s*=\s*(.*?)\s*")
 
 
@@ -182,10 +202,11 @@ def parse_cluster_limits(text: str) -> tuple[tuple[str, int], ...]:
         if entry is None:
             raise ValueError(f"{part.strip()!r} must be a resource and its limit, such as nodes=200")
         name, value = entry.groups()
-        if not is_limited(name):
-            hint = did_you_mean(name, LIMITED) or f", use {', '.join(LIMITED)}, or another name with a domain"
+        if not is_limited(name) and name != USD_PER_MONTH:
+            known = ", ".join(_OF_CLUSTERS)
+            hint = did_you_mean(name, _OF_CLUSTERS) or f", use {known}, or another name with a domain"
             raise ValueError(f"{name!r} is not a resource{hint}")
-        found[name] = read_usd(value) if name == USD_PER_HOUR else parse_amount(name, value)
+        found[name] = _IN_DOLLARS[name](value) if name in _IN_DOLLARS else parse_amount(name, value)
         if found[name] < 0:
             raise ValueError(f"{name}={value} must not be negative")
     return tuple(sorted(found.items()))

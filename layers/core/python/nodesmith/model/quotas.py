@@ -1,8 +1,9 @@
 """Quotas: limits over sets of nodes that are selected by labels. All that select a node apply to it.
 
-There are three sources: CapacityQuotas (an API of Cluster Autoscaler's group), the limit in US dollars that a NodePool
-has as an annotation, and the limits of a whole cluster in its registration. Amounts of money are whole millionths of a
-US dollar an hour.
+There are four sources: CapacityQuotas (an API of Cluster Autoscaler's group), the limits in US dollars that a NodePool
+has as annotations, the limits of a whole cluster in its registration, and SpendingLimits in SSM Parameter Store, which
+also apply to several clusters together. Amounts of money are whole numbers in the units that `nodesmith.model.policies`
+defines.
 """
 
 from __future__ import annotations
@@ -32,8 +33,18 @@ from nodesmith.model.apimachinery.resources import (
     format_amount,
     parse_amount,
 )
-from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, NodePool
-from nodesmith.model.policies import LIMITED, MICRO, USD_PER_HOUR, is_limited, micro_usd_of
+from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, NodePool
+from nodesmith.model.policies import (
+    LAUNCHES_PER_HOUR,
+    LIMIT_PARAMETERS,
+    LIMITED,
+    MICRO,
+    MONTHLY,
+    USD_PER_HOUR,
+    USD_PER_MONTH,
+    is_limited,
+    micro_usd_of,
+)
 from nodesmith.model.schema.fields import Array, Kind, Map, Object, Quantity, Text
 from nodesmith.model.schema.reading import read_manifest
 
@@ -66,16 +77,31 @@ CAPACITY_QUOTA = Kind(
     version="v1beta1",
 )
 _OLD_API_VERSION = f"{CAPACITY_QUOTA.group}/v1alpha1"
-CLUSTER = "the cluster"
-_IN_WORDS = {NODES: "nodes", USD_PER_HOUR: "USD an hour"}
+CLUSTER, ACCOUNT = "the cluster", "the account"
+SPENDING_LIMIT = "SpendingLimit"
+_IN_WORDS = {
+    NODES: "nodes",
+    USD_PER_HOUR: "USD an hour",
+    USD_PER_MONTH: "USD a month",
+    LAUNCHES_PER_HOUR: "launches an hour",
+}
+KEYS_BY_RESOURCE = {
+    USD_PER_HOUR: "usdPerHour",
+    USD_PER_MONTH: "usdPerMonth",
+    LAUNCHES_PER_HOUR: "launchesPerHour",
+    NODES: "the value",
+}
+"""What a SpendingLimit calls what it limits."""
+_ANNOTATIONS = {USD_PER_HOUR: LIMIT_USD_PER_HOUR, USD_PER_MONTH: LIMIT_USD_PER_MONTH}
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
     """A limit over the nodes whose labels meet `requirements`.
 
-    `owner` names its source in messages: `CapacityQuota gold`, `NodePool web` or `the cluster`. With a `fault`, the
-    source cannot be read: until it can, no node is bought that it may select. `remedy` is then what would be right.
+    `owner` names its source in messages: `CapacityQuota gold`, `NodePool web`, `SpendingLimit red`, `the cluster` or
+    `the account`. With a `fault`, the source cannot be read: until it can, no node is bought that it may select.
+    `remedy` is then what would be right.
     """
 
     owner: str
@@ -86,10 +112,17 @@ class Quota:
 
     def field(self, resource: str) -> str:
         """Return what to change to raise the limit of a resource."""
+        kind, _, name = self.owner.partition(" ")
+        if self.owner == CLUSTER and resource == LAUNCHES_PER_HOUR:
+            return "LAUNCHES_PER_HOUR of the cluster's registration"
         if self.owner == CLUSTER:
             return f"{resource} in CLUSTER_LIMITS of the cluster's registration"
-        if self.owner.startswith("NodePool "):
-            return f"annotation {LIMIT_USD_PER_HOUR} of {self.owner}"
+        if self.owner == ACCOUNT:
+            return f"launchesPerHour of a SpendingLimit without clusters and selector, in {LIMIT_PARAMETERS}"
+        if kind == SPENDING_LIMIT:
+            return f"{KEYS_BY_RESOURCE[resource]} of SSM parameter {LIMIT_PARAMETERS}/{name}"
+        if kind == "NodePool":
+            return f"annotation {_ANNOTATIONS[resource]} of {self.owner}"
         return f"{at('spec.limits.resources', resource)} of {self.owner}"
 
 
@@ -111,7 +144,7 @@ def parse_quota(manifest: Mapping[str, object]) -> Parsed[Quota]:
     name = str(read.metadata.get("name") or "(unnamed)")
     raw = manifest.get("spec")
     spec: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
-    parts = list(_selected(spec.get("selector"), read.report))
+    parts = list(selected(spec.get("selector"), read.report))
     limits = dict(_limits(spec.get("limits"), read.report))
     clash = contradiction(parts)
     if clash:
@@ -145,18 +178,17 @@ def quotas_of(
 
 def of_nodepool(pool: NodePool) -> Quota | None:
     """Return the quota in dollars of a NodePool, None if it has none."""
-    limit, fault = pool.options.limit_micro_usd, pool.options.limit_fault
-    if limit is None:
+    limits, (fault, remedy) = pool.options.limits_usd, pool.options.limit_fault
+    if not limits and not fault:
         return None
     mine = Requirements.from_labels({NODEPOOL: pool.name})
-    if fault[0]:
-        where = f"metadata.annotations[{LIMIT_USD_PER_HOUR}]"
-        return Quota(f"NodePool {pool.name}", mine, Resources({NODES: 0}), f"{where} is {fault[0]}", fault[1])
-    return Quota(f"NodePool {pool.name}", mine, Resources({USD_PER_HOUR: limit}))
+    if fault:
+        return Quota(f"NodePool {pool.name}", mine, Resources({NODES: 0}), fault, remedy)
+    return Quota(f"NodePool {pool.name}", mine, Resources(dict(limits)))
 
 
-def _selected(selector: object, report: Report) -> Iterator[Requirement]:
-    """Yield the parts of a selector that can be read; the schema has reported most of the others."""
+def selected(selector: object, report: Report, where: str = "spec.selector") -> Iterator[Requirement]:
+    """Yield the parts of a label selector that can be read. Report only what a schema cannot tell."""
     if not isinstance(selector, Mapping):
         return
     labels, expressions = selector.get("matchLabels"), selector.get("matchExpressions")
@@ -171,8 +203,8 @@ def _selected(selector: object, report: Report) -> Iterator[Requirement]:
             continue
         if (operator in {Operator.IN, Operator.NOT_IN}) != bool(values):
             needs = "needs at least one value" if not values else "takes no values"
-            where = f"spec.selector.matchExpressions[{number}].values"
-            report.add(where, shown(values), f"{operator} {needs}")
+            field = f"{where}.matchExpressions[{number}].values"
+            report.add(field, shown(values), f"{operator} {needs}")
             continue
         yield requirement(key, str(operator), map(str, values))
 
@@ -182,6 +214,10 @@ def _limits(limits: object, report: Report) -> Iterator[tuple[str, int]]:
     resources = limits.get("resources") if isinstance(limits, Mapping) else None
     for name, value in (resources if isinstance(resources, Mapping) else {}).items():
         where = at("spec.limits.resources", name)
+        if name == USD_PER_MONTH:
+            remedy = f"use the annotation {LIMIT_USD_PER_MONTH} of NodePools, or a SpendingLimit"
+            report.add(where, "a limit over a month", remedy)
+            continue
         if not isinstance(name, str) or not is_limited(name):
             hint = did_you_mean(str(name), LIMITED).removeprefix(", ")
             report.add(
@@ -197,18 +233,23 @@ def _limits(limits: object, report: Report) -> Iterator[tuple[str, int]]:
 
 
 def amount_in_words(resource: str, amount: int) -> str:
-    """Return an amount with its unit, such as `3 nodes`, `12 cpu`, `64Gi memory` or `4.8 USD an hour`."""
+    """Return an amount with its unit, such as `3 nodes`, `12 cpu`, `64Gi memory` or `4.8 USD an hour`.
+
+    Dollars a month are rounded up to cents.
+    """
     if resource == USD_PER_HOUR:
         number = f"{amount / MICRO:.6f}".rstrip("0").rstrip(".")
+    elif resource == USD_PER_MONTH:
+        cents = -(-amount * 100 // MONTHLY)
+        number = f"{cents // 100}.{cents % 100:02}".rstrip("0").rstrip(".")
     elif resource == CPU:
         number = f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     else:
         number = _short_bytes(resource, amount)
-    return (
-        f"{number} node"
-        if (resource, amount) == (NODES, 1)
-        else f"{number} {_IN_WORDS.get(resource, resource)}"
-    )
+    return _ONE.get((resource, amount), f"{number} {_IN_WORDS.get(resource, resource)}")
+
+
+_ONE = {(NODES, 1): "1 node", (LAUNCHES_PER_HOUR, 1): "1 launch an hour"}
 
 
 def used_in_words(resource: str, used: int, limit: int) -> str:
@@ -228,7 +269,7 @@ def format_limits(resources: Resources) -> dict[str, str]:
     """Write amounts as in a CapacityQuota's status: dollars as a decimal number."""
     return {
         name: amount_in_words(name, resources[name]).partition(" ")[0]
-        if name == USD_PER_HOUR
+        if name in _ANNOTATIONS
         else format_amount(name, resources[name])
         for name in sorted(resources)
     }

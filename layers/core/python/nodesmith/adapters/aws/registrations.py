@@ -11,6 +11,7 @@ from botocore.session import Session, get_session
 
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.errors import Rejected
+from nodesmith.model.policies import LIMIT_PARAMETERS
 from nodesmith.registration import (
     CANARY_PARAMETER,
     CLUSTER_NAME,
@@ -90,6 +91,21 @@ def _trial(text: str | None) -> Trial:
         return read_trial(text) if text is not None else NO_TRIAL
     except Rejected:
         return NO_TRIAL
+
+
+class SsmLimits:
+    """The SpendingLimits of a region, as users have written them. `client` returns a boto3 SSM client."""
+
+    def __init__(self, client: Callable[[], Any]) -> None:
+        self._client = client
+
+    def all(self) -> Mapping[str, str]:
+        """Return the values of all parameters, by the limit's name. Raises Transient."""
+        with transient_errors("ssm:GetParametersByPath"):
+            pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=LIMIT_PARAMETERS)
+            return {
+                p["Name"].rpartition("/")[2]: str(p["Value"]) for page in pages for p in page["Parameters"]
+            }
 
 
 class SsmTrials:

@@ -1,6 +1,7 @@
 """DynamoDB: the ledger of one cluster, in a single partition, and what all clusters of a region have learned.
 
-`META` holds the version that commits are conditional on, when the ledger last changed (`changed`), and cluster details.
+`META` holds the version that commits are conditional on, when the ledger last changed (`changed`), the launches of the
+last hour, and cluster details. `SPENT#month#labels` holds what nodes that are gone have cost in a month.
 These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECLASS#name`,
 `OFFERING#capacityType#type#zone`, `GROUPOFFERING#capacityType#type#zone#placementGroup`,
 `RISK#capacityType#type#zone`, `BACKOFF#nodepool`, `SUBNET#id`, `DRAIN#nodepool`, `MOVEBACKOFF#nodepool#reason`,
@@ -19,51 +20,80 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from nodesmith.adapters.aws.calls import transient_errors
-from nodesmith.adapters.dynamodb.ledgermarks import KeptLedger, LedgerMark, Locks, read_mark
-from nodesmith.adapters.dynamodb.partition import META, Attributes, Found, Partition, conflicts, written_once
+from nodesmith.adapters.dynamodb.ledgeritems import (
+    Found,
+    backoff_of,
+    claim_of,
+    departure_of_node,
+    gang_of,
+    move_of,
+    offering_key,
+    pool_key,
+    spent_update,
+)
+from nodesmith.adapters.dynamodb.ledgermarks import MARK, KeptLedger, LedgerMark, Locks, read_mark
+from nodesmith.adapters.dynamodb.partition import (
+    META,
+    Attributes,
+    LostShare,
+    Partition,
+    conflicts,
+    written_once,
+)
+from nodesmith.adapters.dynamodb.regionitems import SharedItems, read_learned, take_calls, write_learned
 from nodesmith.errors import Conflict
-from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.launches import CallBudget, OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
-    backoff_item,
-    claim_to_item,
     cluster_item,
     drain_time_item,
     health_item,
     nodeclass_item,
-    offered_item,
-    read_offered,
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_item, departure_of, pause_item
+from nodesmith.model.ledger.ledger import Ledger, Pause, departure_of, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.region import Spending
+from nodesmith.model.ledger.spending import spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.settings import budget_partition_key, learned_partition_key, partition_key
+from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
+from nodesmith.settings import partition_key
 
-_KEPT_AFTER_BACKOFF = timedelta(days=1)
+_SHARE_ATTEMPTS = 8
+"""How often a commit is tried while other clusters commit at the same time."""
 
 
 class DynamoStore:
     """The Store of one cluster. `client` is a boto3 DynamoDB client. Every call may raise Transient.
 
     `clock` determines which departures still count, when learned capacity expires, and when the ledger changed.
+    `most_launches` is how many nodes may be requested within an hour. With `shares`, the store also reads what clusters
+    share, and writes what this one takes of it: every function that buys nodes must.
     """
 
-    def __init__(self, client: Any, table: str, cluster: str, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: Any,
+        table: str,
+        cluster: str,
+        clock: Callable[[], datetime],
+        *,
+        most_launches: int = LAUNCHES_OF_CLUSTER,
+        shares: bool = False,
+    ) -> None:
         self._client, self._table, self._cluster, self._clock = client, table, cluster, clock
         self._unmarked = Partition(client, table, partition_key(cluster))
         self._mark = LedgerMark(self._unmarked, clock)
@@ -73,6 +103,12 @@ class DynamoStore:
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text. Most of thousands are unchanged at the next read."""
         self._kept = KeptLedger()
+        self._most_launches, self._shared = (
+            most_launches,
+            SharedItems(client, table, cluster) if shares else None,
+        )
+        self._last: Ledger | None = None
+        """The ledger as last read, with the commits since."""
 
     def load(self) -> Ledger:
         """Return the ledger, strongly consistent. If its mark has not changed, only NodeClasses are read again.
@@ -80,18 +116,24 @@ class DynamoStore:
         The version is read first, in a separate query, because a query is not a snapshot. If a commit lands during the
         read, the reader must have a version too old to commit on, never the new version with the old claims.
         """
-        now = self._clock()
-        version, changed = read_mark(self._partition)
+        now, region = self._clock(), None
+        if self._shared is not None:
+            meta, region = self._shared.with_mark(self._partition)
+        else:
+            meta = self._partition.attributes(META, *MARK)
+        version, changed, launches = read_mark(meta)
         kept = self._kept.at(version, changed, now)
         found = Found(version, self._claims, now)
         found.take_all(self._partition.items("NODECLASS#" if kept else ""))
         ledger = found.ledger()
         self._nodeclasses = ledger.nodeclasses
-        if kept is not None:
-            return replace(kept, nodeclasses=ledger.nodeclasses)
-        self._claims = found.texts
-        self._kept.keep(ledger, changed, now)
-        return ledger
+        if kept is None:
+            self._claims = found.texts
+            self._kept.keep(ledger, changed, now)
+        ledger = ledger if kept is None else replace(kept, nodeclasses=ledger.nodeclasses)
+        spending = Spending(launches, self._most_launches, ledger.spending.spent, region)
+        self._last = replace(ledger, spending=spending)
+        return self._last
 
     def commit(
         self,
@@ -106,31 +148,91 @@ class DynamoStore:
 
         Raises Conflict if `version` is outdated, a new name is taken, or the revision of anything else has changed.
         """
-        now, told = self._clock(), [*(replace(claim, revision=0) for claim in claims), *changed]
+        now = self._clock()
+        last = self._last or self.load()
+        if last.version != version:
+            raise Conflict(f"version {version} of {self._partition.pk} is no longer the newest")
+        told = [*(replace(claim, revision=0) for claim in claims), *changed]
         saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in told]
-        new = [self._put(_claim(self._partition, claim), revision) for claim, revision in saved]
-        new += [self._put(_move(self._partition, move), move.revision)] if move else []
-        new += [self._put(_gang(self._partition, gang), gang.revision)] if gang else []
-        with conflicts(f"version {version} of {self._partition.pk} is no longer the newest"):
-            self._client.transact_write_items(TransactItems=[self._next(version, decision, now), *new])
+        new = [self._put(claim_of(self._partition, claim), revision) for claim, revision in saved]
+        moved = [self._put(move_of(self._partition, move), move.revision)] if move else []
+        moved += [self._put(gang_of(self._partition, gang), gang.revision)] if gang else []
+        spending = self._charged(last, claims, decision, now, [*new, *moved])
+        written = {claim.name: claim for claim, _ in saved}
+        kept = [claim for claim in last.claims if claim.name not in written]
+        self._last = replace(last, version=version + 1, claims=(*kept, *written.values()), spending=spending)
         self._mark.is_written(now)
 
-    def _next(self, version: int, decision: str, now: datetime) -> Attributes:
-        condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
+    def _charged(
+        self, last: Ledger, claims: Sequence[NodeClaim], decision: str, now: datetime, items: list[Attributes]
+    ) -> Spending:
+        """Write a commit, together with what the cluster then takes of what clusters share; return the latter.
+
+        If only another cluster's commit is in the way, it is tried again with what is left. Raises Conflict.
+        """
+        shared, before, version = self._shared, last.spending, last.version
+        for _ in range(_SHARE_ATTEMPTS):
+            after = before.charged(last.claims, claims, now)
+            region = after.region if after is not before else None
+            taken = [shared.put(region)] if shared is not None and region is not None else []
+            begun = [self._next(version, decision, now, after), *items, *taken]
+            try:
+                with conflicts(
+                    f"version {version} of {self._partition.pk} is no longer the newest", len(begun) - 1
+                ):
+                    self._client.transact_write_items(TransactItems=begun)
+            except LostShare:
+                if shared is None or region is None:
+                    raise
+                before = replace(before, region=shared.region())
+                continue
+            return replace(after, region=region and replace(region, revision=region.revision + 1))
+        raise Conflict("other clusters have bought nodes at each attempt")
+
+    def _next(self, version: int, decision: str, now: datetime, spending: Spending) -> Attributes:
+        condition, read = _unchanged(version)
         values = {
+            **read,
             ":next": {"N": str(version + 1)},
-            ":read": {"N": str(version)},
             ":decision": {"S": decision},
             ":changed": {"S": format_time(now)},
+            ":launches": {"S": json.dumps(spending.launches.to_item(), separators=(",", ":"))},
         }
+        written = "version = :next, decision = :decision, changed = :changed, launches = :launches"
         update = {
             "TableName": self._table,
             "Key": self._partition.key(META),
-            "UpdateExpression": "SET version = :next, decision = :decision, changed = :changed",
+            "UpdateExpression": f"SET {written}",
             "ConditionExpression": condition,
             "ExpressionAttributeValues": values,
         }
         return {"Update": update}
+
+    def save_shares(self) -> None:
+        """Write what the cluster takes of the limits that clusters share, unless that is written already.
+
+        It does nothing if other clusters or this one commit at each attempt: the next run repeats it.
+        """
+        for _ in range(_SHARE_ATTEMPTS):
+            ledger, now = self.load(), self._clock()
+            region = ledger.spending.region
+            if self._shared is None or region is None:
+                return
+            own = region.own_shares(ledger.claims, ledger.spending.spent, now)
+            after = region.with_own(own)
+            if after.shares == region.shares:
+                return
+            condition, values = _unchanged(ledger.version)
+            same = {  # a write without a change, so that a commit at the same time is noticed
+                "TableName": self._table,
+                "Key": self._partition.key(META),
+                "UpdateExpression": "SET version = :read",
+                "ConditionExpression": condition,
+                "ExpressionAttributeValues": values,
+            }
+            with suppress(Conflict), conflicts("what clusters share has changed"):
+                self._client.transact_write_items(TransactItems=[{"Update": same}, self._shared.put(after)])
+                return
 
     def _put(self, item: Attributes, revision: int) -> Attributes:
         return {"Put": {"TableName": self._table, "Item": item, **written_once(revision)}}
@@ -138,18 +240,30 @@ class DynamoStore:
     def save(self, claim: NodeClaim) -> NodeClaim:
         """Write a claim if its revision has not changed, and return it with its new revision. Raises Conflict."""
         saved = replace(claim, revision=claim.revision + 1)
-        self._partition.put_revised(_claim(self._partition, saved), claim.revision, f"NodeClaim {claim.name}")
+        self._partition.put_revised(
+            claim_of(self._partition, saved), claim.revision, f"NodeClaim {claim.name}"
+        )
         return saved
 
     def forget(self, claim: NodeClaim) -> None:
         """Delete a claim if its revision has not changed. One that is already gone is ignored. Raises Conflict.
 
-        Its departure is written first. If the deletion then fails, the departure does not count twice.
+        Its departure is written first. If the deletion then fails, the departure does not count twice. The transaction
+        that deletes the claim adds what its node has cost this month, and so exactly once.
         """
         departure = departure_of(claim)
         if departure is not None:
-            self._partition.put(_departure(self._partition, departure))
-        self._partition.delete_revised(f"CLAIM#{claim.name}", claim.revision, f"NodeClaim {claim.name}")
+            self._partition.put(departure_of_node(self._partition, departure))
+        sk, what = f"CLAIM#{claim.name}", f"NodeClaim {claim.name}"
+        spent = spent_by(claim, self._clock())
+        if spent is None:
+            self._partition.delete_revised(sk, claim.revision, what)
+            return
+        try:
+            self._partition.delete_adding(sk, claim.revision, what, spent_update(self._partition, spent))
+        except Conflict:
+            if self._partition.there([sk]):
+                raise
 
     def known(self, claims: Collection[str]) -> Collection[str]:
         """Return the names of those of these claims that exist, strongly consistent."""
@@ -158,7 +272,7 @@ class DynamoStore:
 
     def save_move(self, move: Move) -> Move:
         """Write a move if its revision has not changed, and return it with its new revision. Raises Conflict."""
-        self._partition.put_revised(_move(self._partition, move), move.revision, f"move {move.id}")
+        self._partition.put_revised(move_of(self._partition, move), move.revision, f"move {move.id}")
         return replace(move, revision=move.revision + 1)
 
     def forget_move(self, move: Move) -> None:
@@ -167,7 +281,7 @@ class DynamoStore:
 
     def save_gang(self, gang: Gang) -> Gang:
         """Write a gang if its revision has not changed, and return it with its new revision. Raises Conflict."""
-        self._partition.put_revised(_gang(self._partition, gang), gang.revision, f"gang of {gang.request}")
+        self._partition.put_revised(gang_of(self._partition, gang), gang.revision, f"gang of {gang.request}")
         return replace(gang, revision=gang.revision + 1)
 
     def forget_gang(self, gang: Gang) -> None:
@@ -233,19 +347,21 @@ class DynamoStore:
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
-        items = [_backoff(self._partition, _offering(key), backoff) for key, backoff in offerings.items()]
+        items = [
+            backoff_of(self._partition, offering_key(key), backoff) for key, backoff in offerings.items()
+        ]
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:
         """Write back-offs of subnets, by id."""
-        items = [_backoff(self._partition, f"SUBNET#{id_}", backoff) for id_, backoff in subnets.items()]
+        items = [backoff_of(self._partition, f"SUBNET#{id_}", backoff) for id_, backoff in subnets.items()]
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_risks(self, risks: Mapping[OfferingKey, Risk]) -> None:
         """Write the interruption risks of offerings. Each expires when it becomes negligible."""
         items = [
             self._partition.item(
-                f"RISK#{_pool(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp())
+                f"RISK#{pool_key(key)}", risk_item(risk), ttl=int(risk.forgotten_at.timestamp())
             )
             for key, risk in risks.items()
         ]
@@ -259,7 +375,7 @@ class DynamoStore:
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Delete back-offs of offerings."""
-        keys = [self._partition.key(_offering(key)) for key in offerings]
+        keys = [self._partition.key(offering_key(key)) for key in offerings]
         self._partition.write([{"DeleteRequest": {"Key": key}} for key in keys])
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
@@ -267,7 +383,7 @@ class DynamoStore:
         if backoff is None:
             self._partition.delete(f"BACKOFF#{nodepool}")
         else:
-            self._partition.put(_backoff(self._partition, f"BACKOFF#{nodepool}", backoff))
+            self._partition.put(backoff_of(self._partition, f"BACKOFF#{nodepool}", backoff))
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
@@ -275,7 +391,7 @@ class DynamoStore:
         if backoff is None:
             self._partition.delete(sk)
         else:
-            self._partition.put(_backoff(self._partition, sk, backoff))
+            self._partition.put(backoff_of(self._partition, sk, backoff))
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write a NodePool's registration health if its revision has not changed. Raises Conflict."""
@@ -296,105 +412,7 @@ class DynamoStore:
         write_learned(self._client, self._table, offered, self._clock())
 
 
-def _claim(partition: Partition, claim: NodeClaim) -> Attributes:
-    return partition.item(
-        f"CLAIM#{claim.name}",
-        claim_to_item(claim),
-        revision=claim.revision,
-        instance=claim.instance_id,
-        reservation=claim.labels.get(RESERVATION_ID, ""),
-    )
-
-
-def _move(partition: Partition, move: Move) -> Attributes:
-    """Return the item of a move with its next revision."""
-    saved = replace(move, revision=move.revision + 1)
-    return partition.item(f"MOVE#{move.id}", moves.to_item(saved), revision=saved.revision)
-
-
-def _gang(partition: Partition, gang: Gang) -> Attributes:
-    """Return the item of a gang with its next revision."""
-    saved = replace(gang, revision=gang.revision + 1)
-    return partition.item(f"GANG#{gang.id}", gangs.to_item(saved), revision=saved.revision)
-
-
-def _departure(partition: Partition, departure: Departure) -> Attributes:
-    expires = int(departure.kept_until.timestamp())
-    return partition.item(f"DEPARTURE#{departure.claim}", departure_item(departure), ttl=expires)
-
-
-def _backoff(partition: Partition, sk: str, backoff: Backoff) -> Attributes:
-    expires = int((backoff.until + _KEPT_AFTER_BACKOFF).timestamp())
-    return partition.item(sk, backoff_item(backoff), ttl=expires)
-
-
-def _offering(key: OfferingKey) -> str:
-    """Return the sort key. Pools inside placement groups have a kind of their own, which earlier versions ignore."""
-    return f"GROUPOFFERING#{_pool(key)}" if key.group else f"OFFERING#{_pool(key)}"
-
-
-def _pool(key: OfferingKey) -> str:
-    within = f"#{key.group}" if key.group else ""
-    return f"{key.capacity_type}#{key.instance_type}#{key.zone}{within}"
-
-
-# Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
-# last write wins. The next such node restores what a write has lost.
-_KEPT = timedelta(days=180)
-
-
-def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
-    """Return all entries, eventually consistent. `client` is a boto3 DynamoDB client. Raises Transient."""
-    pages = client.get_paginator("query").paginate(
-        TableName=table,
-        KeyConditionExpression="pk = :pk",
-        ExpressionAttributeValues={":pk": {"S": _partition(client)}},
-    )
-    found: dict[Boot, Offered] = {}
-    with transient_errors("dynamodb:Query"):
-        for page in pages:
-            for item in page["Items"]:
-                boot = Boot(*item["sk"]["S"].split("#"))
-                found[boot] = read_offered(json.loads(item["doc"]["S"]))
-    return found
-
-
-def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now: datetime) -> None:
-    """Write `offered`. Entries expire after half a year, so that no error lasts forever. Raises Transient."""
-    expires = str(int((now + _KEPT).timestamp()))
-    for boot in sorted(offered):
-        item = {
-            "pk": {"S": _partition(client)},
-            "sk": {"S": f"{boot.instance_type}#{boot.image_id}"},
-            "doc": {"S": json.dumps(offered_item(offered[boot]), separators=(",", ":"))},
-            "ttl": {"N": expires},
-        }
-        with transient_errors("dynamodb:PutItem"):
-            client.put_item(TableName=table, Item=item)
-
-
-def _partition(client: Any) -> str:
-    return learned_partition_key(client.meta.region_name)
-
-
-_BUDGET_SK = "CREATEFLEET"
-_BUDGET_ATTEMPTS = 5
-
-
-def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
-    """Return how many of `wanted` calls a cluster may make now, and count them as made.
-
-    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
-    Raises Transient.
-    """
-    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
-    for _ in range(_BUDGET_ATTEMPTS):
-        document, revision = partition.revised(_BUDGET_SK)
-        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
-        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
-        try:
-            partition.put_revised(item, revision, "the budget of CreateFleet calls")
-        except Conflict:
-            continue
-        return granted
-    return 0
+def _unchanged(version: int) -> tuple[str, Attributes]:
+    """Return the condition that a ledger still has this version, with its values."""
+    condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
+    return condition, {":read": {"N": str(version)}}

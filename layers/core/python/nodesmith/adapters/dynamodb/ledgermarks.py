@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches
 
 # A mark precedes the write. If a run dies between a write and the hint for it, the mark shows that another run
 # must look. Locks say nothing about the cluster and leave no mark.
@@ -53,11 +55,15 @@ class LedgerMark:
         self._marked_at = now
 
 
-def read_mark(partition: Partition) -> tuple[int, datetime | None]:
-    """Return a ledger's version (0 before the first commit) and when it last changed, strongly consistent."""
-    found = partition.attributes(META, "version", "changed")
+MARK = ("version", "changed", "launches")
+"""The attributes of a ledger's metadata that `read_mark` reads."""
+
+
+def read_mark(found: Attributes) -> tuple[int, datetime | None, Launches]:
+    """Read a ledger's version (0 before the first commit), when it last changed, and the launches of the last hour."""
     version = int(found["version"]["N"]) if "version" in found else 0
-    return version, read_moment(found, "changed")
+    launches = Launches.from_item(json.loads(found["launches"]["S"])) if "launches" in found else NO_LAUNCHES
+    return version, read_moment(found, "changed"), launches
 
 
 # A process may reuse a ledger while its mark shows that nothing has changed. Each writer marks the ledger first,

@@ -1,4 +1,4 @@
-"""DynamoDB: reading and writing the items of one partition of the table, and a cluster's ledger item by item.
+"""DynamoDB: reading and writing the items of one partition of the table.
 
 Items are `{pk, sk, doc}`, where `doc` is a JSON document. Items with several writers also have a `revision`.
 """
@@ -6,9 +6,8 @@ Items are `{pk, sk, doc}`, where `doc` is a JSON document. Items with several wr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
@@ -18,25 +17,6 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
-from nodesmith.model.ledger.gangs import Gang
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.items import (
-    claim_from_item,
-    read_backoff,
-    read_cluster,
-    read_drain_time,
-    read_health,
-    read_nodeclass,
-    read_risk,
-)
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, read_departure, read_pause
-from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 Attributes = dict[str, Any]
 
@@ -54,110 +34,6 @@ def read_plainly(
     with suppress(ValueError):  # botocore reports what is not JSON
         customized_response_dict.update(json.loads(response_dict["body"]))
         response_dict["body"] = b"{}"
-
-
-class Found:
-    """A partition that is being read.
-
-    `known` holds the claims of the last read with their text, `texts` those of this read. Expired departures are
-    omitted, because DynamoDB's TTL removes them with a delay.
-    """
-
-    def __init__(self, version: int, known: Mapping[str, tuple[str, NodeClaim]], now: datetime) -> None:
-        self._version, self._known, self._now = version, known, now
-        self.texts: dict[str, tuple[str, NodeClaim]] = {}
-        self._cluster: ClusterInfo | None = None
-        self._claims: list[NodeClaim] = []
-        self._moves: list[Move] = []
-        self._nodeclasses: dict[str, NodeClassStatus] = {}
-        self._unavailable: dict[OfferingKey, Backoff] = {}
-        self._backoffs: dict[str, Backoff] = {}
-        self._health: dict[str, RegistrationHealth] = {}
-        self._paused: Pause | None = None
-        self._departures: list[Departure] = []
-        self._risks: dict[OfferingKey, Risk] = {}
-        self._drain_times: dict[str, DrainTime] = {}
-        self._move_backoffs: dict[MoveKind, Backoff] = {}
-        self._subnets: dict[str, Backoff] = {}
-        self._contents: dict[str, str] = {}
-        self._shifts: tuple[ZonalShift, ...] = ()
-        self._gangs: list[Gang] = []
-
-    def take_all(self, items: Iterable[Attributes]) -> None:
-        """Read several items."""
-        for item in items:
-            self.take(item)
-
-    def take(self, item: Attributes) -> None:  # noqa: C901 (a case for each kind)
-        """Read one item."""
-        kind, _, name = item["sk"]["S"].partition("#")
-        if kind == "CLAIM":
-            self._claims.append(self._claim(name, item["doc"]["S"], int(item["revision"]["N"])))
-            return
-        document: Any = json.loads(item["doc"]["S"]) if "doc" in item else None
-        match kind:  # a newer version may have written other kinds, which are ignored
-            case "META":
-                self._cluster = read_cluster(document) if document else None
-            case "MOVE":
-                self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
-            case "GANG":
-                self._gangs.append(replace(gangs.from_item(document), revision=int(item["revision"]["N"])))
-            case "NODECLASS":
-                self._nodeclasses[name] = read_nodeclass(document)
-            case "OFFERING" | "GROUPOFFERING":
-                self._unavailable[OfferingKey(*name.split("#")[:4])] = read_backoff(document)
-            case "RISK":
-                self._risks[OfferingKey(*name.split("#"))] = read_risk(document)
-            case "DRAIN":
-                self._drain_times[name] = read_drain_time(document)
-            case "BACKOFF":
-                self._backoffs[name] = read_backoff(document)
-            case "MOVEBACKOFF":
-                self._move_backoffs[MoveKind(*name.split("#"))] = read_backoff(document)
-            case "SUBNET":
-                self._subnets[name] = read_backoff(document)
-            case "SHIFTS":
-                self._shifts = tuple(map(read_shift, document))
-            case "PAUSE":
-                self._paused = read_pause(document)
-            case "DEPARTURE":
-                self._departures.append(read_departure(document))
-            case "CONTENT":
-                self._contents[name] = document
-            case "HEALTH":
-                self._health[name] = replace(read_health(document), revision=int(item["revision"]["N"]))
-
-    def _claim(self, name: str, text: str, revision: int) -> NodeClaim:
-        known = self._known.get(name)
-        claim = known[1] if known and known[0] == text else claim_from_item(json.loads(text))
-        if claim.revision != revision:
-            claim = replace(claim, revision=revision)
-        self.texts[name] = text, claim
-        return claim
-
-    def ledger(self) -> Ledger:
-        """Return the ledger that was read."""
-        claims = tuple(sorted(self._claims, key=lambda c: c.name))
-        lately = [each for each in self._departures if self._now <= each.kept_until]
-        return Ledger(
-            self._version,
-            claims,
-            self._nodeclasses,
-            self._cluster,
-            self._unavailable,
-            self._backoffs,
-            self._health,
-            moves=tuple(sorted(self._moves, key=lambda m: m.id)),
-            paused=self._paused,
-            departures=tuple(sorted(lately, key=lambda d: d.claim)),
-            risks=self._risks,
-            drain_times=self._drain_times,
-            move_backoffs=self._move_backoffs,
-            subnet_backoffs=self._subnets,
-            contents=self._contents,
-            zonal_shifts=self._shifts,
-            gangs=tuple(sorted(self._gangs, key=lambda gang: gang.id)),
-        )
 
 
 def read_moment(item: Attributes, name: str) -> datetime | None:
@@ -213,7 +89,7 @@ class Partition:
         return {**self.key(sk), "doc": {"S": text}, **more}
 
     def items(self, beginning: str = "", *, consistent: bool = True) -> Iterator[Attributes]:
-        """Yield the partition's items page by page, with `sk`, `doc` and `revision`.
+        """Yield the partition's items page by page, with `sk`, `doc`, `revision` and `spent`.
 
         Only sort keys that start with `beginning` are read. Without `consistent`, reads cost half as much, and items
         may be a second old.
@@ -226,7 +102,7 @@ class Partition:
             TableName=self.table,
             KeyConditionExpression=condition,
             ExpressionAttributeValues=values,
-            ProjectionExpression="sk, doc, revision",
+            ProjectionExpression="sk, doc, revision, spent",
             ConsistentRead=consistent,
         )
         with transient_errors("dynamodb:Query"):
@@ -301,6 +177,23 @@ class Partition:
                 ExpressionAttributeValues={":read": {"N": str(revision)}},
             )
 
+    def delete_adding(self, sk: str, revision: int, what: str, update: Attributes) -> None:
+        """Delete an item, if its revision is still `revision`, together with an update of another one. Raises Conflict.
+
+        Conflict is also raised if the item is already gone.
+        """
+        self._before_write()
+        delete = {
+            "TableName": self.table,
+            "Key": self.key(sk),
+            "ConditionExpression": "revision = :read",
+            "ExpressionAttributeValues": {":read": {"N": str(revision)}},
+        }
+        with conflicts(f"{what} has moved on from revision {revision}"):
+            self.client.transact_write_items(
+                TransactItems=[{"Delete": delete}, {"Update": {"TableName": self.table, **update}}]
+            )
+
     def write(self, requests: list[Attributes]) -> None:
         """Put and delete items, 25 per call."""
         if requests:
@@ -347,17 +240,25 @@ def written_once(revision: int) -> Attributes:
     return {"ConditionExpression": "revision = :read", "ExpressionAttributeValues": read}
 
 
+class LostShare(Conflict):
+    """Only the item that clusters share stood in the way of a transaction."""
+
+
 @contextmanager
-def conflicts(what: str) -> Iterator[None]:
-    """Raise Conflict, with the message `what`, for a failed condition, and Transient for errors that pass."""
+def conflicts(what: str, shared: int | None = None) -> Iterator[None]:
+    """Raise Conflict, with the message `what`, for a failed condition, and Transient for errors that pass.
+
+    `shared` is the number of a transaction's item that clusters share. If only that one failed, raise LostShare.
+    """
     try:
         with transient_errors("dynamodb:write"):
             yield
     except ClientError as error:
-        codes = {str(error.response.get("Error", {}).get("Code"))}
-        codes |= {str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()}
+        reasons = [str(reason.get("Code")) for reason in error.response.get("CancellationReasons") or ()]
+        codes = {str(error.response.get("Error", {}).get("Code")), *reasons}
         if codes & _LOST:
-            raise Conflict(what) from error
+            lost = {number for number, code in enumerate(reasons) if code in _LOST}
+            raise (LostShare if lost == {shared} else Conflict)(what) from error
         if codes & _BUSY:
             raise Transient(f"dynamodb:TransactWriteItems: {', '.join(sorted(codes & _BUSY))}") from error
         raise

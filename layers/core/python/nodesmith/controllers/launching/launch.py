@@ -109,12 +109,15 @@ def buy_many(
     decision: str,
     allowance: Allowance,
 ) -> tuple[Settled, int]:
-    """Buy as many of the first nodes as `allowance` permits; return what became of them, and how many were committed.
+    """Buy as many of the first nodes as `allowance` and the launches that are left this hour permit.
+
+    Return what became of them, and how many were committed.
 
     Each commit takes as many nodes as one transaction holds. Raises Transient, and Conflict if the first commit fails.
     """
     claims: list[NodeClaim] = []
     is_cut = False
+    nodes = nodes[: ledger.spending.launches_left(run.clock())]
     while len(claims) < len(nodes) and not is_cut:
         wanted = intents(committable(nodes[len(claims) :]), run.clock())
         made = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))

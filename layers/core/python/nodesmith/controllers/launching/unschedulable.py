@@ -73,9 +73,17 @@ NOTHING_REFUSED = Refused()
 
 
 def write_unplaced(
-    blobs: Blobs, cluster: str, plan: Plan, now: datetime, refused: Refused = NOTHING_REFUSED
+    blobs: Blobs,
+    cluster: str,
+    plan: Plan,
+    now: datetime,
+    refused: Refused = NOTHING_REFUSED,
+    limited: Mapping[str, Sequence[str]] = NO_ITEMS,
 ) -> None:
-    """Write down the pods that a decision did not place or refused, NodePools without instance types, and `refused`."""
+    """Write down the pods that a decision did not place or refused, NodePools without instance types, and `refused`.
+
+    `limited` are the NodePools of each limit in the way that is no object of the cluster.
+    """
     groups = [
         {
             "pods": list(group.pods),
@@ -93,6 +101,8 @@ def write_unplaced(
         "refused": dict(refused.for_now),
         "barren": barren,
     }
+    if limited:
+        written["limited"] = {owner: list(limited[owner]) for owner in sorted(limited)}
     if refused.unschedulable:
         written["hopeless"] = dict(refused.unschedulable)
     if plan.tried:
@@ -205,13 +215,18 @@ def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Ob
 
 
 def _of_limits(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
-    """Yield Events on NodePools and CapacityQuotas whose limit keeps pods without a node."""
+    """Yield Events on NodePools and CapacityQuotas whose limit keeps pods without a node.
+
+    Those of other limits are on the NodePools that they limit.
+    """
     known = {("NodePool", name) for name in parsed_nodepools(snapshot.nodepools)}
     known |= {(CAPACITY_QUOTA.name, str(each["metadata"]["name"])) for each in snapshot.quotas}
     for group in written["unplaced"]:
-        kind, _, name = group.get("limit", "").partition(" ")
-        if (kind, name) in known:
-            yield ObjectEvent(kind, name, "LimitReached", group["reason"], warning=True)
+        owner = group.get("limit", "")
+        pools = (written.get("limited") or {}).get(owner, ())
+        for kind, _, name in [owner.partition(" "), *(("NodePool", "", each) for each in pools)]:
+            if (kind, name) in known:
+                yield ObjectEvent(kind, name, "LimitReached", group["reason"], warning=True)
 
 
 def _of_nodeclaims(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:

@@ -202,7 +202,7 @@ class _Carrying:
         """
         inputs, claims = self._inputs, intents(found.replacements, self._inputs.now)
         ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *self._claims))
-        return exceeded(claims, inputs.snapshot, ledger, inputs.settings) if claims else ""
+        return exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
 
     def _stands(self, move: Move, found: Proposal) -> None:
         why = found.why or move.why

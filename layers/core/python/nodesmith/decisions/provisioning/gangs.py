@@ -361,6 +361,12 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     number = len(chosen.purchase.nodes) + len(chosen.assignment.placed)
     if number > MOST_NODES:
         return Room({}, why=f"its pods need {number:,} nodes, at most {MOST_NODES:,} are possible: split it")
+    launches = inputs.ledger.spending.launches_left(inputs.now)
+    if len(chosen.purchase.nodes) > launches:
+        asked = len(chosen.purchase.nodes)
+        return Room(
+            {}, why=f"its pods need {asked:,} new nodes, and {launches:,} launches are left this hour"
+        )
     bought = planner.written_down(chosen.purchase)
     nodes = tuple(replace(node, claim=_unnominated(node.claim)) for node in bought)
     placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}

@@ -86,7 +86,10 @@ class ByHand:
 
 def by_hand(inputs: Inputs, quotas: Left | None = None) -> ByHand:
     """Decide about users' NodeClaims. `quotas` are what is left of quotas, from which the nodes are charged."""
-    found, quotas = ByHand(), quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings))
+    found, quotas = (
+        ByHand(),
+        quotas or Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now)),
+    )
     if is_old(inputs):
         return found
     unread = frozenset(unread_nodeclaims(inputs.snapshot, inputs.ledger))

@@ -13,6 +13,7 @@ from itertools import groupby
 from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.quotas import limited, usages
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
@@ -22,7 +23,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     open_zones,
     types_of_group,
 )
-from nodesmith.decisions.scheduling.offerings.templates import Template, Usage, template
+from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.apimachinery.resources import Resources, total
@@ -74,7 +75,7 @@ def pools(
 ) -> Pools:
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
-    used = usages(snapshot, ledger, settings)
+    used = usages(snapshot, ledger, settings, now)
     problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
     found: list[Template] = []
@@ -210,7 +211,7 @@ def template_of(
         )
 
     made = _first_with_choices(map(within_zones, open_zones(ready, ledger.claims, room)))
-    made = limited(made, usages(snapshot, ledger, settings) if quotas is None else quotas)
+    made = limited(made, usages(snapshot, ledger, settings, now) if quotas is None else quotas)
     made = _limited_by_group(made, room)
     away = [str(shift) for zone, shift in sorted(ledger.shifted(now).items()) if _has_subnet(status, zone)]
     if away:

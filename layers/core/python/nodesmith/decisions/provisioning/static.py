@@ -112,7 +112,7 @@ def planned(
 
 def left_of(inputs: Inputs) -> Left:
     """Return what is left of all quotas."""
-    return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings))
+    return Left(usages(inputs.snapshot, inputs.ledger, inputs.settings, inputs.now))
 
 
 def _within(quotas: Left, template: Template, offers: Sequence[Offer], nodes: int) -> tuple[Offer, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.scheduling.offerings.templates import Usage
+from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
@@ -18,7 +18,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.ledger.backoffs import RegistrationHealth
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
-from nodesmith.model.quotas import used_in_words
+from nodesmith.model.quotas import SPENDING_LIMIT, used_in_words
 
 LAUNCHES = "LaunchHealthy"
 """The condition of EC2NodeClasses whose launches have failed. It does not affect Ready: launches are still tried."""
@@ -151,22 +151,39 @@ _NEAR_PERCENT, _WHOLE_PERCENT = 80, 100
 _EVENT_REASONS = {_NEAR_PERCENT: "LimitNearlyReached", _WHOLE_PERCENT: "LimitReached"}
 
 
-def limit_condition(usage: Usage | None, manifest: Mapping[str, Any], kind: str) -> list[StatusCondition]:
-    """Return how near its limits a quota is, as a condition of this type; nothing if it never was near."""
-    told = {name: percent for name, percent in _percents(usage).items() if percent >= _NEAR_PERCENT}
-    if usage is None or not told:
+def limit_condition(
+    usages: Sequence[Usage], manifest: Mapping[str, Any], kind: str, owner: str
+) -> list[StatusCondition]:
+    """Return how near the limits of quotas are, as a condition of this type; nothing if they never were near.
+
+    `owner` is the object's own name among quotas. The message names the others.
+    """
+    told = [
+        (percent, _used(usage, name, "" if usage.quota.owner == owner else f"{usage.quota.owner}: "))
+        for usage in usages
+        for name, percent in _percents(usage).items()
+        if percent >= _NEAR_PERCENT
+    ]
+    closed = (
+        each.quota for each in usages if each.quota.fault and each.quota.owner.startswith(SPENDING_LIMIT)
+    )
+    told += [(_WHOLE_PERCENT, f"{quota.owner} allows nothing: {quota.fault}") for quota in closed]
+    if not told:
         shown = (manifest.get("status") or {}).get("conditions") or ()
         was_shown = any(condition.get("type") == kind for condition in shown)
         return [StatusCondition(kind, "False", "BelowLimit")] if was_shown else []
-    reached = _WHOLE_PERCENT if max(told.values()) >= _WHOLE_PERCENT else _NEAR_PERCENT
-    used, limits = usage.used, usage.quota.limits
-    amounts = (f"{used_in_words(name, used.of(name), limits[name])} used" for name in told)
-    return [StatusCondition(kind, "True", _EVENT_REASONS[reached], shortened("; ".join(amounts)))]
+    reached = _WHOLE_PERCENT if max(told)[0] >= _WHOLE_PERCENT else _NEAR_PERCENT
+    message = shortened("; ".join(said for _, said in told))
+    return [StatusCondition(kind, "True", _EVENT_REASONS[reached], message)]
 
 
-def _percents(usage: Usage | None) -> dict[str, int]:
+def _used(usage: Usage, name: str, prefix: str) -> str:
+    return f"{prefix}{used_in_words(name, usage.used.of(name), usage.quota.limits[name])} used"
+
+
+def _percents(usage: Usage) -> dict[str, int]:
     """Return how much of each limit is used, in percent rounded down; a limit of 0 is always reached."""
-    if usage is None or usage.quota.fault:
+    if usage.quota.fault:
         return {}
     limits = sorted(usage.quota.limits.items())
     return {n: usage.used.of(n) * 100 // limit if limit else _WHOLE_PERCENT for n, limit in limits}

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from nodesmith.decisions.scheduling.offerings.templates import Usage
+from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.apimachinery.resources import (

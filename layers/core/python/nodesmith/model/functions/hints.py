@@ -76,6 +76,8 @@ MEASURED = (
     Concern.GARBAGECOLLECTION,
 )
 """The concerns whose functions have metrics for Prometheus, each in an object of its own."""
+SHARING = (Concern.PROVISIONING, Concern.INTERRUPTION, Concern.DISRUPTION, Concern.READINESS)
+"""The concerns that read and write what clusters share of limits: those that buy nodes, and readiness."""
 
 
 RETRY_SECONDS = (5, 5, 5, 10, 20, 40, 80, 160, 320)

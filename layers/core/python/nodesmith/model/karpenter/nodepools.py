@@ -31,7 +31,14 @@ from nodesmith.model.karpenter.disruption import (
     read_windows,
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
-from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge, read_usd
+from nodesmith.model.policies import (
+    NODE_SURCHARGE,
+    USD_PER_HOUR,
+    USD_PER_MONTH,
+    read_surcharge,
+    read_usd,
+    read_usd_of_month,
+)
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.reading import read_manifest
 
@@ -50,6 +57,13 @@ GPU_PARTS = "nodesmith.dev/gpu-resources"
 LIMIT_USD_PER_HOUR = "nodesmith.dev/limit-usd-per-hour"
 """The most that the nodes of the NodePool may cost an hour together."""
 OBJECTIVE = "nodesmith.dev/objective"
+LIMIT_USD_PER_MONTH = "nodesmith.dev/limit-usd-per-month"
+"""The most that the nodes of the NodePool may cost in a calendar month together."""
+_DOLLARS = {
+    LIMIT_USD_PER_HOUR: (USD_PER_HOUR, read_usd),
+    LIMIT_USD_PER_MONTH: (USD_PER_MONTH, read_usd_of_month),
+}
+_NO_LIMITS: FrozenMap[int] = FrozenMap()
 _DOMAIN = "nodesmith.dev/"
 _KNOWN = frozenset(
     {
@@ -64,6 +78,7 @@ _KNOWN = frozenset(
         SPOT_TYPES,
         GPU_PARTS,
         LIMIT_USD_PER_HOUR,
+        LIMIT_USD_PER_MONTH,
         OBJECTIVE,
         BUDGET_TIMEZONE,
         MOST_AN_HOUR,
@@ -125,10 +140,10 @@ class Options:
     """the number of cheaper types that replacing spot nodes with as many other spot nodes requires; None for never"""
     gpu_parts: GpuParts = ()
     """what the device plugin offers for each GPU, if that is not one `nvidia.com/gpu`"""
-    limit_micro_usd: int | None = None
-    """the most that the nodes may cost an hour together, in millionths of a US dollar; None for no limit"""
+    limits_usd: Mapping[str, int] = _NO_LIMITS
+    """the most that the nodes may cost together: `USD_PER_HOUR` or `USD_PER_MONTH` in its unit"""
     limit_fault: tuple[str, str] = ("", "")
-    """the value of that limit if it cannot be read, and what would be right; nothing is bought until it can"""
+    """a limit in dollars that cannot be read, and what would be right; nothing is bought until it can"""
     objective: Objective = Objective.LOWEST_PRICE
     """of all NodePools with its weight, as they are packed together"""
 
@@ -153,7 +168,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _word(annotations, REBALANCE, DEFAULTS.rebalance, report),
         _spot_types(annotations, report),
         _gpu_parts(annotations, report),
-        *_limit(annotations, report),
+        *_limits(annotations, report),
         _word(annotations, OBJECTIVE, DEFAULTS.objective, report),
     )
 
@@ -235,15 +250,20 @@ def _gpu_parts(annotations: Mapping[str, str], report: Report) -> GpuParts:
     return parts or ()
 
 
-def _limit(annotations: Mapping[str, str], report: Report) -> tuple[int | None, tuple[str, str]]:
-    """Read the limit in dollars. One that cannot be read is a limit of 0: money must be bounded whatever the cause."""
-    text = annotations.get(LIMIT_USD_PER_HOUR)
-    try:
-        return (read_usd(text) if text is not None else None), ("", "")
-    except ValueError as error:
-        remedy = f"{error}; nothing is bought until it can be read"
-        _refuse(LIMIT_USD_PER_HOUR, text or "", remedy, report)
-        return 0, (shown(text), str(error))
+def _limits(annotations: Mapping[str, str], report: Report) -> tuple[Mapping[str, int], tuple[str, str]]:
+    """Read the limits in dollars, and the first fault. Money must be bounded whatever the cause."""
+    found: dict[str, int] = {}
+    fault = "", ""
+    for key, (resource, read) in _DOLLARS.items():
+        text = annotations.get(key)
+        if text is None:
+            continue
+        try:
+            found[resource] = read(text)
+        except ValueError as error:
+            _refuse(key, text, f"{error}; nothing is bought until it can be read", report)
+            fault = fault if fault[0] else (f"metadata.annotations[{key}] is {shown(text)}", str(error))
+    return FrozenMap(found), fault
 
 
 def _refuse(key: str, text: str, remedy: str, report: Report) -> None:

@@ -33,6 +33,7 @@ from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
+from nodesmith.model.ledger.region import NO_SPENDING, Spending
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
@@ -260,6 +261,7 @@ def ledger_item(ledger: Ledger) -> Item:
         **_subnets_item(ledger),
         **_shifts_item(ledger),
         **_gangs_item(ledger),
+        **_spending_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -283,6 +285,11 @@ def _gangs_item(ledger: Ledger) -> Item:
     return {"gangs": [*map(gangs.to_item, held)]} if held else {}
 
 
+def _spending_item(ledger: Ledger) -> Item:
+    """Write money and launches, as an empty item if there are none."""
+    return {"spending": ledger.spending.to_item()} if ledger.spending != NO_SPENDING else {}
+
+
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
     """Read what `ledger_item` wrote."""
     nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
@@ -303,6 +310,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
+        spending=Spending.from_item(item["spending"]) if "spending" in item else NO_SPENDING,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

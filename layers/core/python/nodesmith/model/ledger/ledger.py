@@ -19,6 +19,7 @@ from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.region import NO_SPENDING, Spending
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -36,7 +37,7 @@ class Ledger:
     hashes, by `Kind/name`, of the NodePools and of users' new NodeClaims that readiness has read from the API server.
     `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
     cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for
-    ProvisioningRequests.
+    ProvisioningRequests. `spending` is what nodes have cost, how many were requested lately, and what clusters share.
     """
 
     version: int = 0
@@ -57,6 +58,7 @@ class Ledger:
     subnet_backoffs: Mapping[str, Backoff] = field(default_factory=dict)
     zonal_shifts: tuple[ZonalShift, ...] = ()
     gangs: tuple[Gang, ...] = ()
+    spending: Spending = NO_SPENDING
 
     def booked(self, now: datetime) -> frozenset[str]:
         """Return the names of NodeClaims, and of Nodes without one, on which room is kept for a gang."""

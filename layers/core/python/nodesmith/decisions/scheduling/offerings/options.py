@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
@@ -23,7 +24,9 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, NODES, Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.policies import USD_PER_HOUR, micro_usd
+from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS
+from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, micro_usd
+from nodesmith.model.quotas import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,47 @@ def vector(resources: Resources, dimensions: Iterable[str]) -> Vector:
     return tuple([max(0, amounts.get(name, 0)) for name in dimensions])
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What counts against a quota: an amount for each resource that it limits, and when the newest such node was begun.
+
+    `since` is None if no node counts. `seconds_left` is how long the month still lasts, `rate` what the nodes cost an
+    hour, in millionths of a US dollar.
+    """
+
+    quota: Quota
+    used: Resources
+    since: datetime | None = None
+    seconds_left: int = 0
+    rate: int = 0
+
+    @property
+    def _horizon(self) -> int:
+        return max(self.seconds_left, LEAST_HORIZON_SECONDS)
+
+    def left(self, resource: str) -> int:
+        """Return what the quota still allows, at least 0; of a month, what nodes may cost an hour until its end.
+
+        Shortly before the end of a month, the nodes must fit into what is left of it for a whole day.
+        """
+        limit, used = self.quota.limits.of(resource), self.used.of(resource)
+        if resource == USD_PER_MONTH:
+            used += self.rate * (self._horizon - self.seconds_left)
+            return max(0, limit - used) // self._horizon
+        return max(0, limit - used)
+
+    def taking(self, resource: str, amount: int) -> int:
+        """Return what counts against the limit, given what is taken of `left`."""
+        return amount * self.seconds_left if resource == USD_PER_MONTH else amount
+
+    def needed(self, resource: str, amount: int) -> int:
+        """Return the limit of which so much would be left."""
+        used = self.used.of(resource)
+        if resource == USD_PER_MONTH:
+            return used + self.rate * (self._horizon - self.seconds_left) + amount * self._horizon
+        return used + amount
+
+
 _QUOTA = "quota:"
 
 
@@ -187,9 +231,9 @@ class SharedLimit:
             return min((self.cost(instance_type, each) for each in offers), default=0)
         if self.rest and not self.rest.allow_labels(_labels(instance_type, offering)):
             return 0
-        if self.resource == NODES:
+        if self.resource in (NODES, LAUNCHES_PER_HOUR):
             return 1
-        if self.resource == USD_PER_HOUR:
+        if self.resource in (USD_PER_HOUR, USD_PER_MONTH):
             return 0 if offering.reservation else micro_usd(offering.paid_hourly_usd)
         return instance_type.capacity.of(self.resource)
 

@@ -11,105 +11,134 @@ that nodesmith did not buy are not known and do not count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, shared_limit
-from nodesmith.decisions.scheduling.offerings.templates import Template, Usage, template_labels
+from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, Usage, shared_limit
+from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import DECIDED, INITIALIZED, REGISTERED
-from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import NODES, Resources
+from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.resources import NODES, NOTHING, Resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepools import parsed_nodepools
+from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.region import Region, Spending
+from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, seconds_left
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import USD_PER_HOUR, micro_usd
-from nodesmith.model.quotas import Quota, amount_in_words, quotas_of, used_in_words
+from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH
+from nodesmith.model.quotas import (
+    ACCOUNT,
+    CAPACITY_QUOTA,
+    CLUSTER,
+    SPENDING_LIMIT,
+    Quota,
+    amount_in_words,
+    quotas_of,
+    used_in_words,
+)
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.spendinglimits import SpendingLimit
 
 _LATER = {REGISTERED: "true", INITIALIZED: "true"}
 """The labels that every node gets once it has joined."""
+_NEAR = 5
+"""A limit of launches is part of plans once less than one in so many is left. Before, only commits hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """A node that counts: `labels` it has, and `open` requirements on others that are not settled yet.
-
-    With `is_open`, labels that its type or offering decides may have any value.
-    """
-
-    labels: Mapping[str, str]
-    capacity: Resources
-    micro_usd: int
-    since: datetime
-    open: Requirements = NO_REQUIREMENTS
-    is_open: bool = False
-
-    def may_meet(self, wanted: Requirement) -> bool:
-        """Return whether the node may meet a requirement."""
-        value, narrowed = self.labels.get(wanted.key), self.open.get(wanted.key)
-        if value is not None:
-            return wanted.allows(value)
-        if narrowed is not None:
-            return narrowed.intersects(wanted) or wanted.tolerates_absence
-        return wanted.tolerates_absence or (self.is_open and wanted.key in DECIDED)
-
-    def amount(self, resource: str) -> int:
-        """Return what it takes of a limit."""
-        if resource == NODES:
-            return 1
-        return self.micro_usd if resource == USD_PER_HOUR else self.capacity.of(resource)
-
-
-def usages(snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> tuple[Usage, ...]:
+def usages(snapshot: Snapshot, ledger: Ledger, settings: NodeSettings, now: datetime) -> tuple[Usage, ...]:
     """Return what counts against each quota."""
     pools = parsed_nodepools(snapshot.nodepools)
     quotas = quotas_of(snapshot.quotas, pools.values(), settings.cluster_limits)
-    if not quotas:
-        return ()
-    counted = list(_counted(snapshot, ledger))
-    return tuple(_usage(quota, counted) for quota in quotas)
+    spending = ledger.spending
+    own = spending.region.own_limits if spending.region is not None else ()
+    found: list[Usage] = []
+    if quotas:
+        counted = list(_counted(snapshot, ledger, now))
+        found += [_usage(quota, counted, now) for quota in quotas]
+    if own and spending.region is not None:
+        counted = [*counted_claims(ledger.claims, now), *counted_spent(spending.spent, now)]
+        found += [_of_limit(each, counted, spending.region, now) for each in own]
+    return tuple(_with_launches(found, spending, now))
 
 
-def exceeded(claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings) -> str:
+def exceeded(
+    claims: Sequence[NodeClaim], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings, now: datetime
+) -> str:
     """Return which quota these further claims would exceed, in a sentence; empty if none."""
-    before = usages(snapshot, ledger, settings)
+    before = usages(snapshot, ledger, settings, now)
     together = replace(ledger, claims=(*ledger.claims, *claims)) if before else ledger
-    for was, would_be in zip(before, usages(snapshot, together, settings), strict=True):
+    for was, would_be in zip(before, usages(snapshot, together, settings, now), strict=True):
         for name, limit in sorted(was.quota.limits.items()):
-            if was.used.of(name) < would_be.used.of(name) > limit:
+            asked = len(claims) if name == LAUNCHES_PER_HOUR else 0
+            if was.used.of(name) < would_be.used.of(name) + asked > limit:
                 amounts = used_in_words(name, was.used.of(name), limit)
                 return f"its replacements would exceed the limit of {was.quota.owner}: {amounts} used"
     return ""
 
 
-def _counted(snapshot: Snapshot, ledger: Ledger) -> Iterator[_Counted]:
-    known = {claim.provider_id for claim in ledger.claims if claim.provider_id}
-    for claim in ledger.claims:
-        if claim.phase is Phase.GIVEN_UP and not claim.instance_id:
-            continue  # an instance that never joined costs money until it is gone
+def _counted(snapshot: Snapshot, ledger: Ledger, now: datetime) -> Iterator[Counted]:
+    def further(claim: NodeClaim) -> Mapping[str, str]:
         node = snapshot.node_of(claim)
-        labels = {**claim.labels, **(node.labels if node is not None else {})}
-        price, is_open = micro_usd(claim.price_hourly_usd), claim.phase is Phase.PENDING
-        if is_open and claim.launch:
-            price = max(price, micro_usd(LaunchRequest.from_item(claim.name, claim.launch).most_hourly_usd))
-        unsettled = claim.requirements if is_open else NO_REQUIREMENTS
-        yield _Counted({**_LATER, **labels}, claim.capacity, price, claim.created_at, unsettled, is_open)
+        return node.labels if node is not None else {}
+
+    known = {claim.provider_id for claim in ledger.claims if claim.provider_id}
+    yield from counted_claims(ledger.claims, now, further)
+    yield from counted_spent(ledger.spending.spent, now)
     others = {node.provider_id or node.name: node for node in snapshot.nodes}
     for provider_id, node in others.items():
         if provider_id not in known:
-            yield _Counted(node.labels, node.capacity, 0, node.created_at)
+            yield Counted(node.labels, node.capacity, since=node.created_at)
 
 
-def _usage(quota: Quota, counted: Sequence[_Counted]) -> Usage:
-    mine = [each for each in counted if all(map(each.may_meet, quota.requirements.values()))]
+def _usage(quota: Quota, counted: Sequence[Counted], now: datetime) -> Usage:
+    mine = [each for each in counted if each.meets(quota.requirements)]
     used = {name: sum(each.amount(name) for each in mine) for name in sorted(quota.limits)}
-    return Usage(quota, Resources(used), max((each.since for each in mine), default=None))
+    since = max((each.since for each in mine if each.since is not None), default=None)
+    return Usage(quota, Resources(used), since, seconds_left(now), sum(each.micro_usd for each in mine))
+
+
+def _of_limit(limit: SpendingLimit, counted: Sequence[Counted], region: Region, now: datetime) -> Usage:
+    """Return what counts against a limit that clusters share.
+
+    While it is not known what a cluster takes of it, nothing is left.
+    """
+    own, others = _usage(limit.quota, counted, now), region.others(limit).values()
+    if uncounted := region.uncounted(limit):
+        fault = f"what cluster {' and '.join(uncounted[:3])} takes of it is not known yet"
+        closed = replace(limit.quota, limits=Resources({NODES: 0}), fault=fault, remedy=_UNCOUNTED)
+        return replace(own, quota=limit.quota if limit.quota.fault else closed)
+    rate = sum(each.micro_usd for each in others)
+    taken = {USD_PER_HOUR: rate, USD_PER_MONTH: sum(each.in_month(now) for each in others)}
+    used = {name: amount + taken.get(name, 0) for name, amount in own.used.items()}
+    return replace(own, used=Resources(used), rate=own.rate + rate)
+
+
+_UNCOUNTED = "wait a few minutes, and see that readiness runs for that cluster (`nodesmith doctor`)"
+
+
+def _with_launches(found: Sequence[Usage], spending: Spending, now: datetime) -> Iterator[Usage]:
+    """Yield usages with the launches of the last hour, where few are left.
+
+    Plans are made faster without that limit. A plan that exceeds it is cut, and the next one is made with it.
+    """
+    region, first = spending.region, {each.quota.owner: each for each in found}
+    limits = [(CLUSTER, spending.launches, spending.most_launches)]
+    if region is not None:
+        limits.append((ACCOUNT, region.launches, region.most_launches))
+    for owner, launches, most in limits:
+        used = launches.lately(now)
+        if (most - used) * _NEAR > most:
+            continue
+        known = first.get(owner) or Usage(Quota(owner), NOTHING, None, seconds_left(now))
+        quota = replace(known.quota, limits=Resources({**known.quota.limits, LAUNCHES_PER_HOUR: most}))
+        since = max(filter(None, (known.since, launches.since(now))), default=None)
+        taken = Resources({**known.used, LAUNCHES_PER_HOUR: used})
+        first[owner] = replace(known, quota=quota, used=taken, since=since)
+    yield from first.values()
 
 
 def limited(made: Template, found: Iterable[Usage]) -> Template:
@@ -142,8 +171,33 @@ def _rest(selector: Requirements, made: Template) -> Requirements | None:
     return Requirements.of(*rest)
 
 
+def on_nodepool(pool: NodePool, found: Iterable[Usage]) -> tuple[Usage, ...]:
+    """Return the quotas that nodes of a NodePool may count against, except those that are objects of the cluster."""
+    labels = {**_LATER, **template_labels(pool)}
+    node = Counted(labels, open=pool.requirements, is_open=True)
+    others = (each for each in found if not each.quota.owner.startswith(f"{CAPACITY_QUOTA.name} "))
+    return tuple(each for each in others if node.meets(each.quota.requirements))
+
+
+def limited_nodepools(
+    owners: Iterable[str], snapshot: Snapshot, ledger: Ledger, settings: NodeSettings, now: datetime
+) -> dict[str, list[str]]:
+    """Return the names of the NodePools that each of these quotas limits, of those that are no objects."""
+    wanted = {owner for owner in owners if owner in (CLUSTER, ACCOUNT) or owner.startswith(SPENDING_LIMIT)}
+    if not wanted:
+        return {}
+    found = [each for each in usages(snapshot, ledger, settings, now) if each.quota.owner in wanted]
+    pools = parsed_nodepools(snapshot.nodepools)
+    return {
+        each.quota.owner: [name for name in sorted(pools) if on_nodepool(pools[name], (each,))]
+        for each in found
+    }
+
+
 _LIMIT_OF = "limit of "
 _SOON = timedelta(seconds=5)
+_OF_OTHERS = timedelta(minutes=2)
+"""How often a cluster looks whether others take less of a limit that keeps its pods without a node."""
 
 
 def limit_owner(why: Reason) -> str:
@@ -152,12 +206,22 @@ def limit_owner(why: Reason) -> str:
 
 
 def freed_at(reasons: Iterable[Reason], ledger: Ledger, now: datetime) -> datetime | None:
-    """Return when quotas that refuse pods may leave more: soon, while nodes are launched, since they may count less.
+    """Return when quotas that refuse pods may leave more; None if none refuses any, or only a change of it helps.
 
-    None if nothing is launched, or no quota refuses pods.
+    That is soon while nodes are launched, since they may count less, and later if launches or other clusters are in the
+    way.
     """
-    launching = any(claim.phase is Phase.PENDING for claim in ledger.claims)
-    return now + _SOON if launching and any(map(limit_owner, reasons)) else None
+    owners = set(map(limit_owner, reasons)) - {""}
+    spending, moments = ledger.spending, list[datetime | None]()
+    if owners and any(claim.phase is Phase.PENDING for claim in ledger.claims):
+        moments.append(now + _SOON)
+    if CLUSTER in owners:
+        moments.append(spending.launches.freed_at(now))
+    if ACCOUNT in owners and spending.region is not None:
+        moments.append(spending.region.launches.freed_at(now))
+    if any(owner.startswith(SPENDING_LIMIT) for owner in owners):
+        moments.append(now + _OF_OTHERS)
+    return min(filter(None, moments), default=None)
 
 
 class Left:
@@ -247,13 +311,13 @@ def _told(usage: Usage, resource: str, room: int, least: int) -> tuple[str, str,
     if quota.fault:
         why = f"{owner} cannot be read, so no node is bought that it may select: {quota.fault}"
         return f"{_LIMIT_OF}{owner}", why, f"correct it: {quota.remedy}"
-    limit, counted = quota.limits.of(resource), usage.used.of(resource)
-    used = max(counted, limit - room)
-    since = " with the nodes that are bought now" if used > counted else _since(usage)
+    limit, bought = quota.limits.of(resource), usage.left(resource) - room
+    used = usage.used.of(resource) + usage.taking(resource, bought)
+    since = " with the nodes that are bought now" if bought > 0 else _since(usage)
     why = (
         f"the limit of {amount_in_words(resource, limit)} of {owner} is reached"
         f" ({amount_in_words(resource, used)} used{since},"
-        f" the least that a node that would do takes is {amount_in_words(resource, least)})"
+        f" the least that a node that would do takes is {amount_in_words(resource, usage.taking(resource, least))})"
     )
-    enough = amount_in_words(resource, used + least).partition(" ")[0]
+    enough = amount_in_words(resource, usage.needed(resource, bought + least)).partition(" ")[0]
     return f"{_LIMIT_OF}{owner}", why, f"for one more node raise {quota.field(resource)} to at least {enough}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from math import fsum
 
@@ -20,7 +19,7 @@ from nodesmith.decisions.scheduling.compatibility import (
     matching_types,
     types_for_pods,
 )
-from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions
+from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, TypeOption, TypeOptions, Usage
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     group_requirements,
     reservation_limit,
@@ -36,27 +35,10 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.pods import Shape, surcharge_of
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
-from nodesmith.model.quotas import Quota
 
 NO_IMAGE = "no instance type can boot the images of its EC2NodeClass"
 _MANY_CLOSED, _MOST_NAMED = 15, 3
 _ACCELERATORS = ("nvidia.com/", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What counts against a quota: an amount for each resource that it limits, and when the newest such node was begun.
-
-    `since` is None if no node counts.
-    """
-
-    quota: Quota
-    used: Resources
-    since: datetime | None = None
-
-    def left(self, resource: str) -> int:
-        """Return what the quota still allows, at least 0."""
-        return max(0, self.quota.limits.of(resource) - self.used.of(resource))
 
 
 @dataclass(frozen=True, slots=True)

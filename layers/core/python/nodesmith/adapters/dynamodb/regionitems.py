@@ -1,0 +1,145 @@
+"""DynamoDB: what all clusters of a region share: node capacity as observed, EC2 calls, and SpendingLimits.
+
+SpendingLimits are in the partition of the budget of calls: `LIMITS` holds them with the registered clusters, and
+`SHARES` what each cluster takes of them, launches and a revision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from nodesmith.adapters.aws.calls import transient_errors
+from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, written_once
+from nodesmith.errors import Conflict
+from nodesmith.model.ec2.launches import CallBudget
+from nodesmith.model.ledger.items import offered_item, read_offered
+from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.region import Region, region_of
+from nodesmith.model.spendinglimits import SpendingLimit
+from nodesmith.settings import budget_partition_key, learned_partition_key
+
+# Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
+# last write wins. The next such node restores what a write has lost.
+_KEPT = timedelta(days=180)
+
+
+def read_learned(client: Any, table: str) -> dict[Boot, Offered]:
+    """Return all entries, eventually consistent. `client` is a boto3 DynamoDB client. Raises Transient."""
+    pages = client.get_paginator("query").paginate(
+        TableName=table,
+        KeyConditionExpression="pk = :pk",
+        ExpressionAttributeValues={":pk": {"S": _learned(client)}},
+    )
+    found: dict[Boot, Offered] = {}
+    with transient_errors("dynamodb:Query"):
+        for page in pages:
+            for item in page["Items"]:
+                boot = Boot(*item["sk"]["S"].split("#"))
+                found[boot] = read_offered(json.loads(item["doc"]["S"]))
+    return found
+
+
+def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now: datetime) -> None:
+    """Write `offered`. Entries expire after half a year, so that no error lasts forever. Raises Transient."""
+    expires = str(int((now + _KEPT).timestamp()))
+    for boot in sorted(offered):
+        item = {
+            "pk": {"S": _learned(client)},
+            "sk": {"S": f"{boot.instance_type}#{boot.image_id}"},
+            "doc": {"S": json.dumps(offered_item(offered[boot]), separators=(",", ":"))},
+            "ttl": {"N": expires},
+        }
+        with transient_errors("dynamodb:PutItem"):
+            client.put_item(TableName=table, Item=item)
+
+
+def _learned(client: Any) -> str:
+    return learned_partition_key(client.meta.region_name)
+
+
+_BUDGET_SK = "CREATEFLEET"
+_BUDGET_ATTEMPTS = 5
+
+
+def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
+    """Return how many of `wanted` calls a cluster may make now, and count them as made.
+
+    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
+    Raises Transient.
+    """
+    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+    for _ in range(_BUDGET_ATTEMPTS):
+        document, revision = partition.revised(_BUDGET_SK)
+        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
+        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
+        try:
+            partition.put_revised(item, revision, "the budget of CreateFleet calls")
+        except Conflict:
+            continue
+        return granted
+    return 0
+
+
+_LIMITS, _SHARES = "LIMITS", "SHARES"
+_MARK = {"#version": "version", "#changed": "changed", "#launches": "launches"}
+
+
+class SharedItems:
+    """What clusters share of limits, as one cluster reads and writes it. `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table: str, cluster: str) -> None:
+        self._cluster = cluster
+        self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+
+    def with_mark(self, ledger: Partition) -> tuple[Attributes, Region]:
+        """Return a ledger's metadata and what clusters share, strongly consistent, in one call. Raises Transient."""
+        found = self._read([ledger.key(META)])
+        return found.get(META, {}), self._region(found)
+
+    def region(self) -> Region:
+        """Return what clusters share, strongly consistent. Raises Transient."""
+        return self._region(self._read([]))
+
+    def _read(self, further: Iterable[Attributes]) -> dict[str, Attributes]:
+        own = self._partition
+        keys = [own.key(_LIMITS), own.key(_SHARES), *further]
+        names = ", ".join(("pk", "sk", "doc", "revision", *_MARK))
+        asked = {"ProjectionExpression": names, "ExpressionAttributeNames": _MARK, "ConsistentRead": True}
+        return {item["sk"]["S"]: item for item in read_items(own.client, own.table, keys, asked)}
+
+    def _region(self, found: Mapping[str, Attributes]) -> Region:
+        limits, shares = (
+            json.loads(found[sk]["doc"]["S"]) if sk in found else {} for sk in (_LIMITS, _SHARES)
+        )
+        revision = int(found[_SHARES]["revision"]["N"]) if _SHARES in found else 0
+        return region_of(self._cluster, limits, shares, revision)
+
+    def put(self, region: Region) -> Attributes:
+        """Return the part of a transaction that writes shares and launches if no other cluster has done so."""
+        revision = region.revision
+        item = self._partition.item(_SHARES, region.document(), revision=revision + 1)
+        return {"Put": {"TableName": self._partition.table, "Item": item, **written_once(revision)}}
+
+
+class DynamoSharedLimits:
+    """The SharedLimits of a region. `client` is a boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._items = SharedItems(client, table, "")
+        self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+
+    def region(self) -> Region:
+        """Return what clusters share, strongly consistent. Raises Transient."""
+        return self._items.region()
+
+    def save(self, limits: Sequence[SpendingLimit], clusters: Collection[str]) -> bool:
+        """Write the limits and the registered clusters; return whether that changed any. Raises Transient."""
+        region = Region("", tuple(limits), tuple(sorted(clusters)))
+        document = json.loads(json.dumps(region.limits_document()))
+        if self._partition.document(_LIMITS) == document:
+            return False
+        self._partition.put(self._partition.item(_LIMITS, document))
+        return True
