@@ -161,10 +161,10 @@ class Ec2:
 class SlowStore(FakeStore):
     """A ledger whose calls take as long as DynamoDB's."""
 
-    clock: Clock = field(default_factory=Clock)
+    elapsed: Clock = field(default_factory=Clock)
 
     def load(self) -> Ledger:
-        self.clock.waited += LOAD_SECONDS
+        self.elapsed.waited += LOAD_SECONDS
         return FakeStore.load(self)
 
     def commit(
@@ -176,11 +176,11 @@ class SlowStore(FakeStore):
         gang: Gang | None = None,
         changed: Sequence[NodeClaim] = (),
     ) -> None:
-        self.clock.waited += COMMIT_SECONDS
+        self.elapsed.waited += COMMIT_SECONDS
         FakeStore.commit(self, version, claims, decision, move, gang, changed)
 
     def save(self, claim: NodeClaim) -> NodeClaim:
-        self.clock.waited += SAVE_SECONDS
+        self.elapsed.waited += SAVE_SECONDS
         return FakeStore.save(self, claim)
 
 
@@ -217,7 +217,7 @@ def asked_for(nodes: int) -> tuple[Ec2, int, float]:
     hints = FakeHints(clock=clock.now)
     known = world.store
     store = SlowStore(
-        nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents, clock=clock
+        nodeclasses=known.nodeclasses, cluster=known.cluster, contents=known.contents, elapsed=clock
     )
     settings = Settings(cluster_name=builders.CLUSTER, region=builders.REGION)
     cloud = AwsCloud(lambda _: ec2, settings, clock.now, lambda count: Workers(clock, count))
