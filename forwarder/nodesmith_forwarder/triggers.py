@@ -10,6 +10,7 @@ from nodesmith.model.karpenter.ownership import is_unclaimed
 from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
     CAPACITY_BUFFERS,
+    LEASES,
     NAMESPACES,
     NODE_OVERLAYS,
     NODE_TEMPLATES,
@@ -36,6 +37,7 @@ from nodesmith_forwarder.windows import Topic
 _CONCERNED_WITH_SPEC = {
     NODE_OVERLAYS.name: (Concern.PROVISIONING, Concern.DISRUPTION),
     QUOTAS.name: (Concern.PROVISIONING, Concern.READINESS),
+    LEASES.name: (Concern.READINESS,),
 }
 """With either, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
 
@@ -53,6 +55,7 @@ def triggered(
     Lifecycle deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod
     waits for a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake
     nothing. Provisioning decides about ProvisioningRequests, and lifecycle shows and forgets what became of them.
+    Readiness says so if Karpenter renews its lease.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
     taken their room, which provisioning refills.

@@ -13,7 +13,7 @@ from kubernetes.config import ConfigException, load_kube_config
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected
-from nodesmith.observation.mirror import CAPACITY_BUFFERS, WATCHED, WatchedKind
+from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, WATCHED, WatchedKind
 from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.kubeconfigconnection import connection
@@ -43,10 +43,13 @@ def cluster_documents(context: str) -> Iterator[Document]:
 def kinds_with(
     items_of: Callable[[WatchedKind], Iterable[dict[str, Any]]],
 ) -> Iterator[tuple[WatchedKind, list[dict[str, Any]]]]:
-    """Yield every watched kind with its objects, except workloads of a kind that no CapacityBuffer refers to."""
+    """Yield every watched kind with its objects, except workloads of a kind that no CapacityBuffer refers to.
+
+    Karpenter's lease is left out: it affects no plan.
+    """
     referred = frozenset[str]()
     for kind in WATCHED:
-        if kind.referred and kind.kind not in referred:
+        if kind is LEASES or (kind.referred and kind.kind not in referred):
             continue
         items = list(items_of(kind))
         if kind is CAPACITY_BUFFERS:

@@ -36,6 +36,7 @@ from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
+from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
@@ -254,6 +255,8 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
+    if standby(ledger, snapshot, outcome.due) is not None:
+        return True
     settings = run.settings.in_cluster(ledger.cluster)
     types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
@@ -262,14 +265,13 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
     inputs = Inputs(snapshot, ledger, catalog, settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
-    if outcome.is_throttled or outcome.is_cut:
+    if outcome.is_throttled or outcome.is_cut or is_closing(ledger):
         return True
     refused, settled = buy_without_pods(run, inputs, run.last_heartbeat, types, allowance)
     outcome.note(settled)
     if refused is None:
         return False
-    if outcome.unread and is_about_to_buy(inputs):
-        _look_again(run, "a NodeClaim is being read", _READ_WAIT)
+    if _must_wait(run, outcome, inputs):
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
@@ -286,21 +288,41 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    done = True
-    if plan.nodes:
-        try:
-            settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
-            outcome.note(settled)
-            done = not settled.given_up and bought == len(plan.nodes)
-        except Conflict:
-            bought, done = 0, False
-        if not bought:
-            write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
-            outcome.decisions.remove(decision)
+    done = not plan.nodes or _buy(run, outcome, inputs, types, allowance, written)
     # The snapshot serves replays and readers only, so it is stored after EC2 was asked.
     run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
     return done and (not plan.new or bool(outcome.postponed))
+
+
+def _buy(
+    run: Provisioning,
+    outcome: Outcome,
+    inputs: Inputs,
+    types: TypeTable,
+    allowance: Allowance,
+    written: Mapping[str, object],
+) -> bool:
+    """Buy the nodes of a plan that was `written` down; return whether all were launched."""
+    nodes, decision = outcome.plan.nodes, inputs.decision
+    try:
+        settled, bought = buy_many(run, by_turns(nodes), inputs.ledger, types, decision, allowance)
+        outcome.note(settled)
+        done = not settled.given_up and bought == len(nodes)
+    except Conflict:
+        bought, done = 0, False
+    if not bought:
+        write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
+        outcome.decisions.remove(decision)
+    return done
+
+
+def _must_wait(run: Provisioning, outcome: Outcome, inputs: Inputs) -> bool:
+    """Return whether a NodeClaim must be read before it may be bought for; if so, look again soon."""
+    if not (outcome.unread and is_about_to_buy(inputs)):
+        return False
+    _look_again(run, "a NodeClaim is being read", _READ_WAIT)
+    return True
 
 
 def _next_turn(inputs: Inputs) -> datetime | None:

@@ -34,6 +34,7 @@ from nodesmith.decisions.readiness.readiness import (
 )
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.decisions.scheduling.offerings.templates import Usage
+from nodesmith.decisions.takeover import Standby, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
@@ -104,6 +105,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
     parsed = [*zip(nodeclasses, parse_nodeclasses(nodeclasses), strict=True)]
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
+    if (reason := standby(ledger, snapshot, now)) is not None:
+        return _stand_by(run, nodepools, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
         dedicated = on_dedicated_only(_readable(pools))
@@ -141,6 +144,18 @@ def make_ready(run: Readiness) -> ReadinessReport:
     )
     due = now if held else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
+
+
+def _stand_by(run: Readiness, nodepools: Iterable[Mapping[str, Any]], held: Standby) -> ReadinessReport:
+    """Write a condition and an Event on each NodePool, which say that Karpenter serves it. Nothing else is written."""
+    written: list[str] = []
+    with Failures() as failures:
+        for name, condition in standby_conditions(nodepools, held):
+            with failures.of(f"NodePool {name}"):
+                run.cluster.merge_status("NodePool", name, {"conditions": [condition]})
+                run.cluster.publish([ObjectEvent("NodePool", name, held.reason, held.message, warning=True)])
+                written.append(f"NodePool/{name}")
+    return ReadinessReport(written=tuple(written), due=held.until)
 
 
 def _shifts(

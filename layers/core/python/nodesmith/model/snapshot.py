@@ -20,6 +20,7 @@ from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
     from nodesmith.model.karpenter.nodeclaims import NodeClaim
+    from nodesmith.model.karpenter.ownership import KarpenterSign
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Snapshot:
     `problems` are objects that could not be read at all.
 
     `nodepools` and `nodeclaims` are those that nodesmith serves. `foreign_nodepools` are those of other software, such
-    as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them.
+    as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them. `karpenter` is the last
+    sign that a Karpenter controller runs, None if there never was one.
     """
 
     cluster: str
@@ -56,6 +58,7 @@ class Snapshot:
     quotas: tuple[Mapping[str, Any], ...] = ()
     """CapacityQuotas, as manifests."""
     requests: tuple[ProvisioningRequest, ...] = ()
+    karpenter: KarpenterSign | None = None
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

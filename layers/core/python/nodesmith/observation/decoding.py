@@ -26,7 +26,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.capacity import AttachLimits
-from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.karpenter.ownership import KarpenterSign, is_foreign
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
 from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
@@ -94,10 +94,15 @@ def read(text: bytes) -> Snapshot:
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
+            karpenter=_sign(document.get("karpenter")),
             problems=tuple(problems),
         )
     except UNREADABLE as error:
         raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
+
+
+def _sign(document: Manifest | None) -> KarpenterSign | None:
+    return KarpenterSign(parse_time(document["seenAt"]), str(document["sign"])) if document else None
 
 
 def _attach_limits(stated: Manifest) -> AttachLimits:

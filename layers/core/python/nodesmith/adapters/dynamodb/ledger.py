@@ -8,8 +8,9 @@ These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECL
 instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
-disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
-or two after a node's termination began; the TTL removes it.
+disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` while the cluster is
+shifted away from a zone. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes
+it.
 `TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 
 The CreateFleet calls that clusters of a region may make are in a partition that they share.
@@ -24,12 +25,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.aws.calls import transient_errors
-from nodesmith.adapters.dynamodb.ledgermarks import KeptLedger, LedgerMark, Locks, read_mark
+from nodesmith.adapters.dynamodb.ledgermarks import (
+    KeptLedger,
+    LedgerMark,
+    Locks,
+    read_mark,
+    take_calls,
+)
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Found, Partition, conflicts, written_once
-from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.launches import CallBudget, OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -49,10 +55,19 @@ from nodesmith.model.ledger.items import (
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_item, departure_of, pause_item
+from nodesmith.model.ledger.ledger import (
+    Departure,
+    Handover,
+    Ledger,
+    Pause,
+    departure_item,
+    departure_of,
+    handover_item,
+    pause_item,
+)
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.settings import budget_partition_key, learned_partition_key, partition_key
+from nodesmith.settings import learned_partition_key, partition_key
 
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
 
@@ -188,17 +203,23 @@ class DynamoStore:
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""
-        if pause is None:
-            self._partition.delete("PAUSE")
-        else:
-            self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
+        self._keep("PAUSE", pause and self._partition.item("PAUSE", pause_item(pause)))
+
+    def hand_over(self, handover: Handover) -> None:
+        """Write who serves the cluster from now on."""
+        self._partition.put(self._partition.item("HANDOVER", handover_item(handover)))
 
     def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
         """Write the cluster's zonal shifts, which replace the previous ones."""
-        if shifts:
-            self._partition.put(self._partition.item("SHIFTS", [*map(shift_item, shifts)]))
+        found = [*map(shift_item, shifts)]
+        self._keep("SHIFTS", self._partition.item("SHIFTS", found) if found else None)
+
+    def _keep(self, sk: str, item: Attributes | None) -> None:
+        """Write an item, or delete it if it is None."""
+        if item is None:
+            self._partition.delete(sk)
         else:
-            self._partition.delete("SHIFTS")
+            self._partition.put(item)
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write the resolved status of an EC2NodeClass. If it says the same as before, the ledger is not marked."""
@@ -264,18 +285,13 @@ class DynamoStore:
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or delete it if `backoff` is None."""
-        if backoff is None:
-            self._partition.delete(f"BACKOFF#{nodepool}")
-        else:
-            self._partition.put(_backoff(self._partition, f"BACKOFF#{nodepool}", backoff))
+        sk = f"BACKOFF#{nodepool}"
+        self._keep(sk, backoff and _backoff(self._partition, sk, backoff))
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
         sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
-        if backoff is None:
-            self._partition.delete(sk)
-        else:
-            self._partition.put(_backoff(self._partition, sk, backoff))
+        self._keep(sk, backoff and _backoff(self._partition, sk, backoff))
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write a NodePool's registration health if its revision has not changed. Raises Conflict."""
@@ -375,26 +391,3 @@ def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now:
 
 def _partition(client: Any) -> str:
     return learned_partition_key(client.meta.region_name)
-
-
-_BUDGET_SK = "CREATEFLEET"
-_BUDGET_ATTEMPTS = 5
-
-
-def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
-    """Return how many of `wanted` calls a cluster may make now, and count them as made.
-
-    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
-    Raises Transient.
-    """
-    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
-    for _ in range(_BUDGET_ATTEMPTS):
-        document, revision = partition.revised(_BUDGET_SK)
-        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
-        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
-        try:
-            partition.put_revised(item, revision, "the budget of CreateFleet calls")
-        except Conflict:
-            continue
-        return granted
-    return 0

@@ -1,4 +1,7 @@
-"""DynamoDB: a ledger's mark of its last change, the cache that relies on it, and locks for one run at a time."""
+"""DynamoDB: a ledger's mark of its last change, the cache that relies on it, and locks for one run at a time.
+
+Also the budget of CreateFleet calls, which all clusters of a region share.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, conflicts, read_moment
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.settings import budget_partition_key
 
 # A mark precedes the write. If a run dies between a write and the hint for it, the mark shows that another run
 # must look. Locks say nothing about the cluster and leave no mark.
@@ -160,3 +166,26 @@ def _sk(concern: Concern) -> str:
 
 def _number(moment: datetime) -> Attributes:
     return {"N": str((moment - _EPOCH) // timedelta(microseconds=1))}
+
+
+_BUDGET_SK = "CREATEFLEET"
+_BUDGET_ATTEMPTS = 5
+
+
+def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
+    """Return how many of `wanted` calls a cluster may make now, and count them as made.
+
+    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
+    Raises Transient.
+    """
+    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+    for _ in range(_BUDGET_ATTEMPTS):
+        document, revision = partition.revised(_BUDGET_SK)
+        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
+        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
+        try:
+            partition.put_revised(item, revision, "the budget of CreateFleet calls")
+        except Conflict:
+            continue
+        return granted
+    return 0

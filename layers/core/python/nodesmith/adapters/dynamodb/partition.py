@@ -34,7 +34,15 @@ from nodesmith.model.ledger.items import (
     read_nodeclass,
     read_risk,
 )
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, read_departure, read_pause
+from nodesmith.model.ledger.ledger import (
+    Departure,
+    Handover,
+    Ledger,
+    Pause,
+    read_departure,
+    read_handover,
+    read_pause,
+)
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -74,6 +82,7 @@ class Found:
         self._backoffs: dict[str, Backoff] = {}
         self._health: dict[str, RegistrationHealth] = {}
         self._paused: Pause | None = None
+        self._handover: Handover | None = None
         self._departures: list[Departure] = []
         self._risks: dict[OfferingKey, Risk] = {}
         self._drain_times: dict[str, DrainTime] = {}
@@ -120,6 +129,8 @@ class Found:
                 self._shifts = tuple(map(read_shift, document))
             case "PAUSE":
                 self._paused = read_pause(document)
+            case "HANDOVER":
+                self._handover = read_handover(document)
             case "DEPARTURE":
                 self._departures.append(read_departure(document))
             case "CONTENT":
@@ -157,6 +168,7 @@ class Found:
             contents=self._contents,
             zonal_shifts=self._shifts,
             gangs=tuple(sorted(self._gangs, key=lambda gang: gang.id)),
+            handover=self._handover,
         )
 
 

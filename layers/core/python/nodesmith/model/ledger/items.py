@@ -31,7 +31,15 @@ from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
+from nodesmith.model.ledger.ledger import (
+    Ledger,
+    departure_item,
+    handover_item,
+    pause_item,
+    read_departure,
+    read_handover,
+    read_pause,
+)
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
@@ -259,6 +267,7 @@ def ledger_item(ledger: Ledger) -> Item:
         **_subnets_item(ledger),
         **_shifts_item(ledger),
         **_gangs_item(ledger),
+        **({"handover": handover_item(ledger.handover)} if ledger.handover else {}),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -302,6 +311,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
+        handover=read_handover(item["handover"]) if item.get("handover") else None,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)
