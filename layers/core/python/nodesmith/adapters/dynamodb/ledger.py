@@ -203,7 +203,7 @@ class DynamoStore:
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""
-        self._keep("PAUSE", pause and self._partition.item("PAUSE", pause_item(pause)))
+        self._keep("PAUSE", self._partition.item("PAUSE", pause_item(pause)) if pause else None)
 
     def hand_over(self, handover: Handover) -> None:
         """Write who serves the cluster from now on."""
@@ -286,12 +286,12 @@ class DynamoStore:
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or delete it if `backoff` is None."""
         sk = f"BACKOFF#{nodepool}"
-        self._keep(sk, backoff and _backoff(self._partition, sk, backoff))
+        self._keep(sk, _backoff(self._partition, sk, backoff) if backoff else None)
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
         sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
-        self._keep(sk, backoff and _backoff(self._partition, sk, backoff))
+        self._keep(sk, _backoff(self._partition, sk, backoff) if backoff else None)
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write a NodePool's registration health if its revision has not changed. Raises Conflict."""
