@@ -16,7 +16,7 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.karpenter.ownership import owned_tag, tag_list
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES
 from nodesmith_cli.connecting.clients import Client, asking
-from nodesmith_cli.sharing.survey import Manifest, listed, name_of
+from nodesmith_cli.sharing.survey import LEASE_HELD, Manifest, listed, name_of
 
 _ATTEMPTS = 5
 _AT_ONCE = 200
@@ -147,9 +147,7 @@ class ServedObjects:
 
     def karpenter(self) -> Sequence[str]:
         """Return the signs that Karpenter runs: its lease, a Deployment with replicas, or a Pod of it."""
-        signs = (
-            ["holds the lease karpenter-leader-election"] if karpenter_runs(self.server, self.clock()) else []
-        )
+        signs = [LEASE_HELD] if karpenter_runs(self.server, self.clock()) else []
         signs += [f"is {each}" for each in self.controllers() if each.replicas]
         pods = listed(self.server, "/api/v1/pods", _LABELLED)
         alive = [each for each in pods if (each.get("status") or {}).get("phase") not in _OVER]

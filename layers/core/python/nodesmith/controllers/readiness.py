@@ -106,7 +106,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
     if (reason := standby(ledger, snapshot, now)) is not None:
-        return _stand_by(run, nodepools, reason)
+        return _stand_by(run, pools, parsed, snapshot, ledger, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
         dedicated = on_dedicated_only(_readable(pools))
@@ -146,16 +146,31 @@ def make_ready(run: Readiness) -> ReadinessReport:
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
 
 
-def _stand_by(run: Readiness, nodepools: Iterable[Mapping[str, Any]], held: Standby) -> ReadinessReport:
-    """Write a condition and an Event on each NodePool, which say that Karpenter serves it. Nothing else is written."""
+def _stand_by(
+    run: Readiness,
+    pools: ParsedPools,
+    parsed: ParsedClasses,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    held: Standby,
+) -> ReadinessReport:
+    """Write a condition and an Event on each NodePool, which say that Karpenter serves it, and nothing else on objects.
+
+    The ledger is kept up to date, so that nodesmith can serve the cluster at once.
+    """
     written: list[str] = []
+    now = run.clock()
     with Failures() as failures:
-        for name, condition in standby_conditions(nodepools, held):
+        dedicated = on_dedicated_only(_readable(pools))
+        _, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)
+        keep_contents(run, _readable(pools), snapshot, ledger, failures)
+        for name, condition in standby_conditions((manifest for manifest, _ in pools), held):
             with failures.of(f"NodePool {name}"):
                 run.cluster.merge_status("NodePool", name, {"conditions": [condition]})
                 run.cluster.publish([ObjectEvent("NodePool", name, held.reason, held.message, warning=True)])
                 written.append(f"NodePool/{name}")
-    return ReadinessReport(written=tuple(written), due=held.until)
+    due = first((next_resolution(_readable(parsed), statuses), held.until))
+    return ReadinessReport(tuple(changed), tuple(written), due=due)
 
 
 def _shifts(
