@@ -55,6 +55,7 @@ REQUIREMENTS = [
     requirement("karpenter.sh/capacity-type", "on-demand"),
 ]
 LEASE = "karpenter-leader-election"
+OF_CLAIM = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}
 STAGES = ("Launched", "Registered", "Initialized", "ConsistentStateFound", "Ready")
 
 
@@ -183,6 +184,7 @@ def launch(system: System, name: str) -> None:
     assert pool_hash is not None
     assert class_hash is not None
     claim = {
+        **OF_CLAIM,
         "metadata": {
             "name": name,
             "labels": own,
@@ -241,7 +243,7 @@ def broken(system: System) -> None:
     there = system.cluster.objects.find("nodeclaims", "default-0")
     assert there is not None
     about = {part: there["metadata"][part] for part in ("labels", "annotations", "ownerReferences")}
-    claim = {"metadata": {**about, "name": "without-instance"}, "spec": there["spec"]}
+    claim = {**OF_CLAIM, "metadata": {**about, "name": "without-instance"}, "spec": there["spec"]}
     system.cluster.objects.create("nodeclaims", claim)
 
 
