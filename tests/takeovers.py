@@ -7,7 +7,7 @@ run, pods come, nodes join.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -327,3 +327,45 @@ def _unreleased(world: World) -> list[str]:
         found += [f"leaked {instance.id}"] if instance.provider_id not in claimed else []
         found += [] if owned_tag(builders.CLUSTER) in tags else [f"lost tags: {instance.id}"]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverReport:
+    """The takeovers of many clusters: boundaries at which a command died, evictions, and what went wrong.
+
+    `contended` are actions of nodesmith later than a minute after Karpenter came back, in `returns` returns.
+    """
+
+    clusters: int
+    crashes: int
+    evictions: int
+    violations: list[str]
+    returns: int
+    contended: list[str]
+
+
+def report(seeds: Iterable[int], stride: int = 1) -> TakeoverReport:
+    """Adopt and release a cluster for each seed, undisturbed and with a crash at every `stride`th boundary."""
+    clusters, returns = 0, 0
+    tellings: list[Telling] = []
+    contended_by: list[str] = []
+    for seed in seeds:
+        clusters += 1
+        base = karpenters_world(seed)
+        for world_before, takes in ((base, adopted), (adopted(base, seed)[0], released)):
+            _, undisturbed = takes(world_before, seed)
+            tellings.append(undisturbed)
+            fatal = range(1 + seed % stride, undisturbed.boundaries + 1, stride)
+            tellings += [takes(world_before, seed, each)[1] for each in fatal]
+        _, boundaries = contended(base, seed, 0)
+        for back_at in range(2 + seed % 3, boundaries, max(1, boundaries // 3)):
+            returns += 1
+            contended_by += [f"seed {seed}, {back_at}: {each}" for each in contended(base, seed, back_at)[0]]
+    return TakeoverReport(
+        clusters,
+        len(tellings) - 2 * clusters,
+        sum(each.evictions for each in tellings),
+        [each for telling in tellings for each in telling.violations],
+        returns,
+        contended_by,
+    )
