@@ -6,6 +6,7 @@ run, pods come, nodes join.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,11 @@ from typing import Any
 from nodesmith.adapters.ec2.instances import Machine
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.decisions.disruption.drift import drifting
+from nodesmith.decisions.takeover import STANDBY
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR, DECISION, ORIGIN
-from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import (
     FLEET_TAG,
     MANAGED_BY_TAG,
@@ -28,6 +32,7 @@ from nodesmith.model.karpenter.ownership import (
 from nodesmith_cli.adopting.sequence import Result, Takeover, adopt, release
 from tests import builders, foreign, moves
 from tests.branches import copied
+from tests.fakes.cloud import Call
 from tests.fakes.store import FakeStore
 from tests.laws import violations
 from tests.world import Killed, Watched, World, catalog, pod_manifest
@@ -233,6 +238,7 @@ def released(base: World, seed: int, fatal: int = 0) -> tuple[World, Telling]:
 def contended(base: World, seed: int, back_at: int) -> tuple[list[str], int]:
     """Adopt while Karpenter comes back; return what nodesmith still did a minute later, and the boundaries."""
     world = copied(base)
+    world.concerns = (*moves.MOVING, Concern.REPAIR)
     load = Load(world, random.Random(seed), back_at=back_at)  # noqa: S311
     result = _run_again(load, lambda run: adopt(run, HOUR, PATIENT))
     world.cluster.karpenter = True
@@ -241,8 +247,11 @@ def contended(base: World, seed: int, back_at: int) -> tuple[list[str], int]:
     world.cluster.calls.clear()
     world.cloud.calls.clear()
     claims = dict(world.store.claims)
-    world.add("under-karpenter", cpu="3")
+    world.add("under-karpenter", cpu="7")
+    _troubled(world)
+    pools = _pools(world)
     world.live(timedelta(minutes=10))
+    found += ["a NodePool was written"] if pools != _pools(world) else []
     calls = [*world.cluster.calls, *world.cloud.calls]
     found += [str(call) for call in calls if call.method not in _READS and not _says_so(call)]
     found += ["the ledger changed"] if claims != world.store.claims else []
@@ -252,10 +261,55 @@ def contended(base: World, seed: int, back_at: int) -> tuple[list[str], int]:
     return found, load.passed
 
 
-def _says_so(call: Any) -> bool:
-    return (call.method in {"merge_status", "publish"} and call.about[:1] in {("NodePool",), ()}) or (
-        call.method == "publish"
-    )
+def _troubled(world: World) -> None:
+    """Give every function something to do that is Karpenter's now.
+
+    A NodePool that was edited, an end, an interruption, an unhealthy node, and a Node that lacks its finalizer.
+    """
+    pool = copy.deepcopy(world.cluster.nodepools["default"])
+    pool["metadata"]["generation"] += 1
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "green"}}
+    world.cluster.nodepools["default"] = pool
+    serving = [claim for claim in world.store.claims.values() if claim.phase is Phase.INITIALIZED]
+    serving.sort(key=lambda claim: claim.name)
+    troubles = _deleted, _unhealthy, _interrupted, _stripped
+    for claim, trouble in zip(serving, troubles, strict=False):
+        trouble(world, claim)
+
+
+def _deleted(world: World, claim: NodeClaim) -> None:
+    there = world.cluster.nodeclaims[claim.name]
+    deleted = {**there["metadata"], "deletionTimestamp": format_time(world.now)}
+    world.cluster.nodeclaims[claim.name] = {**there, "metadata": deleted}
+
+
+def _interrupted(world: World, claim: NodeClaim) -> None:
+    world.warn(claim.instance_id)
+
+
+def _unhealthy(world: World, claim: NodeClaim) -> None:
+    node, since = world.cluster.nodes[claim.node_name], format_time(world.now - timedelta(hours=1))
+    broken = {"type": "Ready", "status": "False", "reason": "Broken", "lastTransitionTime": since}
+    world.cluster.nodes[claim.node_name] = {**node, "status": {**node["status"], "conditions": [broken]}}
+
+
+def _stripped(world: World, claim: NodeClaim) -> None:
+    node = world.cluster.nodes[claim.node_name]
+    world.cluster.nodes[claim.node_name] = {**node, "metadata": {**node["metadata"], "finalizers": []}}
+
+
+def _pools(world: World) -> list[Any]:
+    """Return the NodePools without the condition that nodesmith stands by."""
+    shown: list[Any] = []
+    for pool in copy.deepcopy([*world.cluster.nodepools.values()]):
+        conditions = pool.get("status", {}).get("conditions", [])
+        pool.setdefault("status", {})["conditions"] = [c for c in conditions if c["type"] != STANDBY]
+        shown.append(pool)
+    return shown
+
+
+def _says_so(call: Call) -> bool:
+    return call.method == "publish" or (call.method == "merge_status" and call.about[0] == "NodePool")
 
 
 def _is_bound(world: World, pod: str) -> bool:

@@ -141,6 +141,7 @@ def make_ready(run: Readiness) -> ReadinessReport:
         next_resolution(_readable(parsed), statuses),
         next_hold(snapshot, ledger.claims, now),
         _next_look(shifts, now),
+        pause.until if (pause := ledger.paused) and pause.until and pause.until > now else None,
     )
     due = now if held else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
