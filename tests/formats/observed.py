@@ -118,5 +118,6 @@ OBSERVED = Observed(
     poddisruptionbudgets=[reduce_budget(BUDGET)],
     volumeattachments=[ReducedAttachment("pv-1", "node-a", "pv-1")],
     departures={"node-a": 1_763_713_000},
+    karpenter_wrote=("2026-11-21T08:30:15Z", "NodeClaim"),
     problems=["Pod/default/odd: cannot be read"],
 )
