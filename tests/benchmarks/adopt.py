@@ -6,7 +6,7 @@ from tests.benchmarks.figures import Figure
 from tests.takeovers import report
 
 
-def figures(seeds: int = 50, stride: int = 5) -> list[Figure]:
+def figures(seeds: int = 50, stride: int = 8) -> list[Figure]:
     """Adopt and release random clusters while pods come and nodes join, with crashes at the commands' boundaries.
 
     Each boundary is a crash in every `stride`th cluster.
