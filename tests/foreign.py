@@ -165,3 +165,18 @@ def _true(kind: str) -> Manifest:
         "message": "",
         "lastTransitionTime": format_time(NOW),
     }
+
+
+def karpenters_deployment(namespace: str = "kube-system", replicas: int = 1) -> Manifest:
+    """Return the Deployment of Karpenter's controller."""
+    labels = {"app.kubernetes.io/name": "karpenter"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "controller", "image": "karpenter/controller"}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "karpenter", "namespace": namespace, "labels": labels},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }

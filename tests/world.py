@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -42,6 +42,7 @@ from nodesmith.model.ec2.notices import WARNING, Fate, Notice
 from nodesmith.model.functions.hints import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.observation.encoding import encode
@@ -636,7 +637,7 @@ class World:
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, self.podgroups, there.capacitybuffers, there.quotas, there.nodeoverlays
-        asked = there.requests, there.podtemplates
+        asked = there.requests, there.podtemplates, self._leases()
         shown = pickle.dumps((objects, others, asked, self.daemonsets, budgets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
@@ -662,7 +663,16 @@ class World:
             podgroups=[group for g in self.podgroups if (group := reduce_pod_group(g)) is not None],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
+            leases=self._leases(),
         )
+
+    def _leases(self) -> list[Manifest]:
+        """Return Karpenter's lease, reduced, while Karpenter renews it."""
+        if not self.cluster.karpenter:
+            return []
+        seconds = int(self.now.timestamp()) // 15 * 15
+        held = {"name": KARPENTERS_LEASE, "namespace": "kube-system"}
+        return [{"metadata": held, "renewed": format_time(datetime.fromtimestamp(seconds, UTC))}]
 
     def _write(self, observed: Observed) -> None:
         """Encode a snapshot, and send the hints if a relevant part has changed."""
@@ -755,9 +765,12 @@ class World:
         named = {c.instance_id for c in self.store.claims.values()}
         awaited = {c.name for c in self.store.claims.values() if not c.instance_id}
         fleets = {fleet_of(c.launch) for c in self.store.claims.values() if not c.instance_id} - {""}
+        karpenters = {provider_id(each) for each in self.cluster.nodeclaims.values() if is_karpenters(each)}
         for instance in self.cloud.alive():
             is_young = self.now - instance.launched_at < YOUNG
-            if instance.id in named or instance.claim in awaited or instance.fleet in fleets or is_young:
+            is_karpenters_own = instance.provider_id in karpenters
+            is_kept = instance.id in named or is_karpenters_own or is_young
+            if is_kept or instance.claim in awaited or instance.fleet in fleets:
                 del self._outlived[instance.id]
                 continue
             self._outlived[instance.id] += 1

@@ -14,29 +14,29 @@ from nodesmith_cli.spans import seconds_of
 if TYPE_CHECKING:
     from nodesmith_cli.connecting.looking import Around
 
-_Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")]
-_Region = Annotated[
+Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")]
+Region = Annotated[
     str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
 ]
-_Profile = Annotated[str, typer.Option(help="Profile in your AWS configuration.")]
-_Kubeconfig = Annotated[
+Profile = Annotated[str, typer.Option(help="Profile in your AWS configuration.")]
+Kubeconfig = Annotated[
     str,
     typer.Option(
         metavar="FILE",
         help="Kubeconfig file. Defaults to yours, or to an EKS token if yours is for another cluster.",
     ),
 ]
-_Context = Annotated[str, typer.Option(help="Context in the kubeconfig.")]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
-_Dry = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
+Context = Annotated[str, typer.Option(help="Context in the kubeconfig.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 def connect_command(
-    cluster: _Cluster,
-    region: _Region = "",
-    profile: _Profile = "",
-    kubeconfig: _Kubeconfig = "",
-    context: _Context = "",
+    cluster: Cluster,
+    region: Region = "",
+    profile: Profile = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     image: Annotated[
         str,
         typer.Option(
@@ -74,8 +74,8 @@ def connect_command(
         typer.Option("--tag/--no-tag", help="Tag the cluster's subnets and security group for discovery."),
     ] = True,
     timeout: Annotated[str, typer.Option(help="How long to wait for the first snapshot.")] = "10m",
-    yes: _Yes = False,
-    dry_run: _Dry = False,
+    yes: Yes = False,
+    dry_run: Dry = False,
     output: OutputOption = "table",
 ) -> None:
     """Connect an EKS cluster: check it, create what is missing in AWS and in the cluster, and wait until it is served.
@@ -114,10 +114,11 @@ def connect_command(
         is_to_tag=tag,
     )
     how = How(output, dry_run, not yes, patience, partial(push_image, push, told.say) if push else None)
-    raise typer.Exit(connect(wanted, _around(region, profile, kubeconfig, context), how))
+    raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), how))
 
 
-def _around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
+def around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
+    """Return the environment of a command, from the options that name it. Raises Rejected."""
     import time
 
     from nodesmith_cli.connecting.clients import AwsSession
@@ -136,11 +137,11 @@ def _around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
 
 
 def disconnect_command(
-    cluster: _Cluster,
-    region: _Region = "",
-    profile: _Profile = "",
-    kubeconfig: _Kubeconfig = "",
-    context: _Context = "",
+    cluster: Cluster,
+    region: Region = "",
+    profile: Profile = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     keep_nodes: Annotated[
         bool,
         typer.Option("--keep-nodes", help="Leave nodes running. Nothing drains or replaces them any more."),
@@ -153,8 +154,8 @@ def disconnect_command(
         bool, typer.Option("--delete-node-role", help="Delete the node role, if connect created it.")
     ] = False,
     timeout: Annotated[str, typer.Option(help="How long to wait for deletions in the cluster.")] = "30m",
-    yes: _Yes = False,
-    dry_run: _Dry = False,
+    yes: Yes = False,
+    dry_run: Dry = False,
     output: OutputOption = "table",
 ) -> None:
     """Disconnect an EKS cluster: remove what connect and the functions created, in the cluster and in AWS.
@@ -168,15 +169,15 @@ def disconnect_command(
 
     keeping = Keeping(keep_nodes, keep_data, not delete_node_role)
     how = HowToLeave(keeping, output, dry_run, not yes, patience)
-    raise typer.Exit(disconnect(cluster, _around(region, profile, kubeconfig, context), how))
+    raise typer.Exit(disconnect(cluster, around(region, profile, kubeconfig, context), how))
 
 
 def doctor_command(
-    cluster: _Cluster,
-    region: _Region = "",
-    profile: _Profile = "",
-    kubeconfig: _Kubeconfig = "",
-    context: _Context = "",
+    cluster: Cluster,
+    region: Region = "",
+    profile: Profile = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     output: OutputOption = "table",
 ) -> None:
     """Find what keeps nodesmith from serving a cluster well, with the command that fixes each problem.
@@ -185,4 +186,4 @@ def doctor_command(
     """
     from nodesmith_cli.connecting.doctorcommand import doctor
 
-    raise typer.Exit(doctor(cluster, _around(region, profile, kubeconfig, context), output))
+    raise typer.Exit(doctor(cluster, around(region, profile, kubeconfig, context), output))

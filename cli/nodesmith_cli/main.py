@@ -12,6 +12,7 @@ import typer
 
 from nodesmith import __version__
 from nodesmith.errors import NodesmithError
+from nodesmith_cli.adoptapp import adopt_command, release_command
 from nodesmith_cli.catalog import catalog_command
 from nodesmith_cli.connectapp import connect_command, disconnect_command, doctor_command
 from nodesmith_cli.convert import convert_command
@@ -149,6 +150,8 @@ app.command("catalog")(catalog_command)
 app.command("connect", short_help="Connect an EKS cluster to nodesmith.")(connect_command)
 app.command("disconnect", short_help="Remove nodesmith from a cluster and its account.")(disconnect_command)
 app.command("doctor", short_help="Diagnose problems with a connected cluster.")(doctor_command)
+app.command("adopt", short_help="Take over Karpenter's nodes while they run.")(adopt_command)
+app.command("release", short_help="Hand all nodes back to Karpenter.")(release_command)
 app.command("convert", short_help="Convert old Karpenter manifests to current ones.")(convert_command)
 app.command("hash", short_help="Print the hashes used to detect drift.")(hash_command)
 app.command("pause", short_help="Stop voluntary disruption.")(pause_command)

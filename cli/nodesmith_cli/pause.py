@@ -41,7 +41,7 @@ def pause_command(
 
 
 def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
-    """Resume voluntary disruption."""
+    """Resume voluntary disruption, and serve the cluster again if nodesmith stood by for Karpenter."""
     with ledger_of(table, cluster, region) as store:
         typer.echo(resume(store, cluster, datetime.now(UTC)))
 
@@ -53,19 +53,30 @@ def pause(store: Store, cluster: str, why: str, now: datetime) -> str:
     ledger = store.load()
     if ledger.cluster is None and not ledger.claims:
         raise Rejected(f"cluster {cluster!r}: unknown in this region; check the name and --region")
-    since = ledger.paused.since if ledger.paused else now
-    store.pause(Pause(since, why or (ledger.paused.why if ledger.paused else "")))
+    held = ledger.paused if ledger.paused and ledger.paused.holds(now) else None
+    since = held.since if held else now
+    store.pause(Pause(since, why or (held.why if held else "")))
     begun = f"; moves in progress: {len(ledger.moves)}" if ledger.moves else ""
     return f"disruption of cluster {cluster} is paused since {since:%Y-%m-%d %H:%M} UTC{begun}"
 
 
 def resume(store: Store, cluster: str, now: datetime) -> str:
-    """Resume disruption, and return a message that says how long it was paused. Raises Transient."""
-    paused = store.load().paused
-    if paused is None:
-        return f"disruption of cluster {cluster} is not paused"
+    """Resume disruption, and return a message that says how long it was paused. Raises Transient.
+
+    Signs that Karpenter runs, if they are from before `now`, no longer keep nodesmith from serving the cluster. Neither
+    does a release to Karpenter.
+    """
+    from nodesmith.model.ledger.ledger import Handover
+
+    ledger = store.load()
+    store.hand_over(Handover(now))
+    taken = ledger.handover is not None and ledger.handover.to_karpenter
+    served = "; nodesmith serves it again" if taken else ""
     store.pause(None)
-    return f"disruption of cluster {cluster} is resumed, after {_span((now - paused.since).total_seconds())}"
+    if ledger.paused is None or not ledger.paused.holds(now):
+        return f"disruption of cluster {cluster} is not paused{served}"
+    span = _span((now - ledger.paused.since).total_seconds())
+    return f"disruption of cluster {cluster} is resumed, after {span}{served}"
 
 
 def _span(seconds: float) -> str:

@@ -11,6 +11,7 @@ from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.decisions.scheduling.existing import is_closed
+from nodesmith.decisions.takeover import shown_standby
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import shown_shifts
@@ -68,6 +69,7 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
         "ending": sum(each.is_ending for each in found),
         "pods": len(snapshot.pods),
         "pending": len(waiting),
+        "standby": shown_standby(snapshot.nodepools) or None,
         "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
         "limits": list(_limits(snapshot)),
         "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
@@ -195,6 +197,8 @@ def lines(told: Told) -> Iterator[str]:
         yield f"  NodeOverlay {name} is left out: {why}"
     yield from told["zonalShifts"]
     yield from told["limits"]
+    if told["standby"]:
+        yield f"nodesmith stands by: {told['standby']}"
     if told["paused"]:
         yield told["paused"]
     yield from _rooms(told)

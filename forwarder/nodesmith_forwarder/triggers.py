@@ -11,6 +11,7 @@ from nodesmith.model.nodeclasses.nodeclasses import shown_ready
 from nodesmith.observation.mirror import (
     CAPACITY_BUFFERS,
     DEVICE_CLAIMS,
+    LEASES,
     NAMESPACES,
     NODE_OVERLAYS,
     NODE_TEMPLATES,
@@ -44,6 +45,7 @@ _CONCERNED_WITH_SPEC = {
     POD_GROUPS.name: (Concern.PROVISIONING,),
     WORKLOADS.name: (Concern.PROVISIONING,),
     SCHEDULER_POD_GROUPS.name: (Concern.PROVISIONING,),
+    LEASES.name: (Concern.READINESS,),
 }
 """With each, pods that had no node may get one. NodeOverlays may make nodes cheaper to replace than before."""
 
@@ -61,6 +63,7 @@ def triggered(
     Lifecycle deletes users' NodeClaims if their EC2NodeClass is gone or not Ready. `is_awaited` returns whether a pod
     waits for a volume claim (namespace/name); `ending` are the nodes that end. NodePools of other controllers wake
     nothing. Provisioning decides about ProvisioningRequests, and lifecycle shows and forgets what became of them.
+    Readiness says so if Karpenter renews its lease.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
     taken their room, which provisioning refills.

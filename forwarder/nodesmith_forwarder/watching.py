@@ -79,7 +79,8 @@ class Watch:
     def _follow(self, stop: Event) -> None:
         if not self._version:
             self._version = self._list()
-        lines = self._server.stream(self._path, _query(self._version), read_seconds=SILENCE_SECONDS)
+        query = "&".join(filter(None, [self._kind.selector, _query(self._version)]))
+        lines = self._server.stream(self._path, query, read_seconds=SILENCE_SECONDS)
         if self._world.mark(self._kind, current=True):
             LOG.info("%s: watching from version %s", self._kind.kind, self._version)
         for event in _events(lines):
@@ -92,7 +93,7 @@ class Watch:
     def _list(self) -> str:
         keys: set[str] = set()
         version = ""
-        for page in self._server.pages(self._path):
+        for page in self._server.pages(self._path, self._kind.selector):
             self._world.mark(self._kind, current=False)  # a partial list must not pass for the cluster
             items = page.get("items") or []
             self._world.put(self._kind, items)

@@ -8,6 +8,7 @@ from datetime import datetime
 from threading import Condition
 from typing import NamedTuple
 
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import (
     CAPACITY_BUFFERS,
@@ -76,7 +77,12 @@ class World:
         """Store the newest states of objects."""
         with self.changed:
             mirror = self._mirrors[kind.name]
+            before = mirror.karpenter_wrote
             self._note(mirror.put(manifest) for manifest in manifests)
+            if mirror.karpenter_wrote != before:
+                self._is_touched = True
+                if self.windows.note(Concern.READINESS, "karpenter", self._clock.now()):
+                    self.changed.notify_all()
 
     def drop(self, kind: WatchedKind, manifest: Manifest) -> None:
         """Remove an object that is gone."""

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks import (
+    adopt,
     bursts,
     coldstart,
     crashes,
@@ -68,6 +69,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "idle": idle.figures,
     "drain": drain.figures,
     "foreign": foreign.figures,
+    "adopt": adopt.figures,
     "overruns": overruns.figures,
     "quotas": quotas.figures,
     "savings": savings.figures,
@@ -77,6 +79,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": partial(foreign.figures, hours=3),
+    "adopt": partial(adopt.figures, seeds=5, stride=10),
     "crashes": partial(crashes.figures, firsts=2),
     "forged": partial(forged.figures, random_forgeries=20),
     "quotas": partial(quotas.figures, sample=12),

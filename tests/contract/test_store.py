@@ -23,7 +23,7 @@ from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause
+from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
@@ -219,6 +219,14 @@ def test_departures_expire_by_the_clock_of_the_store(dynamodb: Any, attempt: int
     assert len(store.load().departures) == 1
     times[0] += timedelta(seconds=1)
     assert store.load().departures == ()
+
+
+def test_a_pause_keeps_its_end_and_the_last_handover_counts(store: Store) -> None:
+    store.pause(Pause(NOW, "adopted", NOW + timedelta(hours=1)))
+    assert store.load().paused == Pause(NOW, "adopted", NOW + timedelta(hours=1))
+    for word in (Handover(NOW), Handover(NOW, to_karpenter=True), Handover(NOW, True, True)):
+        store.hand_over(word)
+        assert store.load().handover == word
 
 
 def test_disruption_can_be_paused_and_resumed(store: Store) -> None:

@@ -29,7 +29,7 @@ from nodesmith.model.ledger.items import (
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
+from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.ledger.region import Region, Spending
 from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches, Spent, spent_by
@@ -56,6 +56,7 @@ class FakeStore:
     nodepool_backoffs: dict[str, Backoff] = field(default_factory=dict)
     health: dict[str, RegistrationHealth] = field(default_factory=dict)
     paused: Pause | None = None
+    handover: Handover | None = None
     locks: dict[Concern, tuple[datetime, bool]] = field(default_factory=dict)
     """The end of each lock, and whether another run came in the meantime."""
     departures: dict[str, Departure] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class FakeStore:
             dict(self.health),
             moves=tuple(self.moves[id_] for id_ in sorted(self.moves)),
             paused=self.paused,
+            handover=self.handover,
             departures=tuple(self.departures[name] for name in sorted(self.departures)),
             risks=dict(self.risks),
             drain_times=dict(self.drain_times),
@@ -208,6 +210,11 @@ class FakeStore:
         self.raise_before("pause")
         self.paused = pause
         self.raise_after("pause")
+
+    def hand_over(self, handover: Handover) -> None:
+        self.raise_before("hand_over")
+        self.handover = handover
+        self.raise_after("hand_over")
 
     def save_move(self, move: Move) -> Move:
         self.raise_before("save_move")

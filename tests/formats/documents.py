@@ -124,6 +124,8 @@ def _write_ledger(store: DynamoStore) -> None:
     for nodepool, health in ledger.health.items():
         store.save_health(nodepool, replace(health, revision=0))
     store.pause(ledger.paused)
+    assert ledger.handover is not None
+    store.hand_over(ledger.handover)
     store.save_risks(ledger.risks)
     for nodepool, drain_time in ledger.drain_times.items():
         store.save_drain_time(nodepool, drain_time)

@@ -147,5 +147,6 @@ OBSERVED = Observed(
     deviceclasses=[reduce_device_class(CLASS)],
     resourceslices=[reduce_slice(SLICE)],
     departures={"node-a": 1_763_713_000},
+    karpenter_wrote=("2026-11-21T08:30:15Z", "NodeClaim"),
     problems=["Pod/default/odd: cannot be read"],
 )

@@ -17,7 +17,7 @@ from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang, GangStage
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
+from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
@@ -212,7 +212,8 @@ LEDGER = Ledger(
     learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},
     moves=(FULL_MOVE,),
     gangs=(FULL_GANG,),
-    paused=Pause(NOW, "the audit goes on"),
+    paused=Pause(NOW, "the audit goes on", NOW),
+    handover=Handover(NOW, to_karpenter=True, is_settled=True),
     departures=(_departure(),),
     risks={POOL: Risk(0.5, NOW)},
     drain_times={"default": DrainTime(12.5, NOW)},

@@ -34,6 +34,7 @@ from nodesmith_cli.main import app
 from tests.account import REGION, client
 from tests.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
 from tests.contract.worlds import lease
+from tests.foreign import karpenters_deployment
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -358,14 +359,26 @@ def test_a_node_role_must_exist_and_be_passable(
     ]
 
 
-def test_a_running_karpenter_controller_is_an_error_for_connect(
+def test_a_karpenter_without_a_lease_is_an_error_for_connect_since_nodesmith_would_not_notice_it(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "/apis/apps/v1/namespaces/kube-system/deployments"
+    cluster.server.create(path, karpenters_deployment())
+    assert checks(refused(capsys, cluster)) == ["karpenter-controller"]
+
+
+def test_a_cluster_is_connected_while_karpenter_holds_its_lease(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.server.create(
         "/apis/coordination.k8s.io/v1/namespaces/default/leases",
         lease(datetime.now(UTC)),
     )
-    assert checks(refused(capsys, cluster)) == ["karpenter-controller"]
+    assert cluster.run() == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = (each for each in findings if each["check"] == "karpenter-controller")
+    assert (found["check"], found["severity"]) == ("karpenter-controller", "warning")
+    assert "nodesmith adopt" in found["remedy"]
 
 
 def test_with_auto_mode_the_shared_crds_are_left_alone(

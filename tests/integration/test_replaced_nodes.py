@@ -227,3 +227,12 @@ def test_without_a_snapshot_nothing_is_done() -> None:
     world = settled()
     world.blobs.objects.clear()
     assert repair_nodes(run_of(world)).counts == {}
+
+
+def test_while_karpenter_runs_unhealthy_nodes_are_left_to_it() -> None:
+    world = settled()
+    sick(world, "Ready", "Unknown")
+    world.cluster.karpenter = True
+    world.observe()
+    assert repair_nodes(run_of(world)).counts == {}
+    assert not any(claim.is_ending for claim in world.store.claims.values())

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from nodesmith_cli.sharing.findings import findings
-from nodesmith_cli.sharing.survey import SHARED_CRDS, Survey
+from nodesmith_cli.sharing.survey import LEASE_HELD, SHARED_CRDS, Survey
 from tests import foreign
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, OPERATIONS = (DOCS / "coexistence.md").read_text(), (DOCS / "operations.md").read_text()
 EVERYTHING = Survey(
     crds={SHARED_CRDS[0]: "eks", SHARED_CRDS[1]: "helm"},
-    karpenter=("holds the lease",),
+    karpenter=(LEASE_HELD,),
     foreign_nodepools=(foreign.auto_mode_nodepool(),),
     karpenters_nodeclaims=(foreign.karpenters_nodeclaim("a"),),
 )
@@ -21,7 +21,9 @@ EVERYTHING = Survey(
 
 def test_every_finding_of_check_cluster_is_explained() -> None:
     explained = re.findall(r"^\| `([a-z-]+)`, (error|warning|info) \|", PAGE, re.MULTILINE)
-    assert sorted(explained) == sorted((each.check, str(each.severity)) for each in findings(EVERYTHING))
+    unseen = Survey(crds={}, karpenter=("is Deployment kube-system/karpenter",))
+    found = [*findings(EVERYTHING), *findings(unseen)]
+    assert sorted(explained) == sorted((each.check, str(each.severity)) for each in found)
 
 
 def test_findings_that_ask_for_something_say_what_to_do() -> None:

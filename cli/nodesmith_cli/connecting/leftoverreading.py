@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nodesmith.adapters.ec2.instances import LIVING, described, where
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
-from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.settings import (
     forwarder_partition_key,
     health_partition_key,
@@ -46,6 +47,7 @@ class LeftoverReading(AwsReading):
             self._objects(stack.bucket, name) if stack and stack.bucket else 0,
             self._items(name) if stack else 0,
             tuple(self.node_roles(name, roles).values()),
+            bool(self._used_profiles(name)),
         )
 
     def _principals(self, cluster: Cluster) -> list[str]:
@@ -97,14 +99,28 @@ class LeftoverReading(AwsReading):
         return self.ask("ec2:DescribeLaunchTemplates", "*", read, ())
 
     def _profiles(self, cluster: str) -> Mapping[str, tuple[str, ...]]:
-        path = profile_path(cluster, self.region)
+        """Return the profiles that no instance uses, with their roles. Nodes released to Karpenter keep theirs."""
+        path, used = profile_path(cluster, self.region), self._used_profiles(cluster)
 
         def read() -> Mapping[str, tuple[str, ...]]:
             pages = self.client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=path)
             found = [each for page in pages for each in page["InstanceProfiles"]]
-            return {each["InstanceProfileName"]: _roles_in(each) for each in found}
+            return {
+                each["InstanceProfileName"]: _roles_in(each)
+                for each in found
+                if each["InstanceProfileName"] not in used
+            }
 
         return self.ask("iam:ListInstanceProfiles", f"instance-profile{path}*", read, {})
+
+    def _used_profiles(self, cluster: str) -> frozenset[str]:
+        """Return the instance profiles of the cluster's living instances."""
+
+        def read() -> frozenset[str]:
+            owned = where(f"tag:{owned_tag(cluster)}", "owned")
+            return frozenset(each.instance_profile for each in described(self.client("ec2"), owned, LIVING))
+
+        return self.ask("ec2:DescribeInstances", "*", read, frozenset())
 
     def _objects(self, bucket: str, cluster: str) -> int:
         def read() -> int:

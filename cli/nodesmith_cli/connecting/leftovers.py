@@ -30,7 +30,8 @@ from nodesmith_formats.wording import counted, some
 class Leftovers:
     """What exists. `entries` are all access entries by principal; `profiles` are names with the roles in them.
 
-    `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts.
+    `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts. `has_nodes`
+    is True if instances of the cluster are left, such as nodes that were released to Karpenter.
     """
 
     cluster: str
@@ -46,6 +47,7 @@ class Leftovers:
     objects: int = 0
     items: int = 0
     node_roles: tuple[NodeRole, ...] = ()
+    has_nodes: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -130,7 +132,7 @@ def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
             for each in left.entries
             if each.rpartition("/")[2] == role.name and left.entries[each].is_made
         ]
-        if keeping.nodes:
+        if keeping.nodes or left.has_nodes:
             yield _stays(f"role {role.name}", "used by remaining nodes")
             continue
         if entry:

@@ -14,7 +14,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected, Transient
-from nodesmith.observation.mirror import CAPACITY_BUFFERS, PODS, WATCHED, WatchedKind
+from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, PODS, WATCHED, WatchedKind
 from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.kubeconfigconnection import connection
@@ -44,10 +44,14 @@ def cluster_documents(context: str) -> Iterator[Document]:
 def kinds_with(
     items_of: Callable[[WatchedKind], Iterable[dict[str, Any]]],
 ) -> Iterator[tuple[WatchedKind, list[dict[str, Any]]]]:
-    """Yield every watched kind with its objects, except those of kinds that nothing refers to or claims."""
+    """Yield every watched kind with its objects, except those of kinds that nothing refers to or claims.
+
+    Karpenter's lease is left out: it affects no plan.
+    """
     referred, claiming = frozenset[str](), False
     for kind in WATCHED:
-        if (kind.referred and kind.kind not in referred) or (kind.claimed and not claiming):
+        left_out = kind is LEASES or (kind.referred and kind.kind not in referred)
+        if left_out or (kind.claimed and not claiming):
             continue
         items = list(items_of(kind))
         if kind is CAPACITY_BUFFERS:

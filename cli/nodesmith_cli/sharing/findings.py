@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
-from nodesmith_cli.sharing.survey import AUTO_MODE_CRD, SHARED_CRDS, Manifest, Survey, name_of
+from nodesmith_cli.sharing.survey import AUTO_MODE_CRD, LEASE_HELD, SHARED_CRDS, Manifest, Survey, name_of
 from nodesmith_formats.wording import some
 
 WHOLE, WITHOUT_SHARED_CRDS = "forwarder/", "overlays/shared-crds/"
@@ -44,13 +44,24 @@ def findings(survey: Survey) -> list[Finding]:
 
 
 def _controllers(survey: Survey) -> Iterator[Finding]:
+    is_seen = any(reason == LEASE_HELD for reason in survey.karpenter)
     for reason in survey.karpenter:
-        yield Finding(
-            "karpenter-controller",
-            Severity.ERROR,
-            f"a Karpenter controller is running: it {reason}",
-            "scale Karpenter to zero replicas: it serves the same NodePools as nodesmith, and both would launch nodes",
-        )
+        about = f"a Karpenter controller is running: it {reason}"
+        if is_seen:
+            yield Finding(
+                "karpenter-controller",
+                Severity.WARNING,
+                about,
+                "nodesmith stands by while Karpenter holds its lease: run `nodesmith adopt` to take its nodes over",
+            )
+        else:
+            yield Finding(
+                "karpenter-controller",
+                Severity.ERROR,
+                f"{about}, without the lease by which nodesmith would notice it",
+                "scale Karpenter to zero replicas: it serves the same NodePools as nodesmith, and both would launch "
+                "nodes",
+            )
 
 
 def _nodeclaims(survey: Survey) -> Iterator[Finding]:
@@ -59,8 +70,7 @@ def _nodeclaims(survey: Survey) -> Iterator[Finding]:
             "karpenter-nodeclaims",
             Severity.WARNING,
             f"NodeClaims created by Karpenter: {_names(survey.karpenters_nodeclaims)}",
-            "nodesmith neither terminates nor replaces their nodes: delete these NodeClaims while Karpenter runs, "
-            "or drain the nodes by hand",
+            "nodesmith neither terminates nor replaces their nodes until `nodesmith adopt` takes them over",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.cluster import karpenter_runs
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL
-from nodesmith.model.karpenter.ownership import is_foreign, is_karpenters, provider_id
+from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_foreign, is_karpenters, provider_id
 from nodesmith.observation.mirror import (
     NODE_OVERLAYS,
     NODE_TEMPLATES,
@@ -33,6 +33,7 @@ OWN_CRDS = (
 )
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _KARPENTERS = "labelSelector=app.kubernetes.io%2Fname%3Dkarpenter"
+LEASE_HELD = f"holds the lease {KARPENTERS_LEASE}"
 _MANAGER = "app.kubernetes.io/managed-by"
 
 
@@ -106,7 +107,7 @@ def _crds(server: ApiServer) -> dict[str, str]:
 
 def _karpenter(server: ApiServer, now: datetime) -> Iterator[str]:
     if karpenter_runs(server, now):
-        yield "holds the lease karpenter-leader-election"
+        yield LEASE_HELD
     for each in listed(server, _DEPLOYMENTS, _KARPENTERS):
         if (each.get("spec") or {}).get("replicas", 1):
             yield f"is Deployment {each['metadata']['namespace']}/{name_of(each)}"

@@ -33,7 +33,7 @@ from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger, Pause
+from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
@@ -92,6 +92,9 @@ class Store(Protocol):
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption; None resumes it."""
+
+    def hand_over(self, handover: Handover) -> None:
+        """Write who serves the cluster from now on: Karpenter or nodesmith."""
 
     def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
         """Write the zonal shifts of the cluster, replacing the previous ones."""

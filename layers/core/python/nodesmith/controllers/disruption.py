@@ -25,6 +25,7 @@ from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
+from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.ledger.ledger import Ledger
@@ -68,6 +69,9 @@ def disrupt(run: Disruption) -> Look | None:
     if data is None:
         return None
     look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())
+    if (held := standby(look.ledger, look.snapshot, run.clock())) is not None:
+        look.due = held.until
+        return look
     with look.failures as failures:
         with failures.of():
             open_again(look, strays(look.scene()))

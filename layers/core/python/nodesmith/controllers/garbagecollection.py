@@ -11,6 +11,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
 from nodesmith.decisions.garbagecollection.decide import next_change
+from nodesmith.decisions.takeover import standby
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.functions.hints import Concern, Hint
@@ -60,6 +61,9 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
         return report
     with Failures() as failures:
         facts = _look(run, snapshot, failures)
+        if (held := standby(facts.ledger, snapshot, facts.now)) is not None:
+            report.due = held.until
+            return report
         found, report.counts["Left"] = garbage(facts)
         report.due = facts.now if found else next_change(facts)
         for each in found:

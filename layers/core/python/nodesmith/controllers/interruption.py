@@ -15,6 +15,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.provisioning import Outcome
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.interruption import Answer, answer, expiries, next_expiry, of_instances, risks_after
+from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.ec2.events import read_event
 from nodesmith.model.ec2.launches import OfferingKey
@@ -34,6 +35,8 @@ LOOKS = 5
 """The most looks at the notices in one run: others may have come while it worked."""
 ATTEMPTS = 4
 """The most attempts to write a claim in one run: another function may write it as well, but is done within a call."""
+STANDS_BY = timedelta(minutes=1)
+"""When to look at stored notices again while nodesmith stands by. They are kept until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
         except Rejected as error:
             report.rejected.append(str(error))
     ledger = run.store.load()
+    if _stands_by(run, ledger, now):
+        report.due = now + STANDS_BY
+        return
     if not kept:
         told = [("", notice) for notice in _swept(run, ledger, report)]
     failed = _carry_out(run, told, ledger, report)
@@ -190,6 +196,15 @@ def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) 
         run.store.save_risks(risks_after(found.interrupted, ledger, run.clock()))
     except Transient:
         report.counts["RisksForgotten"] += 1
+
+
+def _stands_by(run: Interruption, ledger: Ledger, now: datetime) -> bool:
+    """Return whether Karpenter serves the cluster. Without a snapshot, only the user's word counts."""
+    try:
+        snapshot = newest_snapshot(run.blobs, run.cluster_name)
+    except (Rejected, Transient):
+        snapshot = None
+    return standby(ledger, snapshot or Snapshot(run.cluster_name, now), now) is not None
 
 
 def _snapshot(run: Interruption, report: Report) -> Snapshot | None:

@@ -46,6 +46,7 @@ from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
 from nodesmith.decisions.provisioning.warmcapacity import next_need
 from nodesmith.decisions.scheduling.existing import NOMINATION
+from nodesmith.decisions.takeover import standby
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
@@ -103,6 +104,8 @@ def follow(run: Lifecycle) -> Report:
     if snapshot is None:
         return Report()
     ledger, now = run.store.load(), run.clock()
+    if (held := standby(ledger, snapshot, now)) is not None:
+        return Report(due=held.until)
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
         done = _steps(run, snapshot, ledger, now, failures)

@@ -38,6 +38,7 @@ from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
+from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
@@ -256,6 +257,8 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     ledger = replace(run.store.load(), learned=run.store.learned())
+    if standby(ledger, snapshot, outcome.due) is not None:
+        return True
     settings = run.settings.in_cluster(ledger.cluster)
     types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
@@ -264,14 +267,13 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
     inputs = Inputs(snapshot, ledger, catalog, settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
-    if outcome.is_throttled or outcome.is_cut:
+    if outcome.is_throttled or outcome.is_cut or is_closing(ledger):
         return True
     refused, settled = buy_without_pods(run, inputs, run.last_heartbeat, types, allowance)
     outcome.note(settled)
     if refused is None:
         return False
-    if outcome.unread and is_about_to_buy(inputs):
-        _look_again(run, "a NodeClaim is being read", _READ_WAIT)
+    if _must_wait(run, outcome, inputs):
         return True
     loaded = run.stopwatch()
     outcome.plan = plan = decide(inputs)
@@ -324,6 +326,14 @@ def _carry_out(
     except Conflict:
         done = False
     return done if begun or not (plan.nodes or plan.starts) else None
+
+
+def _must_wait(run: Provisioning, outcome: Outcome, inputs: Inputs) -> bool:
+    """Return whether a NodeClaim must be read before it may be bought for; if so, look again soon."""
+    if not (outcome.unread and is_about_to_buy(inputs)):
+        return False
+    _look_again(run, "a NodeClaim is being read", _READ_WAIT)
+    return True
 
 
 def _next_turn(inputs: Inputs) -> datetime | None:

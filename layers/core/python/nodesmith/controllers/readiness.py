@@ -34,6 +34,7 @@ from nodesmith.decisions.readiness.readiness import (
 )
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
+from nodesmith.decisions.takeover import Standby, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
@@ -106,6 +107,8 @@ def make_ready(run: Readiness) -> ReadinessReport:
     parsed = [*zip(nodeclasses, parse_nodeclasses(nodeclasses), strict=True)]
     pools = [*zip(nodepools, parse_nodepools(nodepools), strict=True)]
     snapshot = replace(snapshot, nodepools=nodepools, nodeclasses=nodeclasses)
+    if (reason := standby(ledger, snapshot, now)) is not None:
+        return _stand_by(run, pools, parsed, snapshot, ledger, reason)
     with Failures() as failures:
         shifts, is_shifting = _shifts(run, ledger, now, failures)
         dedicated = on_dedicated_only(_readable(pools))
@@ -140,9 +143,37 @@ def make_ready(run: Readiness) -> ReadinessReport:
         next_resolution(_readable(parsed), statuses),
         next_hold(snapshot, ledger.claims, now),
         _next_look(shifts, now),
+        pause.until if (pause := ledger.paused) and pause.until and pause.until > now else None,
     )
     due = now if held else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
+
+
+def _stand_by(
+    run: Readiness,
+    pools: ParsedPools,
+    parsed: ParsedClasses,
+    snapshot: Snapshot,
+    ledger: Ledger,
+    held: Standby,
+) -> ReadinessReport:
+    """Write a condition and an Event on each NodePool, which say that Karpenter serves it, and nothing else on objects.
+
+    The ledger is kept up to date, so that nodesmith can serve the cluster at once.
+    """
+    written: list[str] = []
+    now = run.clock()
+    with Failures() as failures:
+        dedicated = on_dedicated_only(_readable(pools))
+        _, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)
+        keep_contents(run, _readable(pools), snapshot, ledger, failures)
+        for name, condition in standby_conditions((manifest for manifest, _ in pools), held):
+            with failures.of(f"NodePool {name}"):
+                run.cluster.merge_status("NodePool", name, {"conditions": [condition]})
+                run.cluster.publish([ObjectEvent("NodePool", name, held.reason, held.message, warning=True)])
+                written.append(f"NodePool/{name}")
+    due = first((next_resolution(_readable(parsed), statuses), held.until))
+    return ReadinessReport(tuple(changed), tuple(written), due=due)
 
 
 def _shifts(

@@ -11,6 +11,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import EventDeduplication, Report, publish_new
 from nodesmith.decisions.due import first
 from nodesmith.decisions.repair import Finding, findings, next_change
+from nodesmith.decisions.takeover import standby
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
@@ -48,6 +49,8 @@ def repair_nodes(run: Repair) -> Report:
     if snapshot is None:
         return Report()
     ledger, now = run.store.load(), run.clock()
+    if (held := standby(ledger, snapshot, now)) is not None:
+        return Report(due=held.until)
     pools = parsed_nodepools(snapshot.nodepools)
     found = findings(ledger.claims, snapshot, pools, now, ledger.shifted(now))
     done: Counter[str] = Counter({"NodesUnhealthy": len(found)})

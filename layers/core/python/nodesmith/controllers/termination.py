@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from nodesmith.controllers.drains import Drains, InterruptionMetrics, note_drained
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
+from nodesmith.decisions.takeover import standby
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.decisions.termination.notifications import of_evictions
@@ -102,6 +103,8 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
     if snapshot is None:
         return True
     ledger, now = run.store.load(), run.clock()
+    if standby(ledger, snapshot, now) is not None:
+        return False
     claims = _begun(run, ledger, snapshot, now, done, failures)
     run.interruption_metrics.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):

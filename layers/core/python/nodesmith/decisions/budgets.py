@@ -40,7 +40,9 @@ _AT_FIRST = timedelta(minutes=2)
 
 def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:
     """Return the pause of voluntary disruption, by a user or because of unready nodes; None if there is none."""
-    if ledger.paused is not None:
+    if ledger.handover is not None and ledger.handover.to_karpenter:
+        return Pause(ledger.handover.at, "the cluster is being handed over to Karpenter")
+    if ledger.paused is not None and ledger.paused.holds(now):
         return ledger.paused
     since = sorted(filter(None, (_unready_since(node, now) for node in snapshot.nodes)))
     total = len(snapshot.nodes)

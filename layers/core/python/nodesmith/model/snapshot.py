@@ -21,6 +21,7 @@ from nodesmith.model.policies import DefaultSpread
 
 if TYPE_CHECKING:
     from nodesmith.model.karpenter.nodeclaims import NodeClaim
+    from nodesmith.model.karpenter.ownership import KarpenterSign
 
 
 class Simulated(Protocol):
@@ -43,7 +44,8 @@ class Snapshot:
     `problems` are objects that could not be read at all.
 
     `nodepools` and `nodeclaims` are those that nodesmith serves. `foreign_nodepools` are those of other software, such
-    as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them.
+    as EKS Auto Mode. They explain which software a Node belongs to, and no decision reads them. `karpenter` is the last
+    sign that a Karpenter controller runs, None if there never was one.
     """
 
     cluster: str
@@ -71,6 +73,7 @@ class Snapshot:
     """The devices of dynamic resource allocation, None while no pod claims any."""
     simulated: Simulated | None = None
     """In a decision, once the claims of pods have become requests; None before, and where no pod claims devices."""
+    karpenter: KarpenterSign | None = None
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

@@ -27,7 +27,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.capacity import AttachLimits
-from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.karpenter.ownership import KarpenterSign, is_foreign
 from nodesmith.model.kubernetes.devices import ClusterDevices, parse_devices
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
@@ -98,6 +98,7 @@ def read(text: bytes) -> Snapshot:
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
             devices=_devices(document.get("devices"), problems),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
+            karpenter=_sign(document.get("karpenter")),
             problems=tuple(problems),
         )
         groups = document.get("podgroups") or ()
@@ -114,6 +115,10 @@ def _devices(manifest: Manifest | None, problems: list[str]) -> ClusterDevices |
     except UNREADABLE as error:
         problems.append(f"the cluster's devices cannot be read and are left out: {error!r}")
         return None
+
+
+def _sign(document: Manifest | None) -> KarpenterSign | None:
+    return KarpenterSign(parse_time(document["seenAt"]), str(document["sign"])) if document else None
 
 
 def _attach_limits(stated: Manifest) -> AttachLimits:

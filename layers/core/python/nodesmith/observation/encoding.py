@@ -74,6 +74,12 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         document["devices"] = _device_claims(observed).document()
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
+    signs = [(str(each["renewed"]), _held(each)) for each in observed.leases]
+    if observed.karpenter_wrote[0]:
+        at, what = observed.karpenter_wrote
+        signs.append((at, f"wrote objects of kind {what}"))
+    if signs:
+        document["karpenter"] = dict(zip(("seenAt", "sign"), max(signs), strict=True))
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 
 
@@ -84,6 +90,11 @@ def _device_claims(observed: Observed) -> DeviceClaims:
         observed.deviceclasses,
         observed.resourceslices,
     )
+
+
+def _held(lease: Manifest) -> str:
+    metadata = lease["metadata"]
+    return f"held the lease {metadata['namespace']}/{metadata['name']}"
 
 
 def _requests(observed: Observed) -> dict[str, Any]:

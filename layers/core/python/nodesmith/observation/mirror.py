@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.observed import UNREADABLE, Observed, reduce_attachment
 from nodesmith.observation.podgroups import reduce_pod_group, reduce_workload
@@ -16,9 +17,11 @@ from nodesmith.observation.reduction.devices import (
     reduce_slice,
 )
 from nodesmith.observation.reduction.objects import (
+    karpenter_wrote_at,
     reduce_budget,
     reduce_buffer,
     reduce_custom,
+    reduce_lease,
     reduce_namespace,
     reduce_node,
     reduce_nodeclaim,
@@ -42,7 +45,8 @@ class WatchedKind:
     version is not served, those at the paths `older` and `oldest` are tried. A `referred` kind is read only while a
     CapacityBuffer refers to an object of it, and a `claimed` kind only while a pod claims devices. The roles of an
     earlier release do not grant a `newer` kind: until those of this release are applied, it counts as one without
-    objects.
+    objects. `selector` is the query that selects the objects to read; an empty one selects all. If
+    `may_be_karpenters`, the mirror notes when Karpenter last wrote an object of the kind.
     """
 
     name: str
@@ -55,6 +59,8 @@ class WatchedKind:
     referred: bool = False
     claimed: bool = False
     newer: bool = False
+    selector: str = ""
+    may_be_karpenters: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -92,13 +98,28 @@ RUNTIME_CLASSES = WatchedKind(
     "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
 )
 NODEPOOLS = WatchedKind(
-    "nodepools", "NodePool", "/apis/karpenter.sh/v1/nodepools", reduce_custom, custom=True
+    "nodepools",
+    "NodePool",
+    "/apis/karpenter.sh/v1/nodepools",
+    reduce_custom,
+    custom=True,
+    may_be_karpenters=True,
 )
 NODECLASSES = WatchedKind(
-    "nodeclasses", "EC2NodeClass", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", reduce_custom, custom=True
+    "nodeclasses",
+    "EC2NodeClass",
+    "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
+    reduce_custom,
+    custom=True,
+    may_be_karpenters=True,
 )
 NODECLAIMS = WatchedKind(
-    "nodeclaims", "NodeClaim", "/apis/karpenter.sh/v1/nodeclaims", reduce_nodeclaim, custom=True
+    "nodeclaims",
+    "NodeClaim",
+    "/apis/karpenter.sh/v1/nodeclaims",
+    reduce_nodeclaim,
+    custom=True,
+    may_be_karpenters=True,
 )
 NODE_OVERLAYS = WatchedKind(
     "nodeoverlays", "NodeOverlay", "/apis/karpenter.sh/v1alpha1/nodeoverlays", reduce_custom, custom=True
@@ -186,6 +207,15 @@ SCHEDULER_POD_GROUPS = WatchedKind(
     custom=True,
     newer=True,
 )
+LEASES = WatchedKind(
+    "leases",
+    "Lease",
+    "/apis/coordination.k8s.io/v1/leases",
+    reduce_lease,
+    newer=True,
+    selector=f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}",
+)
+"""Only the lease of Karpenter's leader election, in any namespace."""
 WATCHED = (
     PODS,
     NODES,
@@ -220,6 +250,7 @@ WATCHED = (
     POD_GROUPS,
     WORKLOADS,
     SCHEDULER_POD_GROUPS,
+    LEASES,
 )
 
 
@@ -235,15 +266,21 @@ class Change:
 
 @dataclass(slots=True)
 class Mirror:
-    """The objects of one kind by `namespace/name`. An object that cannot be reduced is only in `problems`."""
+    """The objects of one kind by `namespace/name`. An object that cannot be reduced is only in `problems`.
+
+    `karpenter_wrote` is when Karpenter last wrote one of them, as far as their managedFields show, and their kind.
+    """
 
     kind: WatchedKind
     objects: dict[str, Any] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    karpenter_wrote: tuple[str, str] = ("", "")
 
     def put(self, manifest: Manifest) -> Change | None:
         """Store the newest state of an object. Return None if that changes nothing."""
         key = key_of(manifest)
+        if self.kind.may_be_karpenters and (at := karpenter_wrote_at(manifest)):
+            self.karpenter_wrote = max(self.karpenter_wrote, (at, self.kind.kind))
         try:
             after = self.kind.reduce(manifest)
         except UNREADABLE as error:
@@ -287,4 +324,5 @@ def observed(mirrors: Iterable[Mirror], departures: Mapping[str, int] | None = N
     held = list(mirrors)
     problems = [text for mirror in held for text in mirror.problems.values()]
     objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}
-    return Observed(**objects, problems=problems, departures=dict(departures or {}))
+    wrote = max((mirror.karpenter_wrote for mirror in held), default=("", ""))
+    return Observed(**objects, problems=problems, departures=dict(departures or {}), karpenter_wrote=wrote)

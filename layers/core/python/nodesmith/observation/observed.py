@@ -120,6 +120,7 @@ class Observed:
     """The reduced objects of a cluster, in any order. `problems` describe objects that could not be reduced.
 
     `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed.
+    `karpenter_wrote` is when Karpenter last wrote an object, as its managedFields show, and of which kind; else empty.
     """
 
     pods: Sequence[ReducedPod] = ()
@@ -157,3 +158,5 @@ class Observed:
     schedulerpodgroups: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)
+    leases: Sequence[Manifest] = ()
+    karpenter_wrote: tuple[str, str] = ("", "")

@@ -9,8 +9,9 @@ These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECL
 instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
-disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone. `DEPARTURE#claim` counts for an hour
-or two after a node's termination began; the TTL removes it.
+disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` while the cluster is
+shifted away from a zone. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes
+it.
 `TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 
 The CreateFleet calls that clusters of a region may make are in a partition that they share.
@@ -64,7 +65,7 @@ from nodesmith.model.ledger.items import (
     risk_item,
 )
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger, Pause, departure_of, pause_item
+from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import spent_by
@@ -302,17 +303,23 @@ class DynamoStore:
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""
-        if pause is None:
-            self._partition.delete("PAUSE")
-        else:
-            self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
+        self._keep("PAUSE", self._partition.item("PAUSE", pause_item(pause)) if pause else None)
+
+    def hand_over(self, handover: Handover) -> None:
+        """Write who serves the cluster from now on."""
+        self._partition.put(self._partition.item("HANDOVER", handover_item(handover)))
 
     def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
         """Write the cluster's zonal shifts, which replace the previous ones."""
-        if shifts:
-            self._partition.put(self._partition.item("SHIFTS", [*map(shift_item, shifts)]))
+        found = [*map(shift_item, shifts)]
+        self._keep("SHIFTS", self._partition.item("SHIFTS", found) if found else None)
+
+    def _keep(self, sk: str, item: Attributes | None) -> None:
+        """Write an item, or delete it if it is None."""
+        if item is None:
+            self._partition.delete(sk)
         else:
-            self._partition.delete("SHIFTS")
+            self._partition.put(item)
 
     def save_nodeclass(self, status: NodeClassStatus) -> None:
         """Write the resolved status of an EC2NodeClass. If it says the same as before, the ledger is not marked."""
@@ -380,18 +387,13 @@ class DynamoStore:
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or delete it if `backoff` is None."""
-        if backoff is None:
-            self._partition.delete(f"BACKOFF#{nodepool}")
-        else:
-            self._partition.put(backoff_of(self._partition, f"BACKOFF#{nodepool}", backoff))
+        sk = f"BACKOFF#{nodepool}"
+        self._keep(sk, backoff_of(self._partition, sk, backoff) if backoff else None)
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
         sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
-        if backoff is None:
-            self._partition.delete(sk)
-        else:
-            self._partition.put(backoff_of(self._partition, sk, backoff))
+        self._keep(sk, backoff_of(self._partition, sk, backoff) if backoff else None)
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:
         """Write a NodePool's registration health if its revision has not changed. Raises Conflict."""

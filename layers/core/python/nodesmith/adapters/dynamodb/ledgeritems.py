@@ -31,10 +31,12 @@ from nodesmith.model.ledger.items import (
 )
 from nodesmith.model.ledger.ledger import (
     Departure,
+    Handover,
     Ledger,
     Pause,
     departure_item,
     read_departure,
+    read_handover,
     read_pause,
 )
 from nodesmith.model.ledger.moves import Move, MoveKind
@@ -64,6 +66,7 @@ class Found:
         self._backoffs: dict[str, Backoff] = {}
         self._health: dict[str, RegistrationHealth] = {}
         self._paused: Pause | None = None
+        self._handover: Handover | None = None
         self._departures: list[Departure] = []
         self._risks: dict[OfferingKey, Risk] = {}
         self._drain_times: dict[str, DrainTime] = {}
@@ -111,6 +114,8 @@ class Found:
                 self._shifts = tuple(map(read_shift, document))
             case "PAUSE":
                 self._paused = read_pause(document)
+            case "HANDOVER":
+                self._handover = read_handover(document)
             case "DEPARTURE":
                 self._departures.append(read_departure(document))
             case "CONTENT":
@@ -151,6 +156,7 @@ class Found:
             contents=self._contents,
             zonal_shifts=self._shifts,
             gangs=tuple(sorted(self._gangs, key=lambda gang: gang.id)),
+            handover=self._handover,
             spending=Spending(spent=tuple(sorted(self._spent, key=lambda spent: spent.key))),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
@@ -59,10 +60,26 @@ def parts(values: Collection[str]) -> Iterator[list[str]]:
 
 def described(ec2: Any, *filters: Filter) -> Iterator[Instance]:
     """Yield the instances that match all filters. Raises Transient."""
+    return (machine.instance for machine in machines(ec2, *filters))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An instance with its tags, and the id of its Spot Instance request, empty if there is none."""
+
+    instance: Instance
+    tags: Mapping[str, str]
+    spot_request: str = ""
+
+
+def machines(ec2: Any, *filters: Filter) -> Iterator[Machine]:
+    """Yield the instances that match all filters, with their tags. Raises Transient."""
     with transient_errors("ec2:DescribeInstances"):
         asked = {"Filters": list(filters), "PaginationConfig": {"PageSize": 1000}}
         for reservation in rows(ec2, "describe_instances", "Reservations", **asked):
-            yield from map(_instance, reservation["Instances"])
+            for found in reservation["Instances"]:
+                request = str(found.get("SpotInstanceRequestId") or "")
+                yield Machine(_instance(found), _tags(found), request)
 
 
 def terminate(ec2: Any, instances: Collection[str]) -> None:
@@ -130,8 +147,12 @@ def _capacity_type(found: Mapping[str, Any]) -> str:
     return RESERVED if reserved else ON_DEMAND
 
 
+def _tags(found: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+
+
 def _instance(found: Mapping[str, Any]) -> Instance:
-    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+    tags = _tags(found)
     return Instance(
         id=found["InstanceId"],
         claim=tags.get(NODECLAIM_TAG, ""),

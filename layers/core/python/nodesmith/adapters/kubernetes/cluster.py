@@ -39,6 +39,7 @@ from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics
 from nodesmith.observation.mirror import (
     CAPACITY_BUFFERS,
+    LEASES,
     NODE_TEMPLATES,
     NODECLASSES,
     NODEPOOLS,
@@ -291,7 +292,7 @@ def _listed(server: ApiServer, kind: WatchedKind) -> Mirror:
     mirror = Mirror(kind)
     for path in kind.paths:
         try:
-            for page in server.pages(path):
+            for page in server.pages(path, kind.selector):
                 for manifest in page.get("items") or ():
                     mirror.put(manifest)
         except NotServed:
@@ -310,16 +311,13 @@ def is_ungranted(kind: WatchedKind, error: Exception) -> bool:
     return kind.newer and isinstance(error, Transient) and error.code == "Forbidden"
 
 
-KARPENTERS_LEASE = "karpenter-leader-election"
-"""Karpenter's default name. Its chart disables leader election for a single replica."""
-_LEASES = "/apis/coordination.k8s.io/v1/leases"
 _PATIENCE = timedelta(minutes=1)
 """How long an expired lease counts as held, because clocks differ and another replica may be about to take it."""
 
 
 def karpenter_runs(server: ApiServer, now: datetime) -> bool:
     """Return whether a Karpenter controller holds its lease, in any namespace. Raises Transient, Rejected."""
-    pages = server.pages(_LEASES, f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}")
+    pages = server.pages(LEASES.path, LEASES.selector)
     return any(is_held(lease, now) for page in pages for lease in page.get("items") or ())
 
 

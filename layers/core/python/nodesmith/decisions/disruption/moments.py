@@ -29,12 +29,14 @@ LATEST = timedelta(minutes=5)
 def next_change(inputs: Inputs) -> datetime | None:
     """Return the first such moment after now that can be predicted; None if only events can change anything.
 
-    Such moments are the end of a wait (consolidateAfter, back-offs, abandoned moves), of a pod's
+    Such moments are the end of a pause, of a wait (consolidateAfter, back-offs, abandoned moves), of a pod's
     `karpenter.sh/do-not-disrupt` duration, of the window of a budget's or a CapacityBuffer's schedule, and the time at
     which a NodePool's rate allows another disruption.
     """
     pools = parsed_nodepools(inputs.snapshot.nodepools)
-    window = filter(None, [next_window(inputs.snapshot, inputs.now)])
+    window = [*filter(None, [next_window(inputs.snapshot, inputs.now)])]
+    pause = inputs.ledger.paused
+    window = [*window, *((pause.until,) if pause and pause.until else ())]
     moments = (*_limits(pools, inputs), *_nodes(pools, inputs), *_backoffs(inputs.ledger), *window)
     return min((at for at in moments if at > inputs.now), default=None)
 

@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.ec2.launches import Instance, fleet_of
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.karpenter.ownership import is_foreign_node
+from nodesmith.model.karpenter.ownership import is_foreign_node, is_karpenters, provider_id
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
@@ -134,7 +134,10 @@ def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
     claims = {claim.name: claim for claim in facts.ledger.claims}
     named = {claim.instance_id for claim in facts.ledger.claims if claim.instance_gone_at is None}
     awaited = {fleet for claim in facts.pending if (fleet := fleet_of(claim.launch))}
+    karpenters = {provider_id(each) for each in facts.snapshot.nodeclaims if is_karpenters(each)}
     for instance in facts.instances:
+        if instance.provider_id in karpenters:
+            continue  # it is being adopted: its tag comes before its claim
         if instance.id in named or facts.now - instance.launched_at < YOUNG:
             continue
         if not instance.claim and instance.fleet in awaited:

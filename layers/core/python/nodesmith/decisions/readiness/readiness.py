@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 from nodesmith.decisions.scheduling.offerings.options import Usage
+from nodesmith.decisions.takeover import STANDBY
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
 from nodesmith.model.apimachinery.resources import (
@@ -120,6 +121,8 @@ def nodepool_update(
             _nodeclass_ready(pool, nodeclass_states),
         ]
     conditions += [_root(conditions), registration_condition(health), *_paused(paused, manifest), *shifted]
+    if any(c.get("type") == STANDBY for c in (manifest.get("status") or {}).get("conditions") or ()):
+        conditions.append(StatusCondition(STANDBY, "False", "Serving"))
     wanted = {
         **usage(name, claims, snapshot),
         **_observed(pool, snapshot),

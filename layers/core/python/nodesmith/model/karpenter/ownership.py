@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
@@ -16,6 +18,18 @@ Manifest = Mapping[str, Any]
 # determines which software serves a NodePool or NodeClaim; nodesmith serves only `karpenter.k8s.aws`.
 AUTO_MODE_GROUP = "eks.amazonaws.com"
 _OWNERS = frozenset({"NodePool", "Provisioner"})
+KARPENTERS_LEASE = "karpenter-leader-election"
+"""Karpenter's default name. Its chart disables leader election for a single replica."""
+KARPENTERS_MANAGER = "karpenter"
+"""The manager of the fields that Karpenter writes, in `metadata.managedFields`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KarpenterSign:
+    """The last sign that a Karpenter controller runs in the cluster. `what` is it, as the end of a sentence."""
+
+    at: datetime
+    what: str
 
 
 def nodeclass_group(manifest: Manifest) -> str:

@@ -32,7 +32,15 @@ from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
+from nodesmith.model.ledger.ledger import (
+    Ledger,
+    departure_item,
+    handover_item,
+    pause_item,
+    read_departure,
+    read_handover,
+    read_pause,
+)
 from nodesmith.model.ledger.region import NO_SPENDING, Spending
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
@@ -262,6 +270,7 @@ def ledger_item(ledger: Ledger) -> Item:
         **_shifts_item(ledger),
         **_gangs_item(ledger),
         **_spending_item(ledger),
+        **({"handover": handover_item(ledger.handover)} if ledger.handover else {}),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -311,6 +320,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
         spending=Spending.from_item(item["spending"]) if "spending" in item else NO_SPENDING,
+        handover=read_handover(item["handover"]) if item.get("handover") else None,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

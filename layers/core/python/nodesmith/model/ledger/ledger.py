@@ -38,6 +38,7 @@ class Ledger:
     `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
     cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for
     ProvisioningRequests. `spending` is what nodes have cost, how many were requested lately, and what clusters share.
+    `handover` is the user's last word on whether Karpenter or nodesmith serves the cluster.
     """
 
     version: int = 0
@@ -59,6 +60,7 @@ class Ledger:
     zonal_shifts: tuple[ZonalShift, ...] = ()
     gangs: tuple[Gang, ...] = ()
     spending: Spending = NO_SPENDING
+    handover: Handover | None = None
 
     def booked(self, now: datetime) -> frozenset[str]:
         """Return the names of NodeClaims, and of Nodes without one, on which room is kept for a gang."""
@@ -116,15 +118,36 @@ _TAKEN = frozenset(Fate) - {Fate.TERMINATED, Fate.STOPPED}
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of voluntary disruption in a cluster. `why` is the reason given by the user, or empty."""
+    """A pause of voluntary disruption in a cluster. `why` is the reason given by the user, or empty.
+
+    It ends by itself at `until`; None if only the user ends it.
+    """
 
     since: datetime
     why: str = ""
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Return whether the pause is in effect."""
+        return self.until is None or now < self.until
 
     def __str__(self) -> str:
         return f"disruption has been paused since {self.since:%Y-%m-%d %H:%M} UTC" + (
             f": {self.why}" if self.why else ""
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """The user's word on who serves the cluster from `at` on: Karpenter (`nodesmith release`) or nodesmith.
+
+    Until the handover to Karpenter `is_settled`, nodesmith completes what it has begun, and begins nothing new. Signs
+    of Karpenter from before `at` do not count.
+    """
+
+    at: datetime
+    to_karpenter: bool = False
+    is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +207,28 @@ def shown_pause(nodepools: Iterable[Mapping[str, Any]]) -> Pause | None:
 
 def pause_item(pause: Pause) -> dict[str, Any]:
     """Write a pause as JSON data."""
-    return {"since": pause.since.isoformat(), "why": pause.why}
+    until = {"until": pause.until.isoformat()} if pause.until else {}
+    return {"since": pause.since.isoformat(), "why": pause.why, **until}
 
 
 def read_pause(item: Mapping[str, Any]) -> Pause:
     """Read what `pause_item` wrote."""
-    return Pause(datetime.fromisoformat(item["since"]), item["why"])
+    until = datetime.fromisoformat(item["until"]) if item.get("until") else None
+    return Pause(datetime.fromisoformat(item["since"]), item["why"], until)
+
+
+def handover_item(handover: Handover) -> dict[str, Any]:
+    """Write a handover as JSON data."""
+    return {
+        "at": handover.at.isoformat(),
+        "toKarpenter": handover.to_karpenter,
+        "settled": handover.is_settled,
+    }
+
+
+def read_handover(item: Mapping[str, Any]) -> Handover:
+    """Read what `handover_item` wrote."""
+    return Handover(datetime.fromisoformat(item["at"]), bool(item["toKarpenter"]), bool(item["settled"]))
 
 
 def departure_item(departure: Departure) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
-from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, KARPENTERS_MANAGER, is_foreign
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
 from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, Manifest, with_do_not_disrupt
@@ -24,6 +27,8 @@ _METADATA = (
     "labels",
     "ownerReferences",
 )
+_WHEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+"""The format of times in managedFields, which the API server itself writes. Such texts sort by time."""
 _DEEPEST_LEVEL = 40
 """Free-form fields may be nested 16 levels deep. Deeper nesting is detected and refused when manifests are parsed."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
@@ -118,6 +123,38 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
         ),
     }
     return without_empty(kept)
+
+
+_SIGN_STEP_SECONDS = 15
+"""Karpenter renews its lease every two seconds. Signs of it advance in steps of this length, which divides a minute."""
+
+
+def reduce_lease(manifest: Manifest) -> dict[str, Any] | None:
+    """Keep the name of Karpenter's lease, and when it was last renewed or given up. Return None for any other lease.
+
+    Raises KeyError, TypeError or ValueError for content that no API server accepts.
+    """
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    if metadata["name"] != KARPENTERS_LEASE or not spec.get("renewTime"):
+        return None
+    seconds = int(parse_time(str(spec["renewTime"])).timestamp())
+    if spec.get("holderIdentity"):
+        seconds -= seconds % _SIGN_STEP_SECONDS
+    return {
+        "metadata": {"name": str(metadata["name"]), "namespace": str(metadata["namespace"])},
+        "renewed": format_time(datetime.fromtimestamp(seconds, UTC)),
+    }
+
+
+def karpenter_wrote_at(manifest: Manifest) -> str:
+    """Return when Karpenter last wrote an object, as its managedFields show; empty if it never did. Never raises."""
+    fields = (manifest.get("metadata") or {}).get("managedFields") or ()
+    entries = [each for each in fields if isinstance(each, Mapping)]
+    times = (str(each.get("time") or "") for each in entries if each.get("manager") == KARPENTERS_MANAGER)
+    latest = max((each for each in times if _WHEN.fullmatch(each)), default="")
+    return (
+        f"{latest[:-3]}{int(latest[-3:-1]) // _SIGN_STEP_SECONDS * _SIGN_STEP_SECONDS:02d}Z" if latest else ""
+    )
 
 
 def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
