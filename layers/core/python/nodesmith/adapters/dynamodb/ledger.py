@@ -9,10 +9,9 @@ These items hold one document each: `CLAIM#name`, `MOVE#id`, `GANG#uid`, `NODECL
 instance and reservation, which the table indexes, so one write updates a claim and its index entries.
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
-disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` while the cluster is
-shifted away from a zone. `DEPARTURE#claim` counts for an hour or two after a node's termination began; the TTL removes
-it.
-`TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
+disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` during a zonal shift.
+`DEPARTURE#claim` counts for an hour or two after a node's termination began. `TURN#concern` is a lock: it exists while
+a run does work that only one run may do at a time.
 
 The CreateFleet calls that clusters of a region may make are in a partition that they share.
 """
@@ -38,7 +37,14 @@ from nodesmith.adapters.dynamodb.ledgeritems import (
     pool_key,
     spent_update,
 )
-from nodesmith.adapters.dynamodb.ledgermarks import MARK, KeptLedger, LedgerMark, Locks, read_mark
+from nodesmith.adapters.dynamodb.ledgermarks import (
+    MARK,
+    KeptLedger,
+    LedgerMark,
+    Locks,
+    read_mark,
+    update_at,
+)
 from nodesmith.adapters.dynamodb.partition import (
     META,
     Attributes,
@@ -57,13 +63,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.items import (
-    cluster_item,
-    drain_time_item,
-    health_item,
-    nodeclass_item,
-    risk_item,
-)
+from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, nodeclass_item, risk_item
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
@@ -104,10 +104,8 @@ class DynamoStore:
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text. Most of thousands are unchanged at the next read."""
         self._kept = KeptLedger()
-        self._most_launches, self._shared = (
-            most_launches,
-            SharedItems(client, table, cluster) if shares else None,
-        )
+        self._most_launches = most_launches
+        self._shared = SharedItems(client, table, cluster) if shares else None
         self._last: Ledger | None = None
         """The ledger as last read, with the commits since."""
 
@@ -149,8 +147,7 @@ class DynamoStore:
 
         Raises Conflict if `version` is outdated, a new name is taken, or the revision of anything else has changed.
         """
-        now = self._clock()
-        last = self._last or self.load()
+        now, last = self._clock(), self._last or self.load()
         if last.version != version:
             raise Conflict(f"version {version} of {self._partition.pk} is no longer the newest")
         told = [*(replace(claim, revision=0) for claim in claims), *changed]
@@ -191,23 +188,14 @@ class DynamoStore:
         raise Conflict("other clusters have bought nodes at each attempt")
 
     def _next(self, version: int, decision: str, now: datetime, spending: Spending) -> Attributes:
-        condition, read = _unchanged(version)
         values = {
-            **read,
             ":next": {"N": str(version + 1)},
             ":decision": {"S": decision},
             ":changed": {"S": format_time(now)},
             ":launches": {"S": json.dumps(spending.launches.to_item(), separators=(",", ":"))},
         }
         written = "version = :next, decision = :decision, changed = :changed, launches = :launches"
-        update = {
-            "TableName": self._table,
-            "Key": self._partition.key(META),
-            "UpdateExpression": f"SET {written}",
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-        }
-        return {"Update": update}
+        return update_at(self._partition, version, written, values)
 
     def save_shares(self) -> None:
         """Write what the cluster takes of the limits that clusters share, unless that is written already.
@@ -223,16 +211,10 @@ class DynamoStore:
             after = region.with_own(own)
             if after.shares == region.shares:
                 return
-            condition, values = _unchanged(ledger.version)
-            same = {  # a write without a change, so that a commit at the same time is noticed
-                "TableName": self._table,
-                "Key": self._partition.key(META),
-                "UpdateExpression": "SET version = :read",
-                "ConditionExpression": condition,
-                "ExpressionAttributeValues": values,
-            }
+            # A write without a change, so that a commit at the same time is noticed.
+            same = update_at(self._partition, ledger.version, "version = :read", {})
             with suppress(Conflict), conflicts("what clusters share has changed"):
-                self._client.transact_write_items(TransactItems=[{"Update": same}, self._shared.put(after)])
+                self._client.transact_write_items(TransactItems=[same, self._shared.put(after)])
                 return
 
     def _put(self, item: Attributes, revision: int) -> Attributes:
@@ -412,9 +394,3 @@ class DynamoStore:
     def learn(self, offered: Mapping[Boot, Offered]) -> None:
         """Write observed node capacity. It expires after half a year."""
         write_learned(self._client, self._table, offered, self._clock())
-
-
-def _unchanged(version: int) -> tuple[str, Attributes]:
-    """Return the condition that a ledger still has this version, with its values."""
-    condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
-    return condition, {":read": {"N": str(version)}}
