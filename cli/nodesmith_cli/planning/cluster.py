@@ -14,8 +14,8 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import CAPACITY_BUFFERS, WATCHED, WatchedKind
-from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
+from nodesmith.observation.workloads import watched_kinds
 from nodesmith_cli.kubeconfigconnection import connection
 from nodesmith_cli.preconditions import require_kubeconfig
 from nodesmith_formats.manifests.manifests import Document
@@ -50,7 +50,7 @@ def kinds_with(
             continue
         items = list(items_of(kind))
         if kind is CAPACITY_BUFFERS:
-            referred = referred_kinds(map(reduce_buffer, items))
+            referred = watched_kinds(map(reduce_buffer, items), ())
         yield kind, items
 
 

@@ -13,6 +13,7 @@ from nodesmith_cli.converting.objects import fault_of, problem_fault, problems_o
 from nodesmith_cli.validating.autoscaler import autoscaler_findings
 from nodesmith_cli.validating.findings import OURS, Finding, warning
 from nodesmith_cli.validating.placeholders import placeholder_findings
+from nodesmith_cli.validating.proactive import proactive_findings
 from nodesmith_formats.manifests.manifests import Document
 
 
@@ -28,7 +29,7 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
         problems = problems_of(converted, conversion)
         findings += [Finding(problem_fault(documents, converted, p), p.fatal) for p in problems]
     for document in documents:
-        findings += [*_findings(document), *autoscaler_findings(document)]
+        findings += [*_findings(document), *autoscaler_findings(document), *proactive_findings(document)]
     return findings + list(_given_twice(documents)), conversion
 
 

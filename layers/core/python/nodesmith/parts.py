@@ -253,6 +253,7 @@ class ClusterParts:
             default_spreads=self.settings.default_spreads,
             cluster_limits=self.settings.cluster_limits,
             expendable_priority_cutoff=self.settings.expendable_priority_cutoff,
+            proactive_pod_limit=self.settings.proactive_pod_limit,
         )
 
     @contextmanager

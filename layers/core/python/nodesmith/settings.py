@@ -200,6 +200,12 @@ class Settings:
         None,
         _whole,
     )
+    proactive_pod_limit: int = _setting(
+        "PROACTIVE_POD_LIMIT",
+        "the most pods that are pending or, with proactive scale-up, planned before they exist; 0 plans none",
+        5000,
+        _count,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",

@@ -14,7 +14,7 @@ from nodesmith.model.ec2.capacity import NO_LIMITS, AttachLimits
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
-from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
+from nodesmith.model.kubernetes.pods import GrownWorkload, Pod, PodTemplate, Shape, Spread
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest
 from nodesmith.model.policies import DefaultSpread
 
@@ -56,6 +56,8 @@ class Snapshot:
     quotas: tuple[Mapping[str, Any], ...] = ()
     """CapacityQuotas, as manifests."""
     requests: tuple[ProvisioningRequest, ...] = ()
+    grown: tuple[GrownWorkload, ...] = ()
+    """Workloads whose pods are planned before they exist."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

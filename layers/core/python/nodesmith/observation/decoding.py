@@ -29,7 +29,7 @@ from nodesmith.model.ec2.capacity import AttachLimits
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
-from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
+from nodesmith.model.kubernetes.pods import GrownWorkload, Manifest, Pod, PodTemplate, Shape
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
@@ -93,6 +93,7 @@ def read(text: bytes) -> Snapshot:
             ),
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
+            grown=tuple(_grown(document.get("grownworkloads") or (), known)),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             problems=tuple(problems),
         )
@@ -186,6 +187,12 @@ def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Itera
             replicas=int(manifest.get("replicas") or 0),
         )
         yield template.key, template
+
+
+def _grown(manifests: Sequence[Manifest], known: Namespaces | None) -> Iterator[GrownWorkload]:
+    for manifest, (_, template) in zip(manifests, _templates(manifests, known), strict=True):
+        grown_at = datetime.fromtimestamp(manifest["grown"], UTC)
+        yield GrownWorkload(template, int(manifest["lacking"]), grown_at)
 
 
 def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:

@@ -23,12 +23,12 @@ from nodesmith.observation.observed import (
     Observed,
     ending_nodes,
     held_volumes,
-    referred_objects,
 )
 from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
+from nodesmith.observation.workloads import grown_workloads, referred_objects, workloads
 
 _COMPRESSION = 6
 
@@ -42,7 +42,10 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     daemons = list(expected_pods(observed))
     templates = list(pod_templates(observed))
-    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *(t["pod"] for t in templates)))}
+    admitted = _admission(observed)
+    grown = [{**each, "pod": admitted(each["pod"])} for each in grown_workloads(observed, taken_at)]
+    planned = [each["pod"] for each in (*templates, *grown)]
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *planned))}
     nodes = sorted(observed.nodes, key=_name)
     karpenters = todays(observed)
     document = {
@@ -70,6 +73,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     }
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
+    if grown:
+        document["grownworkloads"] = grown
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 
 
@@ -280,16 +285,10 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
     admitted, wanted = _admission(observed), referred_objects(observed.capacitybuffers)
     for template in observed.podtemplates:
         yield {**template, "kind": "PodTemplate", "pod": admitted(template["pod"])}
-    workloads = {
-        "Deployment": observed.deployments,
-        "ReplicaSet": observed.replicasets,
-        "StatefulSet": observed.statefulsets,
-        "Job": observed.jobs,
-    }
-    for kind, objects in workloads.items() if wanted else ():
-        for each in objects:
-            if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-                yield {**each, "kind": kind, "pod": admitted(each["pod"])}
+    for kind, each in workloads(observed) if wanted else ():
+        if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
+            kept = {name: value for name, value in each.items() if name != "size"}
+            yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
 
 
 def _admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:

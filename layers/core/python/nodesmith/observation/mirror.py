@@ -19,6 +19,8 @@ from nodesmith.observation.reduction.objects import (
 )
 from nodesmith.observation.reduction.pods import (
     reduce_daemonset,
+    reduce_growing,
+    reduce_job,
     reduce_pod,
     reduce_pod_template,
     reduce_scalable,
@@ -33,8 +35,8 @@ class WatchedKind:
 
     `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed; if its
     version is not served, the one at the path `older` is read. A `referred` kind is read only while a CapacityBuffer
-    refers to an object of it. The roles of an earlier release do not grant a `newer` kind: until those of this release
-    are applied, it counts as one without objects.
+    refers to an object of it, or a Namespace asks for proactive scale-up. The roles of an earlier release do not grant
+    a `newer` kind: until those of this release are applied, it counts as one without objects.
     """
 
     name: str
@@ -71,12 +73,12 @@ DEPLOYMENTS = WatchedKind(
     "deployments", "Deployment", "/apis/apps/v1/deployments", reduce_scalable, referred=True
 )
 REPLICA_SETS = WatchedKind(
-    "replicasets", "ReplicaSet", "/apis/apps/v1/replicasets", reduce_scalable, referred=True
+    "replicasets", "ReplicaSet", "/apis/apps/v1/replicasets", reduce_growing, referred=True
 )
 STATEFUL_SETS = WatchedKind(
-    "statefulsets", "StatefulSet", "/apis/apps/v1/statefulsets", reduce_scalable, referred=True
+    "statefulsets", "StatefulSet", "/apis/apps/v1/statefulsets", reduce_growing, referred=True
 )
-JOBS = WatchedKind("jobs", "Job", "/apis/batch/v1/jobs", reduce_scalable, referred=True)
+JOBS = WatchedKind("jobs", "Job", "/apis/batch/v1/jobs", reduce_job, referred=True)
 LIMIT_RANGES = WatchedKind("limitranges", "LimitRange", "/api/v1/limitranges", reduce_limit_range)
 RUNTIME_CLASSES = WatchedKind(
     "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
@@ -135,6 +137,8 @@ REQUESTS = WatchedKind(
     older="/apis/autoscaling.x-k8s.io/v1beta1/provisioningrequests",
     newer=True,
 )
+ASKERS = (CAPACITY_BUFFERS, NAMESPACES)
+"""The kinds whose objects decide which referred kinds are read."""
 WATCHED = (
     PODS,
     NODES,
@@ -224,9 +228,15 @@ def key_of(manifest: Manifest) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-def observed(mirrors: Iterable[Mirror], departures: Mapping[str, int] | None = None) -> Observed:
-    """Return the objects of mirrors for encoding, with `departures` as in `Observed`."""
+def observed(
+    mirrors: Iterable[Mirror],
+    departures: Mapping[str, int] | None = None,
+    growths: Mapping[str, int] | None = None,
+) -> Observed:
+    """Return the objects of mirrors for encoding, with `departures` and `growths` as in `Observed`."""
     held = list(mirrors)
     problems = [text for mirror in held for text in mirror.problems.values()]
     objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}
-    return Observed(**objects, problems=problems, departures=dict(departures or {}))
+    return Observed(
+        **objects, problems=problems, departures=dict(departures or {}), growths=dict(growths or {})
+    )

@@ -78,22 +78,6 @@ def _users(
     return found
 
 
-def referred_kinds(buffers: Iterable[Manifest]) -> frozenset[str]:
-    """Return the kinds of workloads that reduced CapacityBuffers refer to."""
-    return frozenset(kind for kind, _, _ in referred_objects(buffers))
-
-
-def referred_objects(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
-    """Return kind, namespace and name of the workloads that reduced CapacityBuffers refer to."""
-    found = set()
-    for buffer in buffers:
-        reference = buffer["spec"].get("scalableRef")
-        if reference:
-            kind, name = str(reference.get("kind")), str(reference.get("name"))
-            found.add((kind, buffer["metadata"]["namespace"], name))
-    return frozenset(found)
-
-
 FORMAT = "nodesmith-snapshot"
 VERSION = 4
 UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
@@ -106,7 +90,8 @@ UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, Overf
 class Observed:
     """The reduced objects of a cluster, in any order. `problems` describe objects that could not be reduced.
 
-    `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed.
+    `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed. `growths` is
+    the same for workloads (`Kind/namespace/name`): when one without missing pods began to want more.
     """
 
     pods: Sequence[ReducedPod] = ()
@@ -137,3 +122,4 @@ class Observed:
     provisioningrequests: Sequence[Manifest] = ()
     problems: Sequence[str] = ()
     departures: Mapping[str, int] = field(default_factory=dict)
+    growths: Mapping[str, int] = field(default_factory=dict)

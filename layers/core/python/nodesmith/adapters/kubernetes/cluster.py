@@ -38,7 +38,7 @@ from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics
 from nodesmith.observation.mirror import (
-    CAPACITY_BUFFERS,
+    ASKERS,
     NODE_TEMPLATES,
     NODECLASSES,
     NODEPOOLS,
@@ -48,9 +48,10 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed, referred_kinds
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
+from nodesmith.observation.workloads import watched_kinds
 
 Manifest = Mapping[str, Any]
 _ATTEMPTS = 5
@@ -265,8 +266,8 @@ class Observer:
         """Return all objects. A custom kind that is not installed has none. Raises Transient."""
         mirrors: dict[str, Mirror] = {}
         for kind in WATCHED:
-            buffers = mirrors[CAPACITY_BUFFERS.name].objects.values() if kind.referred else ()
-            is_read = not kind.referred or kind.kind in referred_kinds(buffers)
+            askers = [mirrors[each.name].objects.values() for each in ASKERS] if kind.referred else []
+            is_read = not kind.referred or kind.kind in watched_kinds(*askers)
             mirrors[kind.name] = read_all(self._server, kind) if is_read else Mirror(kind)
         return observed(mirrors.values())
 

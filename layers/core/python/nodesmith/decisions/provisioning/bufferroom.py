@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reser
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.proactive import with_planned
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
@@ -259,7 +260,11 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
 
 
 def with_room_taken(inputs: Inputs) -> Inputs:
-    """Return the inputs as disruption sees them: the planned pods run where they have room."""
+    """Return the inputs as disruption sees them.
+
+    The planned pods of buffers run where they have room, and those of workloads that have grown wait for a node.
+    """
+    inputs = with_planned(inputs)
     if not inputs.snapshot.capacitybuffers:
         return inputs
     nodes = {node.name for node in inputs.snapshot.nodes}

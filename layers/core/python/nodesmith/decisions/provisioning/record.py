@@ -104,6 +104,7 @@ def plan_item(plan: Plan) -> dict[str, Any]:
         "boundHourlyUsd": round(plan.bound_hourly_usd, 6),
         "steps": plan.steps,
         **({"rooms": [asdict(room) for room in plan.rooms]} if plan.rooms else {}),
+        **({"forthcoming": [asdict(each) for each in plan.forthcoming]} if plan.forthcoming else {}),
     }
 
 

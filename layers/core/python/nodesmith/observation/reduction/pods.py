@@ -31,6 +31,7 @@ from nodesmith.observation.reduction.podspecs import (
     with_infeasible,
     without_empty,
 )
+from nodesmith.observation.reduction.sizes import reduce_size
 from nodesmith.observation.reduction.volumes import Mount, mounts
 
 ANNOTATIONS = (
@@ -63,6 +64,7 @@ class ReducedPod:
     labels: Mapping[str, str]
     created: int
     owner_kind: str = ""
+    owner_name: str = ""
     node: str = ""
     unschedulable: bool = False
     nominated_node: str = ""
@@ -102,7 +104,8 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     if status.get("phase") in _TERMINAL:
         return None
-    owner = _controller(metadata.get("ownerReferences") or ())
+    references = metadata.get("ownerReferences") or ()
+    owner = _controller(references)
     node = sys.intern(str(spec.get("nodeName") or ""))
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
@@ -113,6 +116,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         labels=dict(metadata.get("labels") or {}),
         created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
+        owner_name=sys.intern(next((str(each["name"]) for each in references if each.get("controller")), "")),
         node=node,
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
@@ -155,6 +159,19 @@ def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
     wanted = spec.get("replicas", spec.get("parallelism"))
     pod = _templated(spec["template"], str(manifest["metadata"]["namespace"]))
     return {**_about(manifest), "replicas": 1 if wanted is None else int(wanted), "pod": pod}
+
+
+def reduce_growing(manifest: Manifest) -> dict[str, Any]:
+    """Keep what `reduce_scalable` keeps of a ReplicaSet or StatefulSet, and its `size`: see `reduction.sizes`.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
+    """
+    return {**reduce_scalable(manifest), **without_empty({"size": reduce_size(manifest)})}
+
+
+def reduce_job(manifest: Manifest) -> dict[str, Any]:
+    """Keep of a Job what `reduce_growing` keeps of others. Raises like it."""
+    return {**reduce_scalable(manifest), **without_empty({"size": reduce_size(manifest, is_job=True)})}
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:
