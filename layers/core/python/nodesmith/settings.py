@@ -286,6 +286,11 @@ def unplaced_key(cluster: str) -> str:
     return f"clusters/{cluster}/unplaced.json"
 
 
+def growth_key(cluster: str) -> str:
+    """Return the key of the S3 object with the histories of workloads that size CapacityBuffers."""
+    return f"clusters/{cluster}/growth.json.gz"
+
+
 def metrics_key(cluster: str, concern: str) -> str:
     """Return the key of the S3 object with the Prometheus metrics of a concern."""
     return f"clusters/{cluster}/metrics/{concern}.json"

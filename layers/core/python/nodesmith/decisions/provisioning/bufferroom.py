@@ -24,6 +24,7 @@ from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.capacitybuffers import LIMIT_USD
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -32,6 +33,12 @@ from nodesmith.model.snapshot import Snapshot
 
 _CONTENDED = "pods wait for the limits of NodePools, and pods come first"
 _NOT_NOW = "no NodePool can provide more room now"
+_DEAR = f"its limit in dollars is reached ({LIMIT_USD})"
+_ATTEMPTS = 5
+"""How often nodes are chosen for planned pods: for all, for ever fewer until they cost what a limit in dollars allows,
+and at last without those of the buffers that still cost more."""
+_LESS = 0.95
+"""Fewer pods need a little more for each."""
 _YOUNG = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED})
 
 
@@ -58,19 +65,99 @@ def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
     why = _unproven(asked, free, snapshot, inputs.ledger)
     there = _placed(pods, free, planner)
+    spent, beyond = _within_dollars(asked, there, free, snapshot, inputs.ledger)
+    why |= dict.fromkeys(beyond, _DEAR)
     in_flight = frozenset(existing.name for existing in free if existing.in_flight)
     lacking = [pod for pod in pods if pod.key not in there and pod.key not in why]
     repeating = _repeating(lacking, asked, snapshot, inputs)
     fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
     if fresh and not plan.new:
-        chosen, _ = Search(planner, fresh, free, bounded=True).best(PreferenceMode.RULE)
-        there |= {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
-        nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
+        left = {key: limit - spent.get(key, 0.0) for key, limit in _limits(asked).items()}
+        nodes, placed_late, dear = _bought_within(left, fresh, free, planner)
+        there |= placed_late
+        why |= dict.fromkeys(dear, _DEAR)
+        nodes = repeating.noted(nodes, fresh)
     placed = _Placed(there, in_flight, nodes, why | {pod.key: str(reason) for pod, reason in held})
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
     return replace(plan, nodes=(*plan.nodes, *nodes), rooms=rooms, due=due)
+
+
+def _buffer_of(pod: Pod) -> str:
+    """Return the key (namespace/name) of the buffer that a planned pod stands for."""
+    return f"{pod.shape.namespace}/{pod.shape.owner.partition('/')[2]}"
+
+
+def _limits(asked: Iterable[Resolution]) -> dict[str, float]:
+    """Return the limits of buffers in USD an hour, by key."""
+    buffers = {each.key: each.buffer for each in asked if each.buffer is not None}
+    return {key: buffer.limit_usd for key, buffer in buffers.items() if buffer.limit_usd is not None}
+
+
+def _within_dollars(
+    asked: Sequence[Resolution],
+    there: dict[str, str],
+    free: Iterable[ExistingNode],
+    snapshot: Snapshot,
+    ledger: Ledger,
+) -> tuple[dict[str, float], list[str]]:
+    """Remove from `there` the planned pods on nodes that cost a buffer more than its limit in dollars.
+
+    Return the price of the nodes without pods that each limited buffer holds, and the keys of the removed pods. The
+    nodes with most of its pods are kept first.
+    """
+    limits = _limits(asked)
+    if not limits:
+        return {}, []
+    idle = {e.name for e in free if not any(map(runs_something, (*e.hosted, *e.expected)))}
+    prices = dict[str, float]()
+    for claim in ledger.claims:
+        node = snapshot.node_of(claim)
+        prices[claim.name if node is None else node.name] = claim.price_hourly_usd
+    spent, beyond = dict[str, float](), list[str]()
+    for each in asked:
+        if each.key not in limits:
+            continue
+        held = Counter(there[pod.key] for pod in each.pods() if there.get(pod.key) in idle)
+        for name, _ in sorted(held.items(), key=lambda item: (-item[1], item[0])):
+            price = spent.get(each.key, 0.0) + prices.get(name, 0.0)
+            if price <= limits[each.key]:
+                spent[each.key] = price
+            else:
+                beyond += [pod.key for pod in each.pods() if there.get(pod.key) == name]
+    for key in beyond:
+        del there[key]
+    return spent, beyond
+
+
+def _bought_within(
+    left: Mapping[str, float], fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
+) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str]]:
+    """Buy for planned pods, with what is `left` of the limits in dollars of buffers.
+
+    A buffer whose nodes would cost more gets nodes for fewer pods, or else none. Return the nodes, the node by pod for
+    those that fit on existing ones, and the keys of pods that are left out.
+    """
+    pods, out = list(fresh), list[str]()
+    for attempt in range(_ATTEMPTS):
+        chosen, _ = Search(planner, pods, free, bounded=True).best(PreferenceMode.RULE)
+        nodes = planner.written_down(chosen.purchase)
+        owners = {pod.key: _buffer_of(pod) for pod in pods}
+        cost = dict.fromkeys(left, 0.0)
+        for node in nodes:
+            for owner in {owners[key] for key in node.claim.nominated} & left.keys():
+                cost[owner] += node.claim.price_hourly_usd
+        dear = {key: left[key] / cost[key] for key in sorted(left) if cost[key] > left[key]}
+        if not dear:
+            placed = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
+            return nodes, placed, out
+        is_last = attempt == _ATTEMPTS - 2
+        for buffer, share in dear.items():
+            mine = [pod.key for pod in pods if owners[pod.key] == buffer]
+            out += mine[0 if is_last else int(len(mine) * max(0.0, share) * _LESS) :]
+        pods = [pod for pod in pods if pod.key not in set(out)]
+    return (), {}, [pod.key for pod in fresh]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +335,8 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
 
     Pods that wait for a node come first.
     """
-    pods = [pod for each in resolutions(inputs.snapshot, inputs.now) for pod in each.pods()]
+    asked = resolutions(inputs.snapshot, inputs.now)
+    pods = [pod for each in asked for pod in each.pods()]
     if not pods:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
@@ -256,6 +344,7 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
     planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Rest())
     planner.assign(there.fresh, there.free, PreferenceMode.RULE)
     placed = _placed(pods, there.free, planner)
+    _within_dollars(asked, placed, there.free, snapshot, inputs.ledger)
     return {pod: placed[pod.key] for pod in pods if pod.key in placed}
 
 
