@@ -87,7 +87,8 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
 
 def _buffer(each: Resolution) -> dict[str, Any]:
     state = each.message or ("it is resolved" if each.is_ready else each.reason)
-    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
+    why = {"sizedBy": each.sizing.message} if each.sizing is not None else {}
+    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state, **why}
 
 
 def _limits(snapshot: Snapshot) -> Iterator[str]:
@@ -207,7 +208,8 @@ def _rooms(told: Told) -> Iterator[str]:
         price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
         yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
     for each in buffers:
-        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}"
+        sized = f"; {each['sizedBy']}" if "sizedBy" in each else ""
+        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}{sized}"
 
 
 def _disrupted(found: Sequence[Told]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks import (
+    buffers,
     bursts,
     coldstart,
     crashes,
@@ -25,6 +26,7 @@ from tests.benchmarks import (
     drain,
     foreign,
     forged,
+    gangs,
     hotpath,
     idle,
     interruptions,
@@ -48,6 +50,7 @@ WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "hotpath": hotpath.figures,
     "bursts": bursts.figures,
+    "buffers": buffers.figures,
     "notices": notices.figures,
     "interruptions": interruptions.figures,
     "neighbours": neighbours.figures,
@@ -55,6 +58,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "coldstart": coldstart.figures,
     "sessions": sessions.figures,
     "crashes": crashes.figures,
+    "gangs": gangs.figures,
     "deployment": deployment.figures,
     "forged": forged.figures,
     "snapshots": snapshots.figures,

@@ -27,7 +27,7 @@ from nodesmith.settings import growth_key, unplaced_key
 STATUSES_AT_ONCE = 50
 """The most statuses of CapacityBuffers that one run writes; the others follow in the next."""
 MOST_HISTORIES = 100
-"""The most workloads with a history; the first by name are kept. One with noise for four weeks takes 20 KB."""
+"""The most workloads with a history; the first by name are kept. One with noise for four weeks takes 12 KB."""
 _FORMAT = 1
 
 
