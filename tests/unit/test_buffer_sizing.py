@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.rooms import tell_rooms
+from nodesmith.controllers.launching.rooms import next_sizes, tell_rooms
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.buffers import due_statuses, resolutions
@@ -219,6 +219,18 @@ def test_a_history_is_written_once_in_five_minutes() -> None:
     assert told.blobs.get(growth_key(CLUSTER)) == first
     told.run(NOW + timedelta(minutes=5))
     assert told.blobs.get(growth_key(CLUSTER)) != first
+
+
+def test_lifecycle_is_due_when_a_size_may_change() -> None:
+    at = NOW + timedelta(minutes=7)
+    assert next_sizes(Told().known(at).snapshot, at) == NOW + timedelta(minutes=30)
+    opens = {
+        "nodesmith.dev/buffer-schedule": "15 12 * * *",
+        "nodesmith.dev/buffer-duration": "1h",
+    }
+    scheduled = given(manifest(annotations={**AS_ASKED, **opens}, **DEPLOYMENT)).snapshot
+    assert next_sizes(scheduled, at) == NOW + timedelta(minutes=15)
+    assert next_sizes(given(manifest(annotations=opens)).snapshot, at) is None
 
 
 def limited(usd: str) -> dict[str, Any]:

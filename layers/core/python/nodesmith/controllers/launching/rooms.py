@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Mapping
 from datetime import datetime
 
-from nodesmith.decisions.provisioning.buffers import due_statuses
+from nodesmith.decisions.due import first
+from nodesmith.decisions.provisioning.buffers import due_statuses, next_window
 from nodesmith.decisions.provisioning.forecast import (
     History,
     Sizing,
@@ -54,9 +55,11 @@ def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime
 
 
 def next_sizes(snapshot: Snapshot, now: datetime) -> datetime | None:
-    """Return when buffers may be sized differently by history, None if none is."""
+    """Return when buffers that are sized by history may have another size, None if there are none."""
     buffers = (each.value for each in parse_buffers(snapshot.capacitybuffers))
-    return next_size_at(now) if any(each is not None and each.quantile for each in buffers) else None
+    if not any(each is not None and each.quantile for each in buffers):
+        return None
+    return first((next_size_at(now), next_window(snapshot, now)))
 
 
 def _sizes(blobs: Blobs, snapshot: Snapshot, now: datetime) -> Mapping[str, Sizing]:
