@@ -27,6 +27,7 @@ from nodesmith.settings import (
     catalog_key,
     decision_key,
     forwarder_partition_key,
+    growth_key,
     metrics_key,
     on_sale_key,
     snapshot_key,
@@ -70,7 +71,7 @@ def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
 
 
 def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:
-    """Update the metrics of the concern's functions, and write the objects `others` (keys), which the forwarder reads.
+    """Update the metrics of the concern's functions, and the objects `others` (keys).
 
     To replace a version, S3 requires permission to read it.
     """
@@ -182,7 +183,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         stop_grant(scope.region),
         terminate_grant(scope.region),
         describe_cluster_grant(scope),
-        *metrics_grants(scope, "lifecycle"),
+        *metrics_grants(scope, "lifecycle", growth_key(CLUSTER)),
     ]
 
 

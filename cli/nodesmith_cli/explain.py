@@ -7,11 +7,12 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.kubernetes.pods import is_planned
+from nodesmith.model.kubernetes.pods import is_forthcoming, is_planned
 from nodesmith_formats.decisions.summaries import in_a_sentence, price_and_bound, summary
 from nodesmith_formats.wording import moment, some
 
 Record = Mapping[str, Any]
+_PLACES = {"there": "fit on nodes", "coming": "on nodes to come", "bought": "on the nodes above"}
 
 
 def explain(record: Record) -> Iterator[str]:
@@ -44,6 +45,10 @@ def _others(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"  waits     for {claim}: {some(pods)}"
     for group in plan["unplaced"]:
         yield f"  unplaced  {some(group['pods'])}: {in_a_sentence(group)}"
+    for each in plan.get("forthcoming", ()):
+        places = ", ".join(f"{each[name]} {what}" for name, what in _PLACES.items() if each[name])
+        why = f"; {each['why']}" if each["why"] else ""
+        yield f"  to come   {each['workload']}: {each['pods']} pods, {places or 'none with a place'}{why}"
     for group in plan["ignored"]:
         yield f"  ignored   {some(group['pods'])}: {in_a_sentence(group)}"
     for pool, reason in plan["obstacles"].items():
@@ -85,7 +90,8 @@ def _node(node: Mapping[str, Any]) -> Iterator[str]:
     mark = "~" if node["estimated"] else ""
     price = f"{mark}${node['priceHourlyUsd']:.4f}/hour"
     keys = claim.get("nominated") or ()
-    pods = f"room: {some(keys)}" if keys and all(map(is_planned, keys)) else some(keys)
+    is_for_room = keys and all(is_planned(key) and not is_forthcoming(key) for key in keys)
+    pods = f"room: {some(keys)}" if is_for_room else some(keys)
     yield f"  launch    {claim['name']} of NodePool {claim['nodepool']}, {launch['capacityType']}, {price}, for {pods}"
     yield from _overlaid(node)
     asked = sorted(override[4] for override in overrides)

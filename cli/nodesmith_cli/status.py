@@ -89,7 +89,8 @@ def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> di
 
 def _buffer(each: Resolution) -> dict[str, Any]:
     state = each.message or ("it is resolved" if each.is_ready else each.reason)
-    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state}
+    why = {"sizedBy": each.sizing.message} if each.sizing is not None else {}
+    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state, **why}
 
 
 def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
@@ -223,7 +224,8 @@ def _rooms(told: Told) -> Iterator[str]:
         stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
         yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
     for each in buffers:
-        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}"
+        sized = f"; {each['sizedBy']}" if "sizedBy" in each else ""
+        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}{sized}"
 
 
 def _disrupted(found: Sequence[Told]) -> Iterator[str]:

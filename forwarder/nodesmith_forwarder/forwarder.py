@@ -16,6 +16,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.observation.observed import Observed
+from nodesmith.observation.workloads import grown_workloads
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
@@ -38,7 +39,7 @@ _WHY = {
 }
 
 
-_ROOM = "changes that may use the room of CapacityBuffers: {}"
+_ROOM = "changes that may use the room of CapacityBuffers, or workloads that have grown: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,10 @@ class Forwarder:
         if pending and (is_renewal or Concern.PROVISIONING in self._owed):
             self._owed[Concern.PROVISIONING] = pending
         elif not pending:
-            if not observed.capacitybuffers:  # whose room may be used up without any pod that waits
-                self._owed.pop(Concern.PROVISIONING, None)
+            if not (observed.capacitybuffers or any(grown_workloads(observed, now))):
+                self._owed.pop(
+                    Concern.PROVISIONING, None
+                )  # without them, there is no room that may be used up
             self._renew_at = None
         self._is_unwritten = self._is_unwritten or bool(closed) or self._has_been_away(now)
         if not self._is_unwritten and is_touched:

@@ -33,7 +33,7 @@ from nodesmith.observation.mirror import (
     WORKLOADS,
     Change,
 )
-from nodesmith.observation.observed import referred_objects
+from nodesmith.observation.workloads import referred_objects, wanted
 from nodesmith_forwarder.disruptions import may_free_a_node
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
@@ -55,6 +55,7 @@ def triggered(
     is_awaited: Callable[[str], bool],
     ending: Collection[str],
     buffers: Collection[Mapping[str, Any]] = (),
+    proactive: Collection[str] = (),
 ) -> Iterator[tuple[Topic, str]]:
     """Yield the topics of a change, each with the key that counts once in its window; none if the change can wait.
 
@@ -66,7 +67,8 @@ def triggered(
     Readiness says so if Karpenter renews its lease.
 
     `buffers` are the CapacityBuffers. While there are any, a pod that comes to a node, or a change of a node, may have
-    taken their room, which provisioning refills.
+    taken their room, which provisioning refills. `proactive` are the namespaces with proactive scale-up: provisioning
+    plans the pods that a workload there is about to create.
     """
     key = f"{change.kind.kind}/{change.key}"
     frees = may_free_a_node(change, ending)
@@ -78,6 +80,7 @@ def triggered(
     if moves_a_drain(change, ending):
         yield Concern.TERMINATION, key
     yield from ((concern, key) for concern in _concerned_with_buffers(change, buffers))
+    yield from [(Concern.PROVISIONING, key)] * has_grown(change, proactive)
     if change.kind == PODS and change.after is not None and change.after.is_provisionable:
         yield Concern.PROVISIONING, change.after.uid
     elif change.kind == NODES or (change.kind == NODECLAIMS and is_wanted_otherwise(change)):
@@ -109,6 +112,12 @@ def _concerned_with_buffers(change: Change, buffers: Collection[Mapping[str, Any
         came = change.after.node and not (change.before is not None and change.before.node)
         return (Concern.PROVISIONING,) if came and change.after.owner_kind != "DaemonSet" else ()
     return (Concern.PROVISIONING,) if change.kind == NODES and is_wanted_otherwise(change) else ()
+
+
+def has_grown(change: Change, proactive: Collection[str]) -> bool:
+    """Return whether a workload of a namespace with proactive scale-up wants more pods than before."""
+    is_asked = change.kind.referred and change.key.partition("/")[0] in proactive
+    return is_asked and wanted(change.after) > wanted(change.before)
 
 
 def _is_referred(change: Change, buffers: Collection[Mapping[str, Any]]) -> bool:

@@ -34,6 +34,11 @@ BRISK = {
 
 While many nodes come or go, news never pauses for a second, and pods wait for each node that has come.
 """
+HASTE = Pace(timedelta(seconds=0.2), timedelta(seconds=1))
+"""Workloads that have grown: their pods come one by one and would hold the window open.
+
+Several that grow together are planned together. Such windows close at most once a second.
+"""
 APART = {Concern.DISRUPTION: timedelta(seconds=5)}
 """The minimum time from the end of a topic's window to the end of its next one.
 
@@ -46,6 +51,8 @@ class _Window:
     opened_at: datetime
     newest_at: datetime
     keys: set[str] = field(default_factory=set)
+    hastened: tuple[datetime, datetime] | None = None
+    """When its end was first and last hastened."""
 
 
 class Windows:
@@ -67,6 +74,11 @@ class Windows:
             window.newest_at = now
         return False
 
+    def hasten(self, topic: Topic, now: datetime) -> None:
+        """Let a topic's window close early, at the pace of HASTE: what it announces has not happened yet."""
+        window = self._open.setdefault(topic, _Window(now, now))
+        window.hastened = (window.hastened[0] if window.hastened else now, now)
+
     def next_due(self) -> datetime | None:
         """Return when the first window closes, or None if none is open."""
         return min((self._due_at(*each) for each in self._open.items()), default=None)
@@ -87,4 +99,8 @@ class Windows:
         idle, longest = min(pace.idle for pace in paces), min(pace.longest for pace in paces)
         due = min(window.newest_at + idle, window.opened_at + longest)
         last = self._closed_at.get(topic)
+        if window.hastened is not None:
+            first, latest = window.hastened
+            early = min(latest + HASTE.idle, first + HASTE.longest)
+            due = min(due, early if last is None else max(early, last + HASTE.longest))
         return max(due, last + APART[topic]) if topic in APART and last is not None else due

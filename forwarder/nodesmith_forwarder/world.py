@@ -11,7 +11,9 @@ from typing import NamedTuple
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import (
+    ASKERS,
     CAPACITY_BUFFERS,
+    NAMESPACES,
     NODECLAIMS,
     NODES,
     PODS,
@@ -22,11 +24,12 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed, ended_by, ended_by_claim, referred_kinds
+from nodesmith.observation.observed import Observed, ended_by, ended_by_claim
+from nodesmith.observation.workloads import Owner, count_owned, is_proactive, wanted, watched_kinds
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family
-from nodesmith_forwarder.triggers import triggered
+from nodesmith_forwarder.triggers import has_grown, triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
 _SYNCED = "Whether all watched kinds are up to date."
@@ -61,7 +64,13 @@ class World:
         self._resting: set[str] = set()
         """Kinds that are not watched because nothing refers to them."""
         self._referred = frozenset[str]()
-        """The kinds of workloads that CapacityBuffers refer to."""
+        """The kinds of workloads that CapacityBuffers refer to, or that proactive scale-up reads."""
+        self._proactive = frozenset[str]()
+        """The namespaces with proactive scale-up."""
+        self._owned: Counter[Owner] = Counter()
+        """The number of pods of each controller."""
+        self._growths: dict[str, int] = {}
+        """When a workload that lacked no pods was last seen to grow, in seconds since 1970."""
         self._claiming = 0
         """The number of pods that claim devices."""
         self._unsynced_since: datetime | None = clock.now()
@@ -128,7 +137,9 @@ class World:
                 return None
             closed, is_touched = self.windows.take(self._clock.now()), self._is_touched
             self._is_touched = False
-            return Taken(closed, observed(self._mirrors.values(), self._departures), is_touched)
+            return Taken(
+                closed, observed(self._mirrors.values(), self._departures, self._growths), is_touched
+            )
 
     def measured(self) -> tuple[list[Family], Observed]:
         """Return the metrics counted so far, and all objects as far as they are currently known."""
@@ -139,7 +150,9 @@ class World:
                 Family("cluster_state_synced", "gauge", _SYNCED, {(): float(since is None)}),
                 Family("cluster_state_unsynced_time_seconds", "gauge", _UNSYNCED, {(): unsynced}),
             ]
-            return [*self._tally.families(now), *synced], observed(self._mirrors.values(), self._departures)
+            return [*self._tally.families(now), *synced], observed(
+                self._mirrors.values(), self._departures, self._growths
+            )
 
     def _note(self, changes: Iterable[Change | None]) -> None:
         now, opened = self._clock.now(), False
@@ -149,6 +162,7 @@ class World:
                 self._count(change)
                 self._date(change, now)
                 self._refer(change)
+                opened = self._grow(change, now) or opened
                 self._tally.note(change, now)
             for topic, key in self._triggered(change) if change else ():
                 opened = self.windows.note(topic, key, now) or opened
@@ -157,18 +171,41 @@ class World:
 
     def _triggered(self, change: Change) -> Iterable[tuple[Topic, str]]:
         buffers = self._mirrors[CAPACITY_BUFFERS.name].objects.values()
-        return triggered(change, self._is_awaited, self._ending, buffers)
+        return triggered(change, self._is_awaited, self._ending, buffers, self._proactive)
 
     def _refer(self, change: Change) -> None:
-        if change.kind == CAPACITY_BUFFERS:
-            self._referred = referred_kinds(self._mirrors[CAPACITY_BUFFERS.name].objects.values())
+        if change.kind in ASKERS:
+            buffers, namespaces = (self._mirrors[kind.name].objects.values() for kind in ASKERS)
+            self._referred = watched_kinds(buffers, namespaces)
+        if change.kind == NAMESPACES:
+            asking = filter(is_proactive, self._mirrors[NAMESPACES.name].objects.values())
+            self._proactive = frozenset(str(each["metadata"]["name"]) for each in asking)
+
+    def _grow(self, change: Change, now: datetime) -> bool:
+        """Note when a workload began to want more pods than it has; return True if provisioning is to hear of it soon.
+
+        A workload that grows again before it has all pods is one that has grown before.
+        """
+        key = f"{change.kind.kind}/{change.key}"
+        if change.after is None:
+            self._growths.pop(key, None)
+        if not has_grown(change, self._proactive):
+            return False
+        self.windows.hasten(Concern.PROVISIONING, now)
+        namespace, _, name = change.key.partition("/")
+        lacks = wanted(change.before) > self._owned[(change.kind.kind, namespace, name)]
+        if change.before is not None and not (lacks and key in self._growths):
+            self._growths[key] = int(now.timestamp())
+        return True
 
     def _count(self, change: Change) -> None:
         for state, step in ((change.before, -1), (change.after, 1)):
             if state is None:
                 continue
-            if change.kind == PODS and state.devices:
-                self._claiming += step
+            if change.kind == PODS:
+                count_owned(self._owned, state, step)
+                if state.devices:
+                    self._claiming += step
             if change.kind == PODS and state.is_provisionable:
                 _add(self._mounting, (mount.key for mount in state.claims), step)
             elif change.kind in (NODES, NODECLAIMS):

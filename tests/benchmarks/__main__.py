@@ -18,6 +18,7 @@ from rich.table import Table
 
 from tests.benchmarks import (
     adopt,
+    buffers,
     bursts,
     coldstart,
     crashes,
@@ -26,6 +27,7 @@ from tests.benchmarks import (
     drain,
     foreign,
     forged,
+    gangs,
     hotpath,
     idle,
     interruptions,
@@ -51,6 +53,7 @@ WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "hotpath": hotpath.figures,
     "bursts": bursts.figures,
+    "buffers": buffers.figures,
     "notices": notices.figures,
     "interruptions": interruptions.figures,
     "neighbours": neighbours.figures,
@@ -58,6 +61,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "coldstart": coldstart.figures,
     "sessions": sessions.figures,
     "crashes": crashes.figures,
+    "gangs": gangs.figures,
     "deployment": deployment.figures,
     "forged": forged.figures,
     "snapshots": snapshots.figures,

@@ -32,8 +32,8 @@ LONGEST_FIRST = (
 ).split()
 """The order in which test modules, and xdist groups that stay together, start."""
 MEASURED = (
-    "test_disruption_times test_capacitybuffers test_interruptions test_ends test_forwarder_scale test_savings"
-    " test_first_pods"
+    "test_disruption_times test_capacitybuffers test_proactive_scale_up test_interruptions test_ends"
+    " test_forwarder_scale test_savings test_first_pods"
 ).split()
 """The modules with tests that measure. They run last; those that prepare most before they measure start first."""
 QUIET_WITHIN_SECONDS = 60.0

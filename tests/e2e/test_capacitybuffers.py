@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import yaml
 
+from nodesmith.decisions.provisioning.forecast import History, history_item, step_of
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
+from nodesmith.settings import growth_key
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
@@ -26,11 +31,11 @@ def template() -> Manifest:
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": about, "template": made}
 
 
-def buffer(name: str = "room", **spec: Any) -> Manifest:
+def buffer(name: str = "room", annotations: Mapping[str, str] | None = None, **spec: Any) -> Manifest:
     return {
         "apiVersion": "autoscaling.x-k8s.io/v1beta1",
         "kind": "CapacityBuffer",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "annotations": dict(annotations or {})},
         "spec": spec,
     }
 
@@ -142,3 +147,26 @@ def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start)
     system.until_running(4, "web", seconds=120)
     system.until("there is more room", lambda: len(system.nodes()) == 6, seconds=120)
     system.until("it is all there", lambda: reason(system) == "FitsExistingCapacity", seconds=60)
+
+
+def test_a_buffer_is_sized_by_the_history_of_its_workload(start: Start) -> None:
+    system = start()
+    install_crd(system)
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), deployment("web", 2))
+    system.until_running(2, "web", seconds=120)
+    grows = History(
+        step_of(system.clock.now()) - 1, (2, 5) * 864
+    )  # six days in which it grows by three all the time
+    document = {"format": 1, "workloads": {"Deployment/default/web": history_item(grows)}}
+    system.aws.client("s3").put_object(
+        Bucket=system.deployed.outputs["BucketName"],
+        Key=growth_key(CLUSTER),
+        Body=gzip.compress(json.dumps(document).encode()),
+    )
+    asked = {"nodesmith.dev/buffer-quantile": "0.95"}
+    workload = {"apiGroup": "apps", "kind": "Deployment", "name": "web"}
+    system.apply(buffer(annotations=asked, scalableRef=workload, percentage=50))
+    system.until("history sizes it", lambda: reason(system, "SizedFromHistory") == "Quantile", seconds=150)
+    system.until("there is room for three", lambda: len(system.nodes()) == 5, seconds=120)
+    system.until("it is all there", lambda: reason(system) == "FitsExistingCapacity", seconds=60)
+    assert "0.95 quantile" in " ".join(system.nodesmith("status").stdout.split())

@@ -14,11 +14,13 @@ from nodesmith.observation.reduction.objects import (
     reduce_budget,
     reduce_buffer,
     reduce_custom,
+    reduce_namespace,
     reduce_node,
     reduce_request,
 )
 from nodesmith.observation.reduction.pods import (
     reduce_daemonset,
+    reduce_growing,
     reduce_pod,
     reduce_pod_template,
     reduce_scalable,
@@ -69,6 +71,13 @@ TEMPLATE: Manifest = {
 DEPLOYMENT: Manifest = {
     "metadata": {"name": "web", "namespace": "default", "generation": 4},
     "spec": {"replicas": 3, "template": DAEMONSET["spec"]["template"]},
+}
+REPLICA_SET: Manifest = {
+    "metadata": {"name": "web-1", "namespace": "default", "generation": 2, "creationTimestamp": CREATED},
+    "spec": {"replicas": 5, "template": DAEMONSET["spec"]["template"]},
+}
+NAMESPACE: Manifest = {
+    "metadata": {"name": "default", "annotations": {"nodesmith.dev/proactive-scale-up": "true"}}
 }
 BUFFER: Manifest = {
     "apiVersion": "autoscaling.x-k8s.io/v1beta1",
@@ -148,5 +157,8 @@ OBSERVED = Observed(
     resourceslices=[reduce_slice(SLICE)],
     departures={"node-a": 1_763_713_000},
     karpenter_wrote=("2026-11-21T08:30:15Z", "NodeClaim"),
+    namespaces=[reduce_namespace(NAMESPACE)],
+    replicasets=[reduce_growing(REPLICA_SET)],
+    growths={"ReplicaSet/default/web-1": int(builders.NOW.timestamp()) - 2},
     problems=["Pod/default/odd: cannot be read"],
 )

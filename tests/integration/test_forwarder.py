@@ -173,6 +173,24 @@ def test_with_a_capacity_buffer_a_pods_binding_sends_a_hint_although_no_pod_is_p
         assert [pod.node for pod in stage.snapshot.pods] == ["n1"]
 
 
+def test_a_workload_that_grows_sends_a_hint_before_its_pods_exist(stage: Stage) -> None:
+    spec = {"containers": [{"name": "main", "image": "web"}]}
+    about = {"name": "web", "namespace": "default"}
+    labels = {"matchLabels": {"app": "web"}}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    made = {"metadata": about, "spec": {"replicas": 0, "selector": labels, "template": template}}
+    with stage.forwarding():
+        created(stage.store, "replicasets", made)
+        eventually(lambda: bool(stage.blobs.objects))
+        assert not stage.snapshot.grown
+        asks = {"annotations": {"nodesmith.dev/proactive-scale-up": "true"}}
+        stage.store.patch("namespaces", "default", {"metadata": asks})
+        before = stage.told(Concern.PROVISIONING)
+        stage.store.patch("replicasets", "web", {"spec": {"replicas": 30}}, namespace="default")
+        eventually(lambda: stage.told(Concern.PROVISIONING) > before)
+        assert [each.lacking for each in stage.snapshot.grown] == [30]
+
+
 def test_a_late_volume_binding_sends_a_hint_and_adds_the_volumes_zone_to_the_snapshot(stage: Stage) -> None:
     waiting = pod_with("data")
     created(stage.store, "storageclasses", storage_class(mode="Immediate"))

@@ -7,11 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.observation.mirror import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
     NODECLAIMS,
     NODES,
     PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -22,6 +28,7 @@ from nodesmith_forwarder.windows import Pace, Topic
 from nodesmith_forwarder.world import World
 from tests.clusters import deployment_pod, node, rolled
 from tests.storage import Manifest, claim, pod_with, storage_class, volume
+from tests.world import pod_manifest
 
 
 class StillClock:
@@ -193,3 +200,69 @@ def test_pods_of_daemonsets_and_pods_without_a_node_leave_no_departure() -> None
     taken = ends.seen.world.take()
     assert taken is not None
     assert taken[1].departures == {}
+
+
+def replica_set(replicas: int, age: int = 3600) -> Manifest:
+    created = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=age)
+    about = {"namespace": "shop", "name": "web-1", "creationTimestamp": format_time(created)}
+    return {"metadata": about, "spec": {"replicas": replicas, "template": {"spec": {"containers": []}}}}
+
+
+def owned(name: str) -> Manifest:
+    """Return a running pod of the ReplicaSet."""
+    made = pod_manifest(name, nodeName="a")
+    owner = {"kind": "ReplicaSet", "name": "web-1", "controller": True}
+    made["metadata"] |= {"namespace": "shop", "uid": name, "ownerReferences": [owner]}
+    return made
+
+
+class Proactive(Seen):
+    """A world in which the namespace `shop` asks for proactive scale-up."""
+
+    def __init__(self, asked: str = "true") -> None:
+        super().__init__()
+        asks = {"nodesmith.dev/proactive-scale-up": asked}
+        self.put(NAMESPACES, {"metadata": {"name": "shop", "annotations": asks}})
+        self.put(REPLICA_SETS, replica_set(1))
+        self.put(PODS, owned("a"))
+        self.woken()
+
+    def growths(self) -> Mapping[str, int]:
+        """Return when workloads grew, in seconds since the start."""
+        start = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+        return {name: at - start for name, at in self.world.measured()[1].growths.items()}
+
+
+@pytest.mark.parametrize(("asked", "is_read"), [("true", True), ("false", False)])
+def test_workloads_are_read_only_while_a_namespace_asks_for_proactive_scale_up(
+    asked: str, is_read: bool
+) -> None:
+    world = Proactive(asked).world
+    assert [world.needs(kind) for kind in (REPLICA_SETS, STATEFUL_SETS, JOBS)] == [is_read] * 3
+    assert not world.needs(DEPLOYMENTS)
+
+
+def test_growth_wakes_provisioning_at_once_and_shrinking_does_not() -> None:
+    seen = Proactive()
+    seen.clock.time += timedelta(seconds=5)
+    seen.put(REPLICA_SETS, replica_set(5))
+    due = seen.world.windows.next_due()
+    assert due is not None
+    assert due - seen.clock.time == timedelta(seconds=0.2)
+    assert seen.woken() == {Concern.PROVISIONING: 1}
+    seen.put(REPLICA_SETS, replica_set(2))
+    assert seen.woken() == {}
+
+
+def test_growth_before_all_pods_are_there_does_not_renew_the_time_in_which_they_are_planned() -> None:
+    seen = Proactive()
+    seen.put(REPLICA_SETS, replica_set(3))
+    assert seen.growths() == {"ReplicaSet/shop/web-1": 30}
+    seen.woken()
+    seen.put(REPLICA_SETS, replica_set(4))
+    assert seen.growths() == {"ReplicaSet/shop/web-1": 30}
+    seen.put(PODS, owned("b"), owned("c"), owned("d"))
+    seen.put(REPLICA_SETS, replica_set(5))
+    assert seen.growths() == {"ReplicaSet/shop/web-1": 60}
+    seen.world.drop(REPLICA_SETS, replica_set(5))
+    assert seen.growths() == {}

@@ -15,8 +15,8 @@ from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.errors import Rejected, Transient
 from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, PODS, WATCHED, WatchedKind
-from nodesmith.observation.observed import referred_kinds
 from nodesmith.observation.reduction.objects import reduce_buffer
+from nodesmith.observation.workloads import watched_kinds
 from nodesmith_cli.kubeconfigconnection import connection
 from nodesmith_cli.preconditions import require_kubeconfig
 from nodesmith_formats.manifests.manifests import Document
@@ -55,7 +55,7 @@ def kinds_with(
             continue
         items = list(items_of(kind))
         if kind is CAPACITY_BUFFERS:
-            referred = referred_kinds(map(reduce_buffer, items))
+            referred = watched_kinds(map(reduce_buffer, items), ())
         if kind is PODS:
             claiming = any((each.get("spec") or {}).get("resourceClaims") for each in items)
         yield kind, items

@@ -73,7 +73,7 @@ def plan_inputs(
     content = gzip.decompress(data)  # hash the content, since compressed bytes depend on the zlib version
     decision = decision_id(hashlib.sha256(content).hexdigest(), ledger.version, now)
     snapshot = decode(data)
-    snapshot = replace(snapshot, pods=tuple(_having_waited(pod, now) for pod in snapshot.pods))
+    snapshot = replace(snapshot, pods=tuple(_having_waited(pod, now) for pod in snapshot.pods), grown=())
     rules = (settings or NodeSettings()).in_cluster(cluster)
     return Inputs(snapshot, as_read(ledger, snapshot), catalog, rules, now, decision)
 

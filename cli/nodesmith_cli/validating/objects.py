@@ -14,6 +14,7 @@ from nodesmith_cli.validating.autoscaler import autoscaler_findings
 from nodesmith_cli.validating.findings import OURS, Finding, warning
 from nodesmith_cli.validating.placeholders import placeholder_findings
 from nodesmith_cli.validating.placement import placement_findings
+from nodesmith_cli.validating.proactive import proactive_findings
 from nodesmith_formats.manifests.manifests import Document
 
 
@@ -29,7 +30,8 @@ def object_findings(documents: Sequence[Document]) -> tuple[list[Finding], Conve
         problems = problems_of(converted, conversion)
         findings += [Finding(problem_fault(documents, converted, p), p.fatal) for p in problems]
     for document in documents:
-        findings += [*_findings(document), *autoscaler_findings(document), *placement_findings(document)]
+        findings += [*_findings(document), *autoscaler_findings(document)]
+        findings += [*placement_findings(document), *proactive_findings(document)]
     return findings + list(_given_twice(documents)), conversion
 
 

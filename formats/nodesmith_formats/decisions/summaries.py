@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodesmith.model.kubernetes.pods import Reason, is_planned
+from nodesmith.model.kubernetes.pods import Reason, is_forthcoming, is_planned
 from nodesmith_formats.wording import counted
 
 
@@ -62,8 +62,11 @@ def in_a_sentence(group: Mapping[str, Any]) -> str:
 
 def _nodes_and_price(plan: Mapping[str, Any]) -> str:
     keys = [key for node in plan["nodes"] for key in node["claim"].get("nominated") or ()]
-    room = sum(map(is_planned, keys))
-    served = [counted(len(keys) - room, "pod")] if len(keys) > room or not room else []
+    ahead = sum(map(is_forthcoming, keys))
+    room = sum(map(is_planned, keys)) - ahead
+    there = len(keys) - room - ahead
+    served = [counted(there, "pod")] if there or not (room or ahead) else []
+    served += [f"{counted(ahead, 'pod')} that workloads are about to create"] if ahead else []
     served += [f"CapacityBuffers' room for {counted(room, 'pod')}"] if room else []
     price = f"{_mark(plan)}${plan['priceHourlyUsd']:.4f}/hour"
     return f"{counted(len(plan['nodes']), 'node')} at {price} for {' and '.join(served)}"

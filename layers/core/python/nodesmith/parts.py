@@ -261,6 +261,7 @@ class ClusterParts:
             cluster_limits=self.settings.cluster_limits,
             expendable_priority_cutoff=self.settings.expendable_priority_cutoff,
             ignore_dra_requests=self.settings.ignore_dra_requests,
+            proactive_pod_limit=self.settings.proactive_pod_limit,
         )
 
     @contextmanager

@@ -221,6 +221,12 @@ class Settings:
         False,
         _flag,
     )
+    proactive_pod_limit: int = _setting(
+        "PROACTIVE_POD_LIMIT",
+        "the most pods that are pending or, with proactive scale-up, planned before they exist; 0 plans none",
+        5000,
+        _count,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",
@@ -299,6 +305,11 @@ def decision_snapshot_key(cluster: str, decision: str) -> str:
 def unplaced_key(cluster: str) -> str:
     """Return the key of the S3 object with the pods that the newest decision could not place."""
     return f"clusters/{cluster}/unplaced.json"
+
+
+def growth_key(cluster: str) -> str:
+    """Return the key of the S3 object with the histories of workloads that size CapacityBuffers."""
+    return f"clusters/{cluster}/growth.json.gz"
 
 
 def metrics_key(cluster: str, concern: str) -> str:

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any
 
+from nodesmith.controllers.launching.rooms import next_sizes, tell_rooms
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
     tell_pods,
-    tell_rooms,
     tell_unplaced,
 )
 from nodesmith.controllers.nodeclaims.gangs import follow_gangs
@@ -95,6 +95,10 @@ class Lifecycle(Outside):
     """whether pods also get Cluster Autoscaler's Events"""
 
 
+_SHOWN_SECONDS = 3
+"""How long the forwarder takes at most to write a status that a run has just written into the snapshot."""
+
+
 def follow(run: Lifecycle) -> Report:
     """Take every claim one step further; report the number of commands carried out, by kind.
 
@@ -114,6 +118,7 @@ def follow(run: Lifecycle) -> Report:
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),
             next_need(snapshot, ledger.claims, now),
             next_of_gangs(ledger, snapshot, now, shared=run.shared_provisioning_classes),
+            next_sizes(snapshot, now),
         )
     )
     return Report(done, due=now if done["Conflict"] else tick_for(due, now))
@@ -166,8 +171,13 @@ def _steps(
         )
         done.update({"Event": told} if told else {})
     with failures.of("CapacityBuffers"):
-        shown = tell_rooms(run.blobs, run.cluster, snapshot, now)
+        shown, is_resized = tell_rooms(run.blobs, run.cluster, snapshot, now)
         done.update({"RoomShown": shown} if shown else {})
+        if is_resized:
+            for concern in (Concern.PROVISIONING, Concern.DISRUPTION):
+                run.hints.send(
+                    concern, Hint(run.cluster_name, "the size of CapacityBuffers changed"), _SHOWN_SECONDS
+                )
     waits = [
         write_tags(run, ledger.claims, run.spread, done, failures),
         show_consolidatable(ledger.claims, snapshot, pools, run.cluster, now, run.pace, done, failures),

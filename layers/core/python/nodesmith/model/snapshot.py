@@ -15,7 +15,7 @@ from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.kubernetes.devices import ClusterDevices
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
-from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape, Spread
+from nodesmith.model.kubernetes.pods import GrownWorkload, Pod, PodTemplate, Shape, Spread
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest
 from nodesmith.model.policies import DefaultSpread
 
@@ -74,6 +74,8 @@ class Snapshot:
     simulated: Simulated | None = None
     """In a decision, once the claims of pods have become requests; None before, and where no pod claims devices."""
     karpenter: KarpenterSign | None = None
+    grown: tuple[GrownWorkload, ...] = ()
+    """Workloads whose pods are planned before they exist."""
     _claimed: ClaimedNodes = field(init=False, repr=False, compare=False)
     _asked: _AskedByPods = field(init=False, repr=False, compare=False)
 

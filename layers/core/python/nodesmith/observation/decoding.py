@@ -31,7 +31,7 @@ from nodesmith.model.karpenter.ownership import KarpenterSign, is_foreign
 from nodesmith.model.kubernetes.devices import ClusterDevices, parse_devices
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
-from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
+from nodesmith.model.kubernetes.pods import GrownWorkload, Manifest, Pod, PodTemplate, Shape
 from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from nodesmith.model.snapshot import Snapshot
@@ -97,6 +97,7 @@ def read(text: bytes) -> Snapshot:
             nodeoverlays=tuple(document.get("nodeoverlays") or ()),
             requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
             devices=_devices(document.get("devices"), problems),
+            grown=tuple(_grown(document.get("grownworkloads") or (), known)),
             attach_limits=_attach_limits(document.get("attachLimits") or {}),
             karpenter=_sign(document.get("karpenter")),
             problems=tuple(problems),
@@ -208,6 +209,12 @@ def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Itera
             images=tuple(map(str, manifest.get("images") or ())),
         )
         yield template.key, template
+
+
+def _grown(manifests: Sequence[Manifest], known: Namespaces | None) -> Iterator[GrownWorkload]:
+    for manifest, (_, template) in zip(manifests, _templates(manifests, known), strict=True):
+        grown_at = datetime.fromtimestamp(manifest["grown"], UTC)
+        yield GrownWorkload(template, int(manifest["lacking"]), grown_at)
 
 
 def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:

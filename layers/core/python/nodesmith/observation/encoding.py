@@ -23,14 +23,13 @@ from nodesmith.observation.observed import (
     Observed,
     ending_nodes,
     held_volumes,
-    referred_objects,
-    templates_to_pull,
 )
 from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.devices import DeviceClaims
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
+from nodesmith.observation.workloads import grown_workloads, referred_objects, templates_to_pull, workloads
 
 _COMPRESSION = 6
 
@@ -44,7 +43,10 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
     ending = ending_nodes(observed.nodes, observed.nodeclaims)
     daemons = list(expected_pods(observed))
     templates = list(pod_templates(observed))
-    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *(t["pod"] for t in templates)))}
+    admitted = _admission(observed)
+    grown = [{**each, "pod": admitted(each["pod"])} for each in grown_workloads(observed, taken_at)]
+    planned = [each["pod"] for each in (*templates, *grown)]
+    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *planned))}
     nodes = sorted(observed.nodes, key=_name)
     karpenters = todays(observed)
     document = {
@@ -80,6 +82,8 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         signs.append((at, f"wrote objects of kind {what}"))
     if signs:
         document["karpenter"] = dict(zip(("seenAt", "sign"), max(signs), strict=True))
+    if grown:
+        document["grownworkloads"] = grown
     return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
 
 
@@ -316,16 +320,10 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
     for template in observed.podtemplates:
         seen = _seen(template, "PodTemplate", pulled)
         yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
-    workloads = {
-        "Deployment": observed.deployments,
-        "ReplicaSet": observed.replicasets,
-        "StatefulSet": observed.statefulsets,
-        "Job": observed.jobs,
-    }
-    for kind, objects in workloads.items() if wanted else ():
-        for each in objects:
-            if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-                yield {**_seen(each, kind, pulled), "kind": kind, "pod": admitted(each["pod"])}
+    for kind, each in workloads(observed) if wanted else ():
+        if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
+            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name != "size"}
+            yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
 
 
 def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:

@@ -29,6 +29,8 @@ from nodesmith.observation.reduction.objects import (
 )
 from nodesmith.observation.reduction.pods import (
     reduce_daemonset,
+    reduce_growing,
+    reduce_job,
     reduce_pod,
     reduce_pod_template,
     reduce_scalable,
@@ -43,10 +45,10 @@ class WatchedKind:
 
     `reduce` returns None for an object that is not kept. A `custom` kind exists only once its CRD is installed; if its
     version is not served, those at the paths `older` and `oldest` are tried. A `referred` kind is read only while a
-    CapacityBuffer refers to an object of it, and a `claimed` kind only while a pod claims devices. The roles of an
-    earlier release do not grant a `newer` kind: until those of this release are applied, it counts as one without
-    objects. `selector` is the query that selects the objects to read; an empty one selects all. If
-    `may_be_karpenters`, the mirror notes when Karpenter last wrote an object of the kind.
+    CapacityBuffer refers to an object of it, or a Namespace asks for proactive scale-up, and a `claimed` kind only
+    while a pod claims devices. The roles of an earlier release do not grant a `newer` kind: until those of this release
+    are applied, it counts as one without objects. `selector` is the query that selects the objects to read; an empty
+    one selects all. If `may_be_karpenters`, the mirror notes when Karpenter last wrote an object of the kind.
     """
 
     name: str
@@ -87,12 +89,12 @@ DEPLOYMENTS = WatchedKind(
     "deployments", "Deployment", "/apis/apps/v1/deployments", reduce_scalable, referred=True
 )
 REPLICA_SETS = WatchedKind(
-    "replicasets", "ReplicaSet", "/apis/apps/v1/replicasets", reduce_scalable, referred=True
+    "replicasets", "ReplicaSet", "/apis/apps/v1/replicasets", reduce_growing, referred=True
 )
 STATEFUL_SETS = WatchedKind(
-    "statefulsets", "StatefulSet", "/apis/apps/v1/statefulsets", reduce_scalable, referred=True
+    "statefulsets", "StatefulSet", "/apis/apps/v1/statefulsets", reduce_growing, referred=True
 )
-JOBS = WatchedKind("jobs", "Job", "/apis/batch/v1/jobs", reduce_scalable, referred=True)
+JOBS = WatchedKind("jobs", "Job", "/apis/batch/v1/jobs", reduce_job, referred=True)
 LIMIT_RANGES = WatchedKind("limitranges", "LimitRange", "/api/v1/limitranges", reduce_limit_range)
 RUNTIME_CLASSES = WatchedKind(
     "runtimeclasses", "RuntimeClass", "/apis/node.k8s.io/v1/runtimeclasses", reduce_runtime_class
@@ -216,6 +218,8 @@ LEASES = WatchedKind(
     selector=f"fieldSelector=metadata.name%3D{KARPENTERS_LEASE}",
 )
 """Only the lease of Karpenter's leader election, in any namespace."""
+ASKERS = (CAPACITY_BUFFERS, NAMESPACES)
+"""The kinds whose objects decide which referred kinds are read."""
 WATCHED = (
     PODS,
     NODES,
@@ -319,10 +323,20 @@ def key_of(manifest: Manifest) -> str:
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
-def observed(mirrors: Iterable[Mirror], departures: Mapping[str, int] | None = None) -> Observed:
-    """Return the objects of mirrors for encoding, with `departures` as in `Observed`."""
+def observed(
+    mirrors: Iterable[Mirror],
+    departures: Mapping[str, int] | None = None,
+    growths: Mapping[str, int] | None = None,
+) -> Observed:
+    """Return the objects of mirrors for encoding, with `departures` and `growths` as in `Observed`."""
     held = list(mirrors)
     problems = [text for mirror in held for text in mirror.problems.values()]
     objects = {mirror.kind.name: list(mirror.objects.values()) for mirror in held}
     wrote = max((mirror.karpenter_wrote for mirror in held), default=("", ""))
-    return Observed(**objects, problems=problems, departures=dict(departures or {}), karpenter_wrote=wrote)
+    return Observed(
+        **objects,
+        problems=problems,
+        departures=dict(departures or {}),
+        karpenter_wrote=wrote,
+        growths=dict(growths or {}),
+    )

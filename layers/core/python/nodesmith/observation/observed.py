@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.karpenter.capacitybuffers import POD_TEMPLATE, WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.reduction.devices import ReducedDeviceClaim, ReducedSlice
 from nodesmith.observation.reduction.pods import ReducedPod
@@ -80,33 +79,6 @@ def _users(
     return found
 
 
-def referred_kinds(buffers: Iterable[Manifest]) -> frozenset[str]:
-    """Return the kinds of workloads that reduced CapacityBuffers refer to."""
-    return frozenset(kind for kind, _, _ in referred_objects(buffers))
-
-
-def referred_objects(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
-    """Return kind, namespace and name of the workloads that reduced CapacityBuffers refer to."""
-    found = set()
-    for buffer in buffers:
-        reference = buffer["spec"].get("scalableRef")
-        if reference:
-            kind, name = str(reference.get("kind")), str(reference.get("name"))
-            found.add((kind, buffer["metadata"]["namespace"], name))
-    return frozenset(found)
-
-
-def templates_to_pull(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
-    """Return kind, namespace and name of the objects whose images reduced CapacityBuffers want pulled in advance."""
-    warm = [each for each in buffers if each["spec"].get("provisioningStrategy") == WARM_CAPACITY]
-    named = {
-        (POD_TEMPLATE, each["metadata"]["namespace"], str(reference.get("name")))
-        for each in warm
-        if (reference := each["spec"].get("podTemplateRef"))
-    }
-    return referred_objects(warm) | named
-
-
 FORMAT = "nodesmith-snapshot"
 VERSION = 4
 UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
@@ -119,8 +91,9 @@ UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, Overf
 class Observed:
     """The reduced objects of a cluster, in any order. `problems` describe objects that could not be reduced.
 
-    `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed.
-    `karpenter_wrote` is when Karpenter last wrote an object, as its managedFields show, and of which kind; else empty.
+    `departures` is node → when the last pod left it, in seconds since 1970, as far as that was observed. `growths` is
+    the same for workloads (`Kind/namespace/name`): when one without missing pods began to want more. `karpenter_wrote`
+    is when Karpenter last wrote an object, as its managedFields show, and of which kind; else empty.
     """
 
     pods: Sequence[ReducedPod] = ()
@@ -160,3 +133,4 @@ class Observed:
     departures: Mapping[str, int] = field(default_factory=dict)
     leases: Sequence[Manifest] = ()
     karpenter_wrote: tuple[str, str] = ("", "")
+    growths: Mapping[str, int] = field(default_factory=dict)

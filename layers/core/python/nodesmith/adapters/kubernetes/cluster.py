@@ -38,7 +38,7 @@ from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics
 from nodesmith.observation.mirror import (
-    CAPACITY_BUFFERS,
+    ASKERS,
     LEASES,
     NODE_TEMPLATES,
     NODECLASSES,
@@ -50,9 +50,10 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed, referred_kinds
+from nodesmith.observation.observed import Observed
 from nodesmith.observation.olderversions import Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
+from nodesmith.observation.workloads import watched_kinds
 
 Manifest = Mapping[str, Any]
 _ATTEMPTS = 5
@@ -275,7 +276,9 @@ def _is_read(kind: WatchedKind, mirrors: Mapping[str, Mirror]) -> bool:
     """Return whether decisions read a kind, judged by the objects of the kinds before it."""
     if kind.claimed:
         return any(pod.devices for pod in mirrors[PODS.name].objects.values())
-    return not kind.referred or kind.kind in referred_kinds(mirrors[CAPACITY_BUFFERS.name].objects.values())
+    return not kind.referred or kind.kind in watched_kinds(
+        *(mirrors[a.name].objects.values() for a in ASKERS)
+    )
 
 
 def read_all(server: ApiServer, kind: WatchedKind) -> Mirror:

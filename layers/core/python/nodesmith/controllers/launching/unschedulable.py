@@ -17,14 +17,12 @@ from typing import Any
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
 from nodesmith.decisions.nomination import not_scaled_up, pod_events, scale_up_events
 from nodesmith.decisions.provisioning import Plan, canonical
-from nodesmith.decisions.provisioning.buffers import due_statuses
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
-from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED, Room
+from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
@@ -169,19 +167,6 @@ def tell_unplaced(
             pods.append(not_scaled_up(pod, message))
     others = [*_of_nodepools(written, snapshot), *_of_limits(written, snapshot), *refused]
     return publish_new(cluster, [*others, *pods], told, now, AGAIN_AFTER, EVENTS_AT_ONCE)
-
-
-def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime) -> int:
-    """Write the status of CapacityBuffers that do not show what the last decision found; return their number."""
-    if not snapshot.capacitybuffers:
-        return 0
-    data = blobs.get(unplaced_key(snapshot.cluster))
-    written = json.loads(data).get("rooms", ()) if data else ()
-    rooms = {each["buffer"]: Room(**{f: each[f] for f in Room.__slots__ if f in each}) for each in written}
-    due = list(due_statuses(snapshot, rooms, now))[:STATUSES_AT_ONCE]
-    for key, status in due:
-        cluster.merge_status(CAPACITY_BUFFER.name, key, status)
-    return len(due)
 
 
 def tell_pods(

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.provisioning.bufferroom import room_of, runs_something
+from nodesmith.decisions.provisioning.bufferdollars import runs_something
+from nodesmith.decisions.provisioning.bufferroom import room_of
 from nodesmith.decisions.provisioning.clusterstate import living_claims
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays

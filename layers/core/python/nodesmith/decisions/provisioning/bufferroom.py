@@ -15,11 +15,15 @@ from datetime import timedelta
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
+from nodesmith.decisions.provisioning.bufferdollars import (
+    runs_something,
+)
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.proactive import with_planned
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.provisioning.warmcapacity import (
     Wanted,
@@ -84,15 +88,19 @@ def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     planner.tiers = _uncontended(planner.tiers if rest.tiers is None else rest.tiers, plan)
     why = _unproven(asked, free, snapshot, inputs.ledger)
     there = _placed(pods, free, planner)
+    spent, beyond = within_dollars(asked, there, free, snapshot, inputs.ledger)
+    why |= dict.fromkeys(beyond, DEAR)
     in_flight = frozenset(existing.name for existing in free if existing.in_flight)
     lacking = [pod for pod in pods if pod.key not in there and pod.key not in why]
     repeating = _repeating(lacking, asked, snapshot, inputs)
     fresh, held = repeating.split(lacking)
     nodes: tuple[PlannedNode, ...] = ()
     if fresh and not plan.new:
-        chosen, _ = Search(planner, fresh, free, bounded=True).best(PreferenceMode.RULE)
-        there |= {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
-        nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)
+        left = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(asked).items()}
+        nodes, placed_late, dear = bought_within(left, fresh, free, planner)
+        there |= placed_late
+        why |= dict.fromkeys(dear, DEAR)
+        nodes = repeating.noted(nodes, fresh)
     placed = _Placed(there, in_flight, nodes, why | {pod.key: str(reason) for pod, reason in held})
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
@@ -236,11 +244,6 @@ def _placed(pods: Sequence[Pod], free: list[ExistingNode], planner: Planner) -> 
     return {key: name for name, keys in placed.items() for key in keys}
 
 
-def runs_something(shape: Shape) -> bool:
-    """Return whether pods of a shape keep their node: all that run, except DaemonSet and static pods."""
-    return shape.moves and not shape.is_room
-
-
 def _with_sources_open(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     """Return the snapshot without the taint of sources of moves in progress.
 
@@ -336,7 +339,8 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
 
     Pods that wait for a node come first.
     """
-    pods = [pod for each in _asked(inputs) for pod in each.pods()]
+    asked = _asked(inputs)
+    pods = [pod for each in asked for pod in each.pods()]
     if not pods:
         return {}
     snapshot = _with_sources_open(foreseen(inputs), inputs.ledger)
@@ -344,11 +348,16 @@ def room_of(inputs: Inputs) -> dict[Pod, str]:
     planner = _planner(inputs, snapshot, [*there.fresh, *pods], there.free, Rest())
     planner.assign(there.fresh, there.free, PreferenceMode.RULE)
     placed = _placed(pods, there.free, planner)
+    within_dollars(asked, placed, there.free, snapshot, inputs.ledger)
     return {pod: placed[pod.key] for pod in pods if pod.key in placed}
 
 
 def with_room_taken(inputs: Inputs) -> Inputs:
-    """Return the inputs as disruption sees them: the planned pods run where they have room."""
+    """Return the inputs as disruption sees them.
+
+    The planned pods of buffers run where they have room, and those of workloads that have grown wait for a node.
+    """
+    inputs = with_planned(inputs)
     if not inputs.snapshot.capacitybuffers:
         return inputs
     nodes = {node.name for node in inputs.snapshot.nodes}

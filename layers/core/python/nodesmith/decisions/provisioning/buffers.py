@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from nodesmith.decisions.budgets import is_active, next_boundary
+from nodesmith.decisions.provisioning.forecast import Sizing
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.scheduling.pending import shape_refusal
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND
@@ -28,6 +30,7 @@ from nodesmith.model.karpenter.capacitybuffers import (
     count_of,
     namespace_of,
     parse_buffers,
+    within_limits,
 )
 from nodesmith.model.kubernetes.pods import LEAST_PRIORITY, Pod, PodTemplate, Shape, planned_pods
 from nodesmith.model.snapshot import Snapshot
@@ -56,6 +59,8 @@ class Resolution:
     template: PodTemplate | None = None
     wanted: int = 0
     count: int = 0
+    sizing: Sizing | None = None
+    """What the history of its workload says, if it is asked for and known in this run."""
 
     @property
     def is_ready(self) -> bool:
@@ -82,8 +87,13 @@ class Resolution:
         return planned_pods(template, self.buffer.owner, count, self.buffer.created_at, LEAST_PRIORITY)
 
 
-def resolutions(snapshot: Snapshot, now: datetime) -> list[Resolution]:
-    """Return what each CapacityBuffer that nodesmith serves asks for, the oldest first."""
+def resolutions(
+    snapshot: Snapshot, now: datetime, sizes: Mapping[str, Sizing] = MappingProxyType({})
+) -> list[Resolution]:
+    """Return what each CapacityBuffer that nodesmith serves asks for, the oldest first.
+
+    `sizes` are those by history, by key; for buffers without one, their status shows it.
+    """
     parsed = zip(snapshot.capacitybuffers, parse_buffers(snapshot.capacitybuffers), strict=True)
     found = []
     for manifest, read in parsed:
@@ -92,7 +102,7 @@ def resolutions(snapshot: Snapshot, now: datetime) -> list[Resolution]:
         if read.value is None:
             found.append(_unreadable(manifest, str(read.fatal[0])))
         else:
-            found.append(_resolved(read.value, snapshot, now))
+            found.append(_resolved(read.value, snapshot, now, _sizing(read.value, manifest, sizes)))
     left, capped = MOST_PODS_OF_ALL, []
     for each in sorted(found, key=_by_age):
         count = min(each.wanted, MOST_PODS, left)
@@ -121,7 +131,24 @@ def _unreadable(manifest: Mapping[str, object], why: str) -> Resolution:
     return Resolution(key, generation if isinstance(generation, int) else 0, RESOLUTION_FAILED, why)
 
 
-def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime) -> Resolution:
+def _sizing(
+    buffer: CapacityBuffer, manifest: Mapping[str, Any], sizes: Mapping[str, Sizing]
+) -> Sizing | None:
+    """Return the size of a buffer by history: the new one, or else the one that its status shows."""
+    if buffer.key in sizes:
+        return sizes[buffer.key]
+    status = manifest.get("status") or {}
+    shown = next((c for c in status.get("conditions") or () if c.get("type") == SIZED), None)
+    if shown is None or (buffer.quantile and shown.get("observedGeneration", 0) != buffer.generation):
+        return None
+    if buffer.quantile is None:
+        return Sizing(None, "it is not asked for")
+    count, is_sized = status.get("replicas", 0), shown.get("status") == "True"
+    is_number = isinstance(count, int) and count >= 0
+    return Sizing(count if is_sized and is_number else None, str(shown.get("message", "")))
+
+
+def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime, sizing: Sizing | None) -> Resolution:
     kind, _, name = buffer.reference.partition("/")
     template = snapshot.podtemplates.get(buffer.template_key)
     if template is None:
@@ -133,9 +160,12 @@ def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime) -> Reso
         message = f"no node can be bought for pods of {buffer.reference}: {refusal}"
         return Resolution(buffer.key, buffer.generation, RESOLUTION_FAILED, message, buffer)
     is_open = buffer.window is None or is_active(buffer.window, now)
-    wanted = count_of(buffer, template) if is_open else 0
+    wanted = count_of(buffer, template)
+    if sizing is not None and sizing.count is not None:
+        wanted = within_limits(sizing.count, buffer, template)
     message = "" if is_open else "the buffer keeps no room outside its schedule"
-    return Resolution(buffer.key, buffer.generation, RESOLVED, message, buffer, template, wanted)
+    about = (buffer.key, buffer.generation, RESOLVED, message, buffer, template)
+    return Resolution(*about, wanted if is_open else 0, sizing=sizing)
 
 
 def _firm(shape: Shape) -> Shape:
@@ -165,20 +195,25 @@ def next_window(snapshot: Snapshot, now: datetime) -> datetime | None:
 
 
 READY, PROVISIONING, LIMITED = "ReadyForProvisioning", "Provisioning", "LimitedByQuotas"
+SIZED = "SizedFromHistory"
+"""Whether the history of its workload sizes a buffer. While it is True, `status.replicas` is the size."""
 _COMPARED = ("status", "reason", "message", "observedGeneration")
 
 
 def due_statuses(
-    snapshot: Snapshot, rooms: Mapping[str, Room], now: datetime
+    snapshot: Snapshot,
+    rooms: Mapping[str, Room],
+    now: datetime,
+    sizes: Mapping[str, Sizing] = MappingProxyType({}),
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield key (namespace/name) and status of each CapacityBuffer that does not show it.
 
-    `rooms` are those of the last decision, by key.
+    `rooms` are those of the last decision, by key, `sizes` as in `resolutions`.
     """
     shown = {
         f"{namespace_of(m)}/{m['metadata']['name']}": m.get("status") or {} for m in snapshot.capacitybuffers
     }
-    for each in resolutions(snapshot, now):
+    for each in resolutions(snapshot, now, sizes):
         wanted = status_of(each, rooms.get(each.key))
         if not _is_shown(shown.get(each.key, {}), wanted):
             yield each.key, wanted
@@ -196,6 +231,7 @@ def status_of(each: Resolution, room: Room | None) -> dict[str, Any]:
         _condition(READY, each.is_ready, each.reason, each.message, each),
         *_provisioning(each, room),
         _limited(each),
+        *_sized(each),
     ]
     return {**status, "conditions": conditions}
 
@@ -229,6 +265,18 @@ def _warm(each: Resolution, room: Room) -> dict[str, Any]:
     message += f"; more are bought for {room.bought} pods" if room.bought else ""
     message += f"; {room.why}" if room.why else ""
     return _condition(PROVISIONING, is_full, "WarmCapacityReady" if is_full else "WarmingUp", message, each)
+
+
+def _sized(each: Resolution) -> list[dict[str, Any]]:
+    if each.sizing is None:
+        is_asked = each.buffer is not None and each.buffer.quantile is not None
+        message = "nothing is recorded yet: replicas and percentage count until then"
+        return [_condition(SIZED, False, "TooLittleHistory", message, each)] if is_asked else []
+    if each.sizing.count is None:
+        is_asked = each.buffer is not None and each.buffer.quantile is not None
+        reason = "TooLittleHistory" if is_asked else "NotAsked"
+        return [_condition(SIZED, False, reason, each.sizing.message, each)]
+    return [_condition(SIZED, True, "Quantile", each.sizing.message, each)]
 
 
 def _limited(each: Resolution) -> dict[str, Any]:

@@ -28,6 +28,14 @@ from nodesmith.decisions.provisioning.fairness import Shares, shared_out
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_delay
 from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.proactive import (
+    crowd_out,
+    judging,
+    planned,
+    put_off,
+    told,
+    with_planned,
+)
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.provisioning.warmcapacity import Starting, next_need, started
@@ -51,8 +59,18 @@ _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 
 def decide(inputs: Inputs) -> Plan:
     """Decide which nodes to buy. Never raises, whatever a cluster contains."""
-    plan, rest = _for_pods(inputs)
-    return with_room(plan, rest, inputs) if inputs.snapshot.capacitybuffers else plan
+    coming = planned(inputs)
+    seen = with_planned(inputs)
+    plan, rest = _for_pods(seen)
+    is_late = crowd_out(coming, plan)
+    if is_late:
+        seen = inputs
+        plan, rest = _for_pods(seen)
+    if inputs.snapshot.capacitybuffers:
+        plan = with_room(plan, rest, seen)
+    if not coming:
+        return plan
+    return put_off(coming, plan) if is_late else told(coming, plan, {c.name for c in inputs.ledger.claims})
 
 
 def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
@@ -118,7 +136,7 @@ def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating
     """Return what is known about nodes that were bought before for pods without a node."""
     names = Workloads()
     expecting = [(there.nominated[pod.key], pod) for pod in there.waiting]
-    displaced = [pod for pod in there.fresh if not pod.node]
+    displaced = judging((pod for pod in there.fresh if not pod.node), names)
     fared = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
     return Repeating(fared, names, inputs.now)
 
@@ -215,5 +233,5 @@ def rehearse(inputs: Inputs) -> None:
         pods = tuple(
             Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
         )
-        snapshot = replace(inputs.snapshot, pods=pods, nodes=())
+        snapshot = replace(inputs.snapshot, pods=pods, nodes=(), grown=())
         decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))

@@ -121,6 +121,22 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class Forthcoming:
+    """The pods that a workload (`Kind/namespace/name`) lacks since it has grown, and that are planned already.
+
+    Of `pods`, `there` have places on nodes that run, `coming` on nodes that do not run yet, and more nodes are bought
+    for `bought`. `why` says why the rest has no place, empty if there is no rest.
+    """
+
+    workload: str
+    pods: int
+    there: int = 0
+    coming: int = 0
+    bought: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One decision. Prices are USD an hour.
 
@@ -151,6 +167,7 @@ class Plan:
     rooms: tuple[Room, ...] = ()
     starts: tuple[NodeClaim, ...] = ()
     """The claims of stopped instances as they are started, with the pods that they are nominated for."""
+    forthcoming: tuple[Forthcoming, ...] = ()
     due: datetime | None = None
     """When pods held by a back-off or a delay must be decided about again."""
 

@@ -106,6 +106,7 @@ def plan_item(plan: Plan) -> dict[str, Any]:
         **_surcharged(plan),
         **({"starts": [claim_to_item(claim) for claim in plan.starts]} if plan.starts else {}),
         **({"rooms": [room_item(room) for room in plan.rooms]} if plan.rooms else {}),
+        **({"forthcoming": [asdict(each) for each in plan.forthcoming]} if plan.forthcoming else {}),
     }
 
 

@@ -53,6 +53,17 @@ SCALABLE_KINDS: Mapping[str, str] = {
     "Job": "batch",
 }
 """The kinds that a scalableRef may name, with their API groups."""
+QUANTILE, WINDOW_DAYS, HORIZON, LIMIT_USD = (
+    "nodesmith.dev/buffer-quantile",
+    "nodesmith.dev/buffer-window-days",
+    "nodesmith.dev/buffer-horizon",
+    "nodesmith.dev/buffer-limit-usd-per-hour",
+)
+_MOST_DAYS = 28
+_LONGEST_HORIZON = 3600
+_SHORTEST_HORIZON = 300
+_MINUTES = re.compile("[0-9]{1,4}m|1h", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile("([0-9]+(h|m)|[0-9]+h[0-9]+m)(0s)?", re.ASCII)
 VERSIONS = ("autoscaling.x-k8s.io/v1beta1", "autoscaling.x-k8s.io/v1alpha1")
@@ -133,11 +144,21 @@ CAPACITY_BUFFER = Kind(
 
 
 @dataclass(frozen=True, slots=True)
+class Quantile:
+    """Room for the quantile `value` of a workload's growth within the horizon, in the last days."""
+
+    value: float
+    window_days: int = _MOST_DAYS
+    horizon_seconds: int = 600
+
+
+@dataclass(frozen=True, slots=True)
 class CapacityBuffer:
     """One buffer. `reference` is `Kind/name` of the object in its namespace that has the pod template.
 
     `replicas`, `percentage` and `limits` are None if they are not set. `window` is when the buffer is wanted, None for
-    always.
+    always. `quantile` is how its workload's history sizes it, None if it does not. `limit_usd` is the most that nodes
+    for it alone may cost in USD an hour, None without a limit.
     """
 
     namespace: str
@@ -150,6 +171,8 @@ class CapacityBuffer:
     percentage: int | None = None
     limits: Resources | None = None
     window: Window | None = None
+    quantile: Quantile | None = None
+    limit_usd: float | None = None
     expire_after: timedelta = EXPIRE_AFTER
     """After which time stopped instances are replaced."""
 
@@ -182,8 +205,14 @@ def count_of(buffer: CapacityBuffer, template: PodTemplate) -> int:
     if buffer.percentage is not None and template.kind != POD_TEMPLATE:
         asked.append(-(-buffer.percentage * template.replicas // 100))
     if not asked:
-        return most or 0
+        return (most or 0) if buffer.quantile is None else 0
     return max(asked) if most is None else min(max(asked), most)
+
+
+def within_limits(count: int, buffer: CapacityBuffer, template: PodTemplate) -> int:
+    """Return as many of `count` pods as the buffer's `limits` allow."""
+    most = _most(buffer.limits, template.shape.requests)
+    return count if most is None else min(count, most)
 
 
 def _most(limits: Resources | None, requests: Resources) -> int | None:
@@ -208,6 +237,8 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
         return Parsed(None, read.report.problems)
     annotations = read.metadata.get("annotations", {})
     window, expire_after = _window(annotations, read.report), _expire_after(annotations, read)
+    quantile = _quantile(annotations, read.report, scales=_SCALABLE in read.spec)
+    limit_usd = _number(annotations, LIMIT_USD, read.report, "a number of USD such as 2.50")
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     spec = read.spec
@@ -225,6 +256,8 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
         limits=parse_resources(spec["limits"]) if "limits" in spec else None,
         window=window,
         expire_after=expire_after,
+        quantile=quantile,
+        limit_usd=limit_usd,
     )
     return Parsed(buffer, read.report.problems)
 
@@ -278,6 +311,41 @@ def _expire_after(annotations: Mapping[str, str], read: Manifest) -> timedelta:
     if not seconds or timedelta(seconds=seconds) < LEAST_EXPIRE_AFTER:
         _refuse(report, WARM_EXPIRE_AFTER, text, "must be a duration of at least an hour, such as 168h")
     return timedelta(seconds=seconds or 0)
+
+
+def _quantile(annotations: Mapping[str, str], report: Report, *, scales: bool) -> Quantile | None:
+    """Read how history sizes a buffer. Values that cannot be read are fatal: a size nobody asked for costs money."""
+    value = _number(annotations, QUANTILE, report, "greater than 0 and less than 1, such as 0.95")
+    if QUANTILE not in annotations:
+        for key in sorted({WINDOW_DAYS, HORIZON} & annotations.keys()):
+            _refuse(report, key, annotations[key], f"has no effect without {QUANTILE}", fatal=False)
+        return None
+    if value is None:
+        return None
+    if not 0 < value < 1:
+        _refuse(
+            report, QUANTILE, annotations[QUANTILE], "must be greater than 0 and less than 1, such as 0.95"
+        )
+    days, horizon = annotations.get(WINDOW_DAYS, str(_MOST_DAYS)), annotations.get(HORIZON, "10m")
+    if not days.isascii() or not days.isdigit() or not 1 <= int(days[:9]) <= _MOST_DAYS:
+        _refuse(report, WINDOW_DAYS, days, f"must be a number of days from 1 to {_MOST_DAYS}")
+        return None
+    seconds = (duration_seconds(horizon) or 0) if _MINUTES.fullmatch(horizon) else 0
+    if not _SHORTEST_HORIZON <= seconds <= _LONGEST_HORIZON:
+        _refuse(report, HORIZON, horizon, "must be from 5m to 60m")
+    if not scales:
+        _refuse(report, QUANTILE, annotations[QUANTILE], "needs a scalableRef, whose history it reads")
+    return Quantile(value, int(days), seconds)
+
+
+def _number(annotations: Mapping[str, str], key: str, report: Report, right: str) -> float | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    if not _DECIMAL.fullmatch(text):
+        _refuse(report, key, text, f"must be {right}")
+        return None
+    return float(text)
 
 
 def _seconds(duration: str, report: Report) -> int:

@@ -188,6 +188,36 @@ class PodTemplate:
         return f"{self.kind}/{self.shape.namespace}/{self.name}"
 
 
+GROWING = ("ReplicaSet", "StatefulSet", "Job")
+"""The kinds whose controllers create as many pods as their size says."""
+_GROWING = frozenset(kind.lower() for kind in GROWING)
+LACKING_FOR = timedelta(minutes=5)
+"""How long after a workload's growth its missing pods are planned. A controller creates 5,000 pods in that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrownWorkload:
+    """A workload of a namespace with proactive scale-up whose controller is still to create pods.
+
+    `lacking` is how many are missing of those that it wants since it has grown at `grown_at`.
+    """
+
+    template: PodTemplate
+    lacking: int
+    grown_at: datetime
+
+    def pods(self, most: int, now: datetime) -> list[Pod]:
+        """Return at most `most` of the missing pods, as if they had just been created and waited for a node.
+
+        After further growth they have other keys, so that they do not count as those that nodes were bought for.
+        """
+        about = self.template
+        names = about.kind.lower(), about.name, f"{int(self.grown_at.timestamp()):x}"
+        stem = f"{about.shape.namespace}/{_PLANNED.join(names)}"
+        keys = (f"{stem}{_PLANNED}{number}" for number in range(min(self.lacking, most)))
+        return [Pod(key, about.shape, now, unschedulable=True) for key in keys]
+
+
 def planned_pods(
     template: PodTemplate, owner: str, count: int, created_at: datetime, priority: int
 ) -> list[Pod]:
@@ -204,6 +234,11 @@ def planned_pods(
 def is_planned(key: str) -> bool:
     """Return whether a pod's key (namespace/name) is that of a planned pod."""
     return _PLANNED in key
+
+
+def is_forthcoming(key: str) -> bool:
+    """Return whether a pod's key (namespace/name) is that of a pod that a workload is about to create."""
+    return key.partition("/")[2].partition(_PLANNED)[0] in _GROWING and is_planned(key)
 
 
 # Requests follow kube-scheduler (k8s.io/component-helpers, resource.PodRequests). The requests of containers and
@@ -290,6 +325,8 @@ SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """On a pod: how long after its creation no node is bought for it, as a Go duration."""
 ON_DEMAND_BASE, ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-base", "nodesmith.dev/on-demand-percent"
 """On a pod: how many pods of its controller, and how many percent of them, stay off spot (see `splits`)."""
+PROACTIVE = "nodesmith.dev/proactive-scale-up"
+"""On a Namespace: `true` if its workloads' pods are planned before they exist. On a workload: `false` leaves it out."""
 DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
 """On a pod of a DaemonSet: whether it is evicted when its node is drained."""
 

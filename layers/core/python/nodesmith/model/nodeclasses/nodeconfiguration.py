@@ -50,6 +50,8 @@ class NodeSettings:
     """whether pods that claim devices are left alone"""
     shared_provisioning_classes: bool = True
     """whether ProvisioningRequests of Cluster Autoscaler's classes are served"""
+    proactive_pod_limit: int = 5000
+    """no pod is planned before it exists while this many are pending or planned"""
 
     def in_cluster(self, cluster: ClusterInfo | None) -> NodeSettings:
         """Return the settings as they apply in a cluster; unchanged if it is not known."""

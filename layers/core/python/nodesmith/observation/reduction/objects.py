@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, KARPENTERS_MANAGER, is_foreign
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
-from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, Manifest, with_do_not_disrupt
+from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, PROACTIVE, Manifest, with_do_not_disrupt
 from nodesmith.observation.reduction.podspecs import without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN, DELETION_DELAY)
@@ -89,13 +89,18 @@ def _nodeclaims_of(owners: Sequence[Manifest]) -> list[dict[str, str]]:
 
 
 def reduce_namespace(manifest: Manifest) -> dict[str, Any]:
-    """Keep a Namespace's name and labels, by which pod affinity may select it. Raises KeyError or TypeError."""
+    """Keep a Namespace's name, its labels, by which pod affinity may select it, and whether it is scaled proactively.
+
+    Raises KeyError, TypeError or AttributeError for content that no API server accepts.
+    """
     metadata = manifest["metadata"]
-    return {
-        "metadata": without_empty(
-            {"name": str(metadata["name"]), "labels": dict(metadata.get("labels") or {})}
-        )
+    asked = (metadata.get("annotations") or {}).get(PROACTIVE)
+    about = {
+        "name": str(metadata["name"]),
+        "labels": dict(metadata.get("labels") or {}),
+        "annotations": {PROACTIVE: asked} if asked == "true" else {},
     }
+    return {"metadata": without_empty(about)}
 
 
 def reduce_custom(manifest: Manifest) -> dict[str, Any]:

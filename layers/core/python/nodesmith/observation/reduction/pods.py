@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from nodesmith.model.kubernetes.pods import (
     ON_DEMAND_BASE,
     ON_DEMAND_PERCENT,
     POD_PROTECTIONS,
+    PROACTIVE,
     SCALE_UP_DELAY,
     Manifest,
     with_do_not_disrupt,
@@ -71,6 +72,7 @@ class ReducedPod:
     labels: Mapping[str, str]
     created: int
     owner_kind: str = ""
+    owner_name: str = ""
     node: str = ""
     unschedulable: bool = False
     nominated_node: str = ""
@@ -111,7 +113,8 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     if status.get("phase") in _TERMINAL:
         return None
-    owner = _controller(metadata.get("ownerReferences") or ())
+    references = metadata.get("ownerReferences") or ()
+    owner = _controller(references)
     node = sys.intern(str(spec.get("nodeName") or ""))
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
@@ -122,6 +125,7 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         labels=dict(metadata.get("labels") or {}),
         created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
+        owner_name=sys.intern(next((str(each["name"]) for each in references if each.get("controller")), "")),
         node=node,
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
@@ -178,6 +182,19 @@ def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
         "pod": pod,
         "images": images,
     }
+
+
+def reduce_growing(manifest: Manifest) -> dict[str, Any]:
+    """Keep what `reduce_scalable` keeps of a ReplicaSet or StatefulSet, and its `size`: see `reduce_size`.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
+    """
+    return {**reduce_scalable(manifest), **without_empty({"size": reduce_size(manifest)})}
+
+
+def reduce_job(manifest: Manifest) -> dict[str, Any]:
+    """Keep of a Job what `reduce_growing` keeps of others. Raises like it."""
+    return {**reduce_scalable(manifest), **without_empty({"size": reduce_size(manifest, is_job=True)})}
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:
@@ -287,3 +304,72 @@ def startup_minutes(metadata: Manifest, status: Manifest) -> int:
 def _began(container: Manifest) -> datetime | None:
     began = ((container.get("state") or {}).get("running") or {}).get("startedAt")
     return parse_time(began) if began else None
+
+
+# Proactive scale-up reads sizes. Deployments have none: their controller sets those of their ReplicaSets, within
+# maxSurge, within milliseconds.
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_MAKE_CLAIMS = ("persistentVolumeClaim", "ephemeral")
+
+
+def reduce_size(manifest: Manifest, *, is_job: bool = False) -> dict[str, Any] | None:
+    """Return how many pods a ReplicaSet, StatefulSet or Job wants now, and when it was created, in seconds since 1970.
+
+    `serial` is True if each pod is only created once the one before it is ready. Return None for workloads whose pods
+    nobody can plan before they exist, or whose controller cannot create them.
+
+    Raises KeyError, TypeError, AttributeError or ValueError for content that no API server accepts.
+    """
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    if _is_left_out(metadata, manifest) or not metadata.get("creationTimestamp"):
+        return None
+    wanted = _wanted_by_job(manifest) if is_job else spec.get("replicas", 1)
+    size = {"wanted": int(wanted), "created": int(parse_time(metadata["creationTimestamp"]).timestamp())}
+    is_serial = "serviceName" in spec and spec.get("podManagementPolicy") != "Parallel"
+    return {**size, "serial": True} if is_serial else size
+
+
+def _is_left_out(metadata: Manifest, manifest: Manifest) -> bool:
+    """Return whether a workload's pods cannot be planned.
+
+    It opts out or is being deleted, its pods are already refused (by a quota or a webhook), their place depends on
+    volumes or on something else that does not exist yet, or a delay or a gate holds them.
+    """
+    spec, template = manifest["spec"], manifest["spec"]["template"]
+    pod, about = template.get("spec") or {}, template.get("metadata") or {}
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return bool(
+        (metadata.get("annotations") or {}).get(PROACTIVE) == "false"
+        or metadata.get("deletionTimestamp")
+        or _holds("ReplicaFailure", conditions)
+        or spec.get("volumeClaimTemplates")
+        or any(volume.get(kind) for volume in pod.get("volumes") or () for kind in _MAKE_CLAIMS)
+        or pod.get("nodeName")
+        or pod.get("schedulingGates")
+        or pod.get("resourceClaims")
+        or SCALE_UP_DELAY in (about.get("annotations") or {})
+    )
+
+
+def _wanted_by_job(manifest: Manifest) -> int:
+    """Return how many pods of a Job may run at once of those that have not succeeded; none once it is over.
+
+    Without `completions`, the first success means that no further pods are created.
+    """
+    spec, status = manifest["spec"], manifest.get("status") or {}
+    conditions = status.get("conditions") or ()
+    if spec.get("suspend") or spec.get("managedBy", _JOB_CONTROLLER) != _JOB_CONTROLLER:
+        return 0
+    if any(
+        _holds(kind, conditions) for kind in ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
+    ):
+        return 0
+    parallelism, succeeded = int(spec.get("parallelism", 1)), int(status.get("succeeded") or 0)
+    completions = spec.get("completions")
+    if completions is None:
+        return 0 if succeeded else parallelism
+    return max(0, min(parallelism, int(completions) - succeeded))
+
+
+def _holds(kind: str, conditions: Iterable[Manifest]) -> bool:
+    return any(each.get("type") == kind and each.get("status") == "True" for each in conditions)

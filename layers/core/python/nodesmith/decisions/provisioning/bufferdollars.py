@@ -1,0 +1,104 @@
+"""Limits in dollars of CapacityBuffers: which room they leave, and what may be bought within them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from nodesmith.decisions.provisioning.buffers import Resolution
+from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.model.karpenter.capacitybuffers import LIMIT_USD
+from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
+
+DEAR = f"its limit in dollars is reached ({LIMIT_USD})"
+_ATTEMPTS = 5
+"""How often nodes are chosen for planned pods: for all, for ever fewer until they cost what a limit in dollars allows,
+and at last without those of the buffers that still cost more."""
+_LESS = 0.95
+"""Fewer pods need a little more for each."""
+
+
+def runs_something(shape: Shape) -> bool:
+    """Return whether pods of a shape keep their node: all that run, except DaemonSet and static pods."""
+    return shape.moves and not shape.is_room
+
+
+def _buffer_of(pod: Pod) -> str:
+    """Return the key (namespace/name) of the buffer that a planned pod stands for."""
+    return f"{pod.shape.namespace}/{pod.shape.owner.partition('/')[2]}"
+
+
+def limits_of(asked: Iterable[Resolution]) -> dict[str, float]:
+    """Return the limits of buffers in USD an hour, by key."""
+    buffers = {each.key: each.buffer for each in asked if each.buffer is not None}
+    return {key: buffer.limit_usd for key, buffer in buffers.items() if buffer.limit_usd is not None}
+
+
+def within_dollars(
+    asked: Sequence[Resolution],
+    there: dict[str, str],
+    free: Iterable[ExistingNode],
+    snapshot: Snapshot,
+    ledger: Ledger,
+) -> tuple[dict[str, float], list[str]]:
+    """Remove from `there` the planned pods on nodes that cost a buffer more than its limit in dollars.
+
+    Return the price of the nodes without pods that each limited buffer holds, and the keys of the removed pods. The
+    nodes with most of its pods are kept first.
+    """
+    limits = limits_of(asked)
+    if not limits:
+        return {}, []
+    idle = {e.name for e in free if not any(map(runs_something, (*e.hosted, *e.expected)))}
+    prices = dict[str, float]()
+    for claim in ledger.claims:
+        node = snapshot.node_of(claim)
+        prices[claim.name if node is None else node.name] = claim.price_hourly_usd
+    spent, beyond = dict[str, float](), list[str]()
+    for each in asked:
+        if each.key not in limits:
+            continue
+        held = Counter(there[pod.key] for pod in each.pods() if there.get(pod.key) in idle)
+        for name, _ in sorted(held.items(), key=lambda item: (-item[1], item[0])):
+            price = spent.get(each.key, 0.0) + prices.get(name, 0.0)
+            if price <= limits[each.key]:
+                spent[each.key] = price
+            else:
+                beyond += [pod.key for pod in each.pods() if there.get(pod.key) == name]
+    for key in beyond:
+        del there[key]
+    return spent, beyond
+
+
+def bought_within(
+    left: Mapping[str, float], fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
+) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str]]:
+    """Buy for planned pods, with what is `left` of the limits in dollars of buffers.
+
+    A buffer whose nodes would cost more gets nodes for fewer pods, or else none. Return the nodes, the node by pod for
+    those that fit on existing ones, and the keys of pods that are left out.
+    """
+    pods, out = list(fresh), list[str]()
+    for attempt in range(_ATTEMPTS):
+        chosen, _ = Search(planner, pods, free, bounded=True).best(PreferenceMode.RULE)
+        nodes = planner.written_down(chosen.purchase)
+        owners = {pod.key: _buffer_of(pod) for pod in pods}
+        cost = dict.fromkeys(left, 0.0)
+        for node in nodes:
+            for owner in {owners[key] for key in node.claim.nominated} & left.keys():
+                cost[owner] += node.claim.price_hourly_usd
+        dear = {key: left[key] / cost[key] for key in sorted(left) if cost[key] > left[key]}
+        if not dear:
+            placed = {key: name for name, keys in chosen.assignment.placed.items() for key in keys}
+            return nodes, placed, out
+        is_last = attempt == _ATTEMPTS - 2
+        for buffer, share in dear.items():
+            mine = [pod.key for pod in pods if owners[pod.key] == buffer]
+            out += mine[0 if is_last else int(len(mine) * max(0.0, share) * _LESS) :]
+        pods = [pod for pod in pods if pod.key not in set(out)]
+    return (), {}, [pod.key for pod in fresh]

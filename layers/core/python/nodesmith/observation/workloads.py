@@ -1,0 +1,147 @@
+"""Workloads: those that CapacityBuffers refer to, and those that lack pods because they have just grown.
+
+Proactive scale-up reads ReplicaSets, StatefulSets and Jobs of Namespaces that ask for it. Their controllers create pods
+at a limited rate (20 a second by default), so the pods of a large growth come over minutes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from nodesmith.model.karpenter.capacitybuffers import POD_TEMPLATE, WARM_CAPACITY
+from nodesmith.model.kubernetes.pods import GROWING, LACKING_FOR, PROACTIVE, Manifest
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.pods import ReducedPod
+
+_UNJUDGED_SECONDS = 10
+"""How old a pod may be that kube-scheduler has not judged yet and that still counts as missing."""
+Owner = tuple[str, str, str]
+"""Kind, namespace and name of a workload."""
+
+
+def watched_kinds(buffers: Iterable[Manifest], namespaces: Iterable[Manifest]) -> frozenset[str]:
+    """Return the kinds of workloads to read, given the reduced CapacityBuffers and Namespaces."""
+    referred = frozenset(kind for kind, _, _ in referred_objects(buffers))
+    return referred | frozenset(GROWING) if any(map(is_proactive, namespaces)) else referred
+
+
+def referred_objects(buffers: Iterable[Manifest]) -> frozenset[Owner]:
+    """Return kind, namespace and name of the workloads that reduced CapacityBuffers refer to."""
+    found = set()
+    for buffer in buffers:
+        reference = buffer["spec"].get("scalableRef")
+        if reference:
+            kind, name = str(reference.get("kind")), str(reference.get("name"))
+            found.add((kind, buffer["metadata"]["namespace"], name))
+    return frozenset(found)
+
+
+def templates_to_pull(buffers: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
+    """Return kind, namespace and name of the objects whose images reduced CapacityBuffers want pulled in advance."""
+    warm = [each for each in buffers if each["spec"].get("provisioningStrategy") == WARM_CAPACITY]
+    named = {
+        (POD_TEMPLATE, each["metadata"]["namespace"], str(reference.get("name")))
+        for each in warm
+        if (reference := each["spec"].get("podTemplateRef"))
+    }
+    return referred_objects(warm) | named
+
+
+def is_proactive(namespace: Manifest) -> bool:
+    """Return whether a reduced Namespace asks for proactive scale-up."""
+    return (namespace["metadata"].get("annotations") or {}).get(PROACTIVE) == "true"
+
+
+def workloads(observed: Observed) -> Iterator[tuple[str, Manifest]]:
+    """Yield all reduced workloads, each with its kind."""
+    by_kind = {
+        "Deployment": observed.deployments,
+        "ReplicaSet": observed.replicasets,
+        "StatefulSet": observed.statefulsets,
+        "Job": observed.jobs,
+    }
+    yield from ((kind, each) for kind, objects in by_kind.items() for each in objects)
+
+
+def owner_of(pod: ReducedPod) -> Owner | None:
+    """Return the controller that counts a pod as one of its own; None for a pod without one, and one being deleted."""
+    return (pod.owner_kind, pod.namespace, pod.owner_name) if pod.owner_name and not pod.deleting else None
+
+
+def wanted(workload: Manifest | None) -> int:
+    """Return how many pods a reduced workload wants, 0 if there is none or its pods cannot be planned."""
+    return int(((workload or {}).get("size") or {}).get("wanted", 0))
+
+
+def grown_workloads(observed: Observed, now: datetime) -> Iterator[dict[str, Any]]:
+    """Yield the workloads that lack pods because they have just grown.
+
+    `lacking` is how many, and `grown` is when it grew, in seconds since 1970. `pod` is the pod that would be created.
+    If the workload has no pods yet, admission is still to change it.
+    """
+    asking = {str(each["metadata"]["name"]) for each in observed.namespaces if is_proactive(each)}
+    if not asking:
+        return
+    growing: dict[Owner, tuple[int, Manifest]] = {}
+    for kind, each in workloads(observed):
+        owner = (kind, str(each["metadata"]["namespace"]), str(each["metadata"]["name"]))
+        if owner[1] in asking and wanted(each):
+            grown = observed.growths.get("/".join(owner), int(each["size"]["created"]))
+            if grown > (now - LACKING_FOR).timestamp():
+                growing[owner] = grown, each
+    there = _there(observed.pods, growing, now.timestamp())
+    for owner, (grown, each) in sorted(growing.items(), key=lambda item: item[0]):
+        mine = there.get(owner, [])
+        lacking = _lacking(each, mine)
+        if lacking > 0:
+            about = {"kind": owner[0], "metadata": each["metadata"], "lacking": lacking, "grown": grown}
+            yield {**about, "pod": _pod(owner, each, mine)}
+
+
+def _there(
+    pods: Iterable[ReducedPod], growing: Collection[Owner], now: float
+) -> dict[Owner, list[ReducedPod]]:
+    """Return the pods of workloads that need not be planned: they have a node, or decisions see them waiting."""
+    found: dict[Owner, list[ReducedPod]] = {}
+    for pod in pods:
+        owner = owner_of(pod)
+        is_known = pod.whereabouts or pod.unschedulable or now - pod.created > _UNJUDGED_SECONDS
+        if owner is not None and owner in growing and is_known:
+            found.setdefault(owner, []).append(pod)
+    return found
+
+
+def _lacking(workload: Manifest, there: list[ReducedPod]) -> int:
+    """Return how many pods are to come: at most one of a workload that creates them one by one, once all are ready."""
+    missing = wanted(workload) - len(there)
+    if not workload["size"].get("serial"):
+        return missing
+    return min(missing, 1) if all(pod.ready for pod in there) else 0
+
+
+def _pod(owner: Owner, workload: Manifest, there: list[ReducedPod]) -> dict[str, Any]:
+    """Return the pod to plan: like the newest one, since webhooks may have changed it, or like the template.
+
+    A StatefulSet's template may have changed since its newest pod was created.
+    """
+    kind, _, name = owner
+    named = {"name": name} if kind != "Job" else {}
+    pod = workload["pod"]
+    about = {**pod["metadata"], "ownerReferences": [{"kind": kind, "controller": True, **named}]}
+    if not there or kind == "StatefulSet":
+        return {**pod, "metadata": about}
+    newest = max(there, key=lambda pod: (pod.created, pod.name))
+    return {"metadata": about, "spec": json.loads(newest.shape).get("spec") or {}}
+
+
+def count_owned(counted: Counter[Owner], pod: ReducedPod, step: int) -> None:
+    """Add `step` to the number of pods of a pod's controller."""
+    owner = owner_of(pod)
+    if owner is not None:
+        counted[owner] += step
+        if not counted[owner]:
+            del counted[owner]
