@@ -16,7 +16,11 @@ from datetime import timedelta
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
 from nodesmith.decisions.provisioning.bufferdollars import (
+    DEAR,
+    bought_within,
+    limits_of,
     runs_something,
+    within_dollars,
 )
 from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
