@@ -142,13 +142,19 @@ def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
     that allows no zone at all is in both counts, since no node can serve it.
     """
     wanted, refused = provisionable(pods)
+    # Whether devices can be had is known only in a decision.
+    wanted += [pod for pod, why in refused if why == UNKNOWN_DEVICES and pod.shape.claims]
     known: dict[Shape, str] = {}
     zones: Counter[str] = Counter()
     for pod in wanted:
         if pod.shape not in known:
             known[pod.shape] = _zone(pod.shape)
         zones[known[pod.shape]] += 1
-    ignored = [why for pod, why in refused if pod.unschedulable and not pod.nominated_node]
+    ignored = [
+        why
+        for pod, why in refused
+        if pod.unschedulable and not pod.nominated_node and not (why == UNKNOWN_DEVICES and pod.shape.claims)
+    ]
     nowhere = sum(NOT_ALL_VOLUMES in why or (CONTRADICT in why and ZONE in why) for why in ignored)
     return zones + Counter({NONE: nowhere}), len(ignored)
 
