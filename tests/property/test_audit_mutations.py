@@ -3,6 +3,7 @@
 The first plan is written by hand and contains some of everything. The others are the solver's, for random problems.
 """
 
+import json
 from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache
@@ -132,6 +133,26 @@ def asking(manifests: Cluster, of: Plan, name: str, number: int, cpu: int) -> No
     asked["cpu"] = f"{int(asked['cpu'].removesuffix('m')) + cpu - 250}m"
 
 
+def claiming(manifests: Cluster, claimed: int, declared: int) -> None:
+    """Let a pod claim devices of its node, of which a NodeOverlay declares some."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "some"}]
+    manifests["Pod/web-0"]["spec"].update(resourceClaims=claims)
+    asked = {
+        "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": claimed}}]}
+    }
+    manifests["ResourceClaimTemplate/some"] = {
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "some", "namespace": "default"},
+        "spec": {"spec": asked},
+    }
+    entries = [{"driver": "gpu.example.com", "count": declared}]
+    manifests["NodeOverlay/some"] = {
+        "kind": "NodeOverlay",
+        "metadata": {"name": "some", "annotations": {"nodesmith.dev/devices": json.dumps(entries)}},
+        "spec": {"requirements": []},
+    }
+
+
 def listed(of: Plan, number: int, *types: str) -> None:
     of["nodes"][number]["instanceTypes"] = list(types)
 
@@ -251,6 +272,7 @@ MUTATIONS: dict[str, tuple[Kind, Mutation]] = {
         Kind.RESOURCES,
         lambda m, _: m["Pod/web-0"]["spec"].update(resourceClaims=[{"name": "gpu"}]),
     ),
+    "a node with fewer devices than its pods claim": (Kind.RESOURCES, lambda m, _: claiming(m, 2, 1)),
     "an existing node that is too full": (
         Kind.RESOURCES,
         lambda m, _: m["Node/old"]["status"]["allocatable"].update(cpu="999m"),
@@ -295,6 +317,12 @@ def test_the_audit_finds_nothing_in_the_correct_plan() -> None:
 def test_the_correct_plan_may_use_a_reservation() -> None:
     manifests, bought = cluster(), right()
     reserved(manifests, bought, 1)
+    assert kinds(list(manifests.values()), bought) == set()
+
+
+def test_the_correct_plan_may_have_as_many_devices_as_its_pods_claim() -> None:
+    manifests, bought = cluster(), right()
+    claiming(manifests, 2, 2)
     assert kinds(list(manifests.values()), bought) == set()
 
 

@@ -10,6 +10,7 @@ from nodesmith.model.kubernetes.devices import ClusterDevices, PodClaim
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
+from nodesmith.observation.mirror import DEVICE_CLAIMS, DEVICE_CLASSES, SLICES, Mirror, WatchedKind
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.devices import (
     reduce_claim_template,
@@ -201,3 +202,38 @@ def test_the_beta_versions_of_a_slice_are_read() -> None:
     basic = {"name": "a", "basic": {k: v for k, v in device("a").items() if k != "name"}}
     (pool,) = devices_of(read(pod("p", resourceClaimName="x"), resourceslices=[piece(basic)])).pools
     assert [total for _, total, _ in pool.stock] == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (SLICES, {"driver": "d", "pool": "none"}),
+        (
+            SLICES,
+            {
+                "driver": "d",
+                "pool": {"name": "p"},
+                "nodeSelector": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Odd"}]}]
+                },
+            },
+        ),
+        (
+            SLICES,
+            {
+                "driver": "d",
+                "pool": {"name": "p"},
+                "devices": [{"name": "x", "capacity": {"memory": {"value": "1gb"}}}],
+            },
+        ),
+        (DEVICE_CLAIMS, {"devices": {"requests": [{"name": "r", "exactly": {"count": "many"}}]}}),
+        (DEVICE_CLAIMS, {"devices": {"requests": ["gpu"]}}),
+        (DEVICE_CLASSES, {"selectors": [{"cel": "true"}]}),
+    ],
+)
+def test_an_object_that_no_api_server_accepts_is_left_out(kind: WatchedKind, spec: dict[str, Any]) -> None:
+    mirror = Mirror(kind)
+    mirror.put({"metadata": {"namespace": "a", "name": "odd"}, "spec": spec})
+    assert not mirror.objects
+    (problem,) = mirror.problems.values()
+    assert "odd: cannot be read and is left out" in problem

@@ -13,6 +13,7 @@ from nodesmith.decisions.lifecycle.steps import next_steps
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
 from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated, copies
+from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.commands import Initialize, Wait
@@ -317,3 +318,32 @@ def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
     matcher.left = 50_000
     assert not any(allocated(stock, [hostile], matcher) for _ in range(4))
     assert matcher.left == 0
+
+
+def test_requests_that_overlap_in_many_ways_share_a_node_only_with_their_like() -> None:
+    names = [f"m{number}" for number in range(7)]
+    entries = [gpus(1, name) for name in names]
+    asked = [
+        pod
+        for number, name in enumerate(names)
+        for pod in claiming(1, request(1, f"{model(name)} || {model(names[0])}"), name=f"job-{number}")
+    ]
+    plan = decided(asked, declaring(entries, "m5"))
+    assert sum(types(plan)) == 7
+    assert max(types(plan)) <= 5
+
+
+def test_a_namespace_with_too_many_different_claims_does_not_slow_others() -> None:
+    hostile = [
+        replace(pod, shape=replace(pod.shape, namespace="hostile"), key=f"hostile/{number}")
+        for number in range(80)
+        for pod in claiming(1, request(1, f'device.driver != "{number}"'))
+    ]
+    plan = decided([*hostile, *claiming(1, request(), name="other")], EIGHT)
+    assert sum("64 different claims" in each.reason for each in plan.ignored for _ in each.pods) == 16
+    assert "default/other-0000" in {key for node in plan.nodes for key in node.claim.nominated}
+
+
+def test_pods_that_claim_devices_are_not_among_those_that_no_node_can_serve() -> None:
+    zones, nowhere = waiting_by_zone(claiming(2, request()))
+    assert (dict(zones), nowhere) == ({"flexible": 2}, 0)

@@ -142,15 +142,26 @@ def waiting_by_zone(pods: Iterable[Pod]) -> tuple[Counter[str], int]:
     that allows no zone at all is in both counts, since no node can serve it.
     """
     wanted, refused = provisionable(pods)
+    # Whether the devices of readable claims can be had is known only in a decision.
+    claiming = [pod for pod, why in refused if why == UNKNOWN_DEVICES and _is_readable(pod.shape)]
+    wanted += claiming
+    keys = {pod.key for pod in claiming}
     known: dict[Shape, str] = {}
     zones: Counter[str] = Counter()
     for pod in wanted:
         if pod.shape not in known:
             known[pod.shape] = _zone(pod.shape)
         zones[known[pod.shape]] += 1
-    ignored = [why for pod, why in refused if pod.unschedulable and not pod.nominated_node]
+    ignored = [
+        why for pod, why in refused if pod.unschedulable and not pod.nominated_node and pod.key not in keys
+    ]
     nowhere = sum(NOT_ALL_VOLUMES in why or (CONTRADICT in why and ZONE in why) for why in ignored)
     return zones + Counter({NONE: nowhere}), len(ignored)
+
+
+def _is_readable(shape: Shape) -> bool:
+    """Return whether pods claim devices, and all their claims can be simulated."""
+    return bool(shape.claims) and not any(claim.problem for claim in shape.claims)
 
 
 def _zone(shape: Shape) -> str:

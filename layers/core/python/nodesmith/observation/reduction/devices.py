@@ -20,6 +20,7 @@ from nodesmith.model.kubernetes.devices import (
     MOST_REQUESTS,
     node_of,
     parse_kind,
+    parse_terms,
     qualified,
 )
 from nodesmith.model.kubernetes.pods import Manifest
@@ -27,6 +28,8 @@ from nodesmith.observation.reduction.podspecs import without_empty
 
 Device = tuple[str, str, str]
 """Driver, pool and name of a device."""
+_MOST_ALTERNATIVES = 8
+"""Kubernetes' limit."""
 _KEEPS_ALL = re.compile(r"\+|\.(all|exists|exists_one|filter|map|lowerAscii|upperAscii)\(|string\(|size\(")
 """Signs of a selector that may name attributes in other ways than by their text."""
 _WHOLE = {
@@ -113,7 +116,11 @@ def reduce_device_class(manifest: Manifest) -> dict[str, Any]:
 def _place(selector: Manifest | None) -> dict[str, Any]:
     terms = (selector or {}).get("nodeSelectorTerms") or ()
     node = node_of(terms)
-    return {"node": node} if node else {"terms": [list(term.get("matchExpressions") or ()) for term in terms]}
+    if node:
+        return {"node": node}
+    found = [list(term.get("matchExpressions") or ()) for term in terms]
+    parse_terms(found)
+    return {"terms": found}
 
 
 def _selectors(holder: Manifest) -> list[str]:
@@ -141,7 +148,7 @@ def _asked(spec: Manifest) -> str:
 
 def _parts(request: Manifest) -> list[Manifest]:
     """Return the alternatives of a request; one if it has no `firstAvailable`."""
-    return list(request.get("firstAvailable") or [request.get("exactly") or request])
+    return list(request.get("firstAvailable") or [request.get("exactly") or request])[:_MOST_ALTERNATIVES]
 
 
 def _request(request: Manifest) -> dict[str, Any]:
@@ -152,7 +159,7 @@ def _request(request: Manifest) -> dict[str, Any]:
                 "name": str(part.get("name") or ""),
                 "class": str(part.get("deviceClassName") or ""),
                 "selectors": _selectors(part),
-                "count": ALL if part.get("allocationMode") == "All" else int(part.get("count") or 1),
+                "count": ALL if part.get("allocationMode") == "All" else max(1, int(part.get("count") or 1)),
             }
             for part in _parts(request)
         ],

@@ -1,20 +1,23 @@
 """Turn the claims of pods to devices into requests and terms, and the devices of nodes and types into resources.
 
 Everything after that treats devices like any other resource. A snapshot without claims is left as it is.
-
-Devices of nodes that are initialized come from their ResourceSlices. Those of nodes to come are the ones that
-NodeOverlays declare for their type; for other drivers, those that the newest node of the same NodePool and type has.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from nodesmith.decisions.scheduling.compatibility import TypeSet
 from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated
+from nodesmith.decisions.scheduling.devices.expected import (
+    Declared,
+    SimulatedDevices,
+    devices_of_nodes,
+    expected,
+    free_stock,
+    learned,
+)
 from nodesmith.decisions.scheduling.devices.resources import (
     MOST_DEVICES_OF_POD,
     Asked,
@@ -24,18 +27,14 @@ from nodesmith.decisions.scheduling.devices.resources import (
     is_trivial,
     str_of,
 )
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL
+from nodesmith.model.apimachinery.labels import HOSTNAME
 from nodesmith.model.apimachinery.requirements import Requirements, parse_selector
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
-from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.kubernetes.devices import (
     DEVICES,
     ClusterDevices,
-    DeviceKind,
     DevicePool,
     PodClaim,
-    Stock,
 )
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
@@ -47,66 +46,8 @@ _PLAIN = "plain"
 _MOST_FROM_POOLS = 1000
 """Pods of one decision that are tried with devices that belong to no node."""
 _SHOWN = 3
-Declared = Mapping[tuple[str, str], tuple[tuple[DeviceKind, int], ...]]
-"""NodePool and instance type → the devices that NodeOverlays declare for its nodes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SimulatedDevices:
-    """Devices as resources, for one decision: what nodes of each NodePool and type will have of them."""
-
-    resources: DeviceResources
-    _expected: Mapping[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = field(default_factory=dict)
-
-    def on(self, pool: str, types: TypeSet) -> TypeSet:
-        """Return a NodePool's instance types with their devices as resources."""
-        added = tuple(
-            (one.name, found, self.resources.amounts(_free(found)))
-            for one in types.types
-            if (found := self._expected.get((pool, one.name), ()))
-        )
-        return _with_devices(types, added) if added else types
-
-    def known(self, claims: Iterable[NodeClaim]) -> list[NodeClaim]:
-        """Return NodeClaims with what their nodes will have, whichever of their types they become."""
-        return [
-            replace(claim, allocatable=claim.allocatable + amounts) if (amounts := self._of(claim)) else claim
-            for claim in claims
-        ]
-
-    def _of(self, claim: NodeClaim) -> Resources:
-        wanted = claim.requirements.get(INSTANCE_TYPE)
-        names = {claim.instance_type} if claim.instance_type else set(wanted.values if wanted else ())
-        found = [self._expected.get((claim.nodepool, name), ()) for name in sorted(names)]
-        if not found or not all(found):
-            return NOTHING
-        amounts = [self.resources.amounts(_free(each)) for each in found]
-        return Resources({name: min(each.of(name) for each in amounts) for name in amounts[0]})
-
-
-@lru_cache(maxsize=32)
-def _with_devices(
-    types: TypeSet, added: tuple[tuple[str, tuple[tuple[DeviceKind, int], ...], Resources], ...]
-) -> TypeSet:
-    devices = {name: (found, amounts) for name, found, amounts in added}
-    return TypeSet(
-        tuple(_changed(one, *devices[one.name]) if one.name in devices else one for one in types.types)
-    )
-
-
-def _changed(
-    kind: InstanceType, devices: tuple[tuple[DeviceKind, int], ...], amounts: Resources
-) -> InstanceType:
-    return replace(
-        kind,
-        devices=devices,
-        capacity=kind.capacity + amounts,
-        allocatable=kind.allocatable + amounts,
-    )
-
-
-def _free(devices: Iterable[tuple[DeviceKind, int]]) -> Stock:
-    return tuple((kind, count, count) for kind, count in devices)
+_MOST_OF_NAMESPACE, _MOST_DIFFERENT = 64, 512
+"""Different claims in one decision: those of a namespace, and all."""
 
 
 def without_simulation(snapshot: Snapshot) -> Snapshot:
@@ -139,12 +80,12 @@ class _Compilation:
         self._nodes = {node.name: node for node in snapshot.nodes}
         self._matcher = Matcher(devices.classes)
         complete = [pool for pool in devices.pools if pool.complete]
-        self._local = _local(complete)
+        self._local = devices_of_nodes(complete)
         self._shared = [pool for pool in complete if not pool.node]
-        self._expected = _expected(declared, _learned(snapshot.nodes, self._local))
-        found = [*self._local.values(), *map(_free, self._expected.values())]
+        self._expected = expected(declared, learned(snapshot.nodes, self._local))
+        found = [*self._local.values(), *map(free_stock, self._expected.values())]
         self._stocks = list(dict.fromkeys(found))
-        self._problems: dict[Shape, str] = {}
+        self._problems = dict(_too_many(claiming))
         self._found: dict[tuple[object, ...], Asked] = {}
         self._users = _users(claiming)
         self._taken = self._from_pools()
@@ -318,34 +259,25 @@ class _Compilation:
         )
 
 
-def _local(pools: Iterable[DevicePool]) -> dict[str, Stock]:
-    """Return the devices of each node."""
-    found: dict[str, list[tuple[DeviceKind, int, int]]] = {}
-    for pool in pools:
-        if pool.node:
-            found.setdefault(pool.node, []).extend(pool.stock)
-    return {node: tuple(stock) for node, stock in sorted(found.items())}
-
-
-def _expected(declared: Declared, learned: Declared) -> Declared:
-    """Return the devices of nodes to come: what is declared, and what is learned about other drivers."""
-    found = {**learned, **declared}
-    for key in declared.keys() & learned.keys():
-        drivers = {kind.driver for kind, _ in declared[key]}
-        found[key] = (*declared[key], *(each for each in learned[key] if each[0].driver not in drivers))
-    return found
-
-
-def _learned(nodes: Iterable[Node], local: Mapping[str, Stock]) -> Declared:
-    """Return the devices that the newest initialized node of each NodePool and type has."""
-    found: dict[tuple[str, str], tuple[tuple[DeviceKind, int], ...]] = {}
-    for node in sorted(nodes, key=lambda node: (node.created_at, node.name)):
-        stock, labels = local.get(node.name), node.labels
-        if stock and labels.get(INITIALIZED) == "true" and NODEPOOL in labels and INSTANCE_TYPE in labels:
-            found[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(
-                (kind, number) for kind, number, _ in stock
+def _too_many(claiming: Iterable[Pod]) -> Iterator[tuple[Shape, str]]:
+    """Yield the shapes whose claims are beyond what one decision simulates, those of pods on a node last, with why."""
+    seen: dict[str, set[object]] = {}
+    shapes = dict.fromkeys(pod.shape for pod in sorted(claiming, key=lambda pod: bool(pod.node)))
+    for shape in shapes:
+        mine = seen.setdefault(shape.namespace, set())
+        content = tuple(claim.content for claim in shape.claims)
+        if content not in mine and (
+            len(mine) >= _MOST_OF_NAMESPACE or sum(map(len, seen.values())) >= _MOST_DIFFERENT
+        ):
+            yield (
+                shape,
+                (
+                    f"it claims devices, but its namespace has {_MOST_OF_NAMESPACE} different claims, or the cluster"
+                    f" {_MOST_DIFFERENT}, the most that are simulated: make the claims of a workload identical"
+                ),
             )
-    return found
+        else:
+            mine.add(content)
 
 
 def _users(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
