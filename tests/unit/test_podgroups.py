@@ -19,9 +19,10 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
-from nodesmith.observation.podgroups import group_of, reduce_pod_group, reduce_workload
+from nodesmith.observation.podgroups import group_faults, group_of, reduce_pod_group, reduce_workload
 from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
+from nodesmith_cli.planning.deciding import planned, planned_requests
 from tests import builders
 from tests.builders import NOW
 
@@ -259,3 +260,37 @@ def test_a_pod_group_of_the_scheduler_plugins_is_read_as_well() -> None:
     (request,) = seen(*pods, groups=(group,)).requests
 
     assert (request.key, request.lacking) == ("default/SchedulerPodGroup/train", 2)
+
+
+def test_a_plan_shows_the_pods_of_a_group_on_the_nodes_that_are_bought_for_it() -> None:
+    inputs = given(seen(*THREE, member("web", labels={"app": "web"})))
+
+    plan, told = planned_requests(inputs, planned(inputs))
+
+    assert told == ["PodGroup default/train gets room on 0 existing nodes and 3 new nodes"]
+    assert sorted(key for node in plan.nodes for key in node.claim.nominated) == [
+        "default/train-0",
+        "default/train-1",
+        "default/train-2",
+        "default/web",
+    ]
+    assert not any(group.pods for group in (*plan.ignored, *plan.unplaced))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": 0}}}, "spec.schedulingPolicy.gang.minCount"),
+        ({"minMember": "three"}, "spec.minMember"),
+        ({"podGroups": [{"name": "a", "policy": {"gang": {}}}]}, "spec.podGroups[0].policy.gang.minCount"),
+    ],
+)
+def test_a_number_of_pods_that_cannot_be_used_is_found_in_manifests(spec: dict[str, Any], field: str) -> None:
+    ((where, remedy),) = group_faults({"metadata": about("train"), "spec": spec})
+
+    assert where == field
+    assert remedy.endswith("must be a whole number of pods from 1 to 16,384")
+
+
+def test_the_groups_of_right_manifests_have_no_faults() -> None:
+    assert list(group_faults(pod_group())) == list(group_faults(pod_group(None))) == []

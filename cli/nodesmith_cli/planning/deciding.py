@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, replicas
 from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacle, turns
+from nodesmith.decisions.provisioning.plan import Unplaced
 from nodesmith.model.apimachinery.resources import total
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.kubernetes.provisioningrequests import said
+from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.snapshot import Snapshot
 from nodesmith_formats.wording import counted
 
 
@@ -45,6 +48,7 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
     claims = (*inputs.ledger.claims, *(node.claim for node in plan.nodes))
     ledger, shared = replace(inputs.ledger, claims=claims), inputs.settings.shared_provisioning_classes
     nodes, told = list(plan.nodes), list[str]()
+    placed = {name: list(pods) for name, pods in (plan.placed or {}).items()}
     for request in inputs.snapshot.requests:
         if is_ours(request, ledger, shared=shared) and (why := obstacle(request, inputs.snapshot)):
             told += [f"{said(request.key)} gets no room: {why}"] if request.lacking != 0 else []
@@ -54,12 +58,42 @@ def planned_requests(inputs: Inputs, plan: Plan) -> tuple[Plan, list[str]]:
         if decided is None or not decided.reserves:
             told.append(f"{said(key)} gets no room: {decided.gang.message if decided else ''}")
             continue
-        nodes += decided.nodes
+        at = _members(decided.gang, inputs.snapshot)
+        nodes += [_nominated(node, at.pop(node.claim.name, ())) for node in decided.nodes]
+        for place, pods in at.items():
+            placed.setdefault(place, []).extend(pods)
         bought = tuple(node.claim for node in decided.nodes)
         ledger = replace(ledger, claims=(*ledger.claims, *bought), gangs=(*ledger.gangs, decided.gang))
         there = counted(len(decided.gang.places) - len(bought), "existing node")
         told.append(f"{said(key)} gets room on {there} and {counted(len(bought), 'new node')}")
-    return replace(plan, nodes=tuple(nodes)), told
+    on_nodes = {key: tuple(pods) for key, pods in placed.items()}
+    served = {key for pods in (*on_nodes.values(), *(node.claim.nominated for node in nodes)) for key in pods}
+    ignored = tuple(left for group in plan.ignored if (left := _without(group, served)).pods)
+    return replace(plan, nodes=tuple(nodes), placed=on_nodes, ignored=ignored), told
+
+
+def _members(gang: Gang, snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    """Return the pods of a group by the place that they get; empty for a request whose pods do not exist."""
+    request = next(each for each in snapshot.requests if each.uid == gang.id)
+    queues: list[list[str]] = []
+    for each in request.pod_sets if request.is_pod_group else ():
+        shape = snapshot.podtemplates[f"PodTemplate/{request.namespace}/{each.template}"].shape
+        queues.append(sorted(pod.key for pod in snapshot.pods if pod.shape is shape and not pod.node))
+    found: dict[str, tuple[str, ...]] = {}
+    for place, counts in sorted(gang.places.items()):
+        taken = [queue[:count] for queue, count in zip(queues, counts, strict=False)]
+        queues = [queue[count:] for queue, count in zip(queues, counts, strict=False)]
+        if any(taken):
+            found[place] = tuple(key for keys in taken for key in keys)
+    return found
+
+
+def _nominated(node: PlannedNode, pods: Sequence[str]) -> PlannedNode:
+    return replace(node, claim=replace(node.claim, nominated=tuple(pods))) if pods else node
+
+
+def _without(group: Unplaced, pods: Collection[str]) -> Unplaced:
+    return replace(group, pods=tuple(key for key in group.pods if key not in pods))
 
 
 def _with_pods(node: PlannedNode, pods: Sequence[str], shapes: Mapping[str, Shape]) -> PlannedNode:

@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.observation.podgroups import APIS
 from nodesmith_cli.converting.objects import todays_documents
 from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
@@ -112,7 +113,7 @@ def _known(documents: Iterable[Document]) -> tuple[list[Document], dict[str, int
     for document in documents:
         kind = str(document.manifest["kind"])
         group = str(document.manifest["apiVersion"]).rpartition("/")[0]
-        if GROUPS.get(kind) == group:
+        if GROUPS.get(kind) == group or (kind, group) in APIS:
             known[document.identity] = stamped(document)
             continue
         unread[kind] += 1

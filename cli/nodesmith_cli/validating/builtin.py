@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.observation.podgroups import APIS, group_faults
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.manifests import stamped
 from nodesmith_cli.validating.findings import OURS, Finding
@@ -24,6 +25,9 @@ _BUILTIN_GROUPS = frozenset(resource.group for resource in BUILTIN) | {"autoscal
 
 def built_in_findings(document: Document) -> list[Finding]:
     """Report an unknown kind or API group with a suggestion, else what is wrong with the object's fields."""
+    group = str(document.manifest["apiVersion"]).rpartition("/")[0]
+    if (document.manifest["kind"], group) in APIS:
+        return [Finding(document.fault(why, field)) for field, why in group_faults(document.manifest)]
     return _kind_findings(document) or list(_shape_findings(document))
 
 

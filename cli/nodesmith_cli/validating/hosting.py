@@ -8,6 +8,7 @@ from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, decide
+from nodesmith.observation.podgroups import APIS
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests, read_manifests
 from nodesmith_cli.planning.report import plan_json
@@ -24,8 +25,11 @@ _COUNTS = {
 
 
 def inputs_of(documents: Sequence[Document], region: str) -> tuple[Inputs, Manifests]:
-    """Return the inputs of a decision on one pod of each workload. Raises Rejected if there is no NodePool."""
-    manifests = read_manifests((), [_one_pod(document) for document in documents])
+    """Return the inputs of a decision on one pod of each workload. Raises Rejected if there is no NodePool.
+
+    Groups of pods are left out: one pod is not as many as must be bound at once.
+    """
+    manifests = read_manifests((), [_one_pod(each) for each in documents if not _is_pod_group(each)])
     catalog = embedded_catalog(region or region_of(document.manifest for document in documents))
     return plan_inputs(manifests, catalog), manifests
 
@@ -43,6 +47,11 @@ def hosting_findings(
         document = whole.get((pod.file, pod.number), pod)
         fix = "" if unplaced["reason"].endswith(unplaced["fix"]) else f"; {unplaced['fix']}"
         yield Finding(document.fault(f"no NodePool can host its pods: {unplaced['reason']}{fix}"))
+
+
+def _is_pod_group(document: Document) -> bool:
+    group = str(document.manifest["apiVersion"]).rpartition("/")[0]
+    return (document.manifest["kind"], group) in APIS
 
 
 def _key(pod: Mapping[str, Any]) -> str:

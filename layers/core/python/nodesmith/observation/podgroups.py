@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.problems import shown
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import Manifest, Pod, PodTemplate, Shape
 from nodesmith.model.kubernetes.provisioningrequests import (
@@ -32,6 +33,14 @@ POD_GROUP = "nodesmith.dev/pod-group"
 """In the snapshot, on a pod: the group that it names. Observation writes it, whatever the pod's annotations are."""
 SCHEDULER_PLUGINS_LABEL = "scheduling.x-k8s.io/pod-group"
 _OF_KUBERNETES, _OF_WORKLOAD, _OF_PLUGINS = "PodGroup", "Workload", "SchedulerPodGroup"
+APIS = frozenset(
+    {
+        ("PodGroup", "scheduling.k8s.io"),
+        ("Workload", "scheduling.k8s.io"),
+        ("PodGroup", "scheduling.x-k8s.io"),
+    }
+)
+"""The kinds that state how many pods must be bound at once, with their API groups."""
 _CLASS = f"{ATOMIC_SCALE_UP}.{OWN_DOMAIN}"
 _ALWAYS = FrozenMap({VALID_FOR: "0"})
 """Parameters of a request that waits for room."""
@@ -78,6 +87,22 @@ def _reduced(manifest: Manifest, kind: str, least: Mapping[str, Any]) -> dict[st
         "kind": kind,
         "least": {name: int(count) for name, count in sorted(least.items())},
     }
+
+
+def group_faults(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the fields of such an object that nodesmith cannot use, each with what would be right."""
+    spec = manifest.get("spec") or {}
+    stated = {"spec.minMember": spec["minMember"]} if "minMember" in spec else {}
+    policies = {"spec.schedulingPolicy": spec.get("schedulingPolicy")}
+    for number, each in enumerate(spec.get("podGroups") or ()):
+        policies[f"spec.podGroups[{number}].policy"] = each.get("policy")
+    for path, policy in policies.items():
+        if isinstance(policy, Mapping) and policy.get("gang") is not None:
+            gang = policy["gang"]
+            stated[f"{path}.gang.minCount"] = gang.get("minCount") if isinstance(gang, Mapping) else None
+    for path, count in stated.items():
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_PODS_OF_SET:
+            yield path, f"is {shown(count)}: must be a whole number of pods from 1 to {MOST_PODS_OF_SET:,}"
 
 
 @dataclass(frozen=True, slots=True)
