@@ -82,7 +82,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "packing": partial(packing.figures, quick=True),
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
-    "warm": partial(warm.figures, pods=3),
+    "warm": partial(warm.figures, pods=3, sample=8),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
