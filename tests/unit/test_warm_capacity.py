@@ -329,6 +329,10 @@ def test_an_old_instance_stays_usable_until_a_stopped_one_has_taken_its_place(
     assert len(started(decide(given([stale], pods(BIG))))) == 1
 
 
+def test_an_instance_whose_images_change_while_it_is_prepared_is_given_up_at_once() -> None:
+    assert surplus(kept(phase=Phase.WARMING, images=("web:0",))) == {"default-kept": "ImagesChanged"}
+
+
 def test_a_drifted_instance_is_given_up_at_once() -> None:
     assert surplus(kept(drift="AMIDrift")) == {"default-kept": "AMIDrift"}
 
