@@ -29,6 +29,7 @@ from nodesmith_local.runs.served import ServedCluster
 from nodesmith_local.runs.system import LocalSystem
 from nodesmith_local.runs.timeline import condition
 from tests.benchmarks.figures import Figure
+from tests.crashes import WARM_STORIES, crash_report
 from tests.patience import eventually
 
 Manifest = dict[str, Any]
@@ -38,8 +39,11 @@ _TYPE = "c6a.large"  # 2 vCPUs: one pod of one vCPU each
 _CRD = Path(__file__).parents[2] / "overlays" / "capacity-buffers" / "crd.yaml"
 
 
-def figures(pods: int = PODS) -> list[Figure]:
-    """Measure the median time from a pod's creation until it is ready: launched, started, and the ratio."""
+def figures(pods: int = PODS, sample: int = 0) -> list[Figure]:
+    """Measure the median time from a pod's creation until it is ready: launched, started, and the ratio.
+
+    Also kill functions at every boundary of the lives of stopped instances, or at `sample` of each life.
+    """
     fresh, warm = (sorted(waits(pods, warm=kept)) for kept in (False, True))
     bare_fresh, bare_warm = (sorted(waits(pods, warm=kept, pull_seconds=0.0)) for kept in (False, True))
     ratio, bare = median(warm) / median(fresh), median(bare_warm) / median(bare_fresh)
@@ -49,7 +53,14 @@ def figures(pods: int = PODS) -> list[Figure]:
         Figure("warm-ready-p50", median(warm), "s", note=_spread(warm)),
         Figure("fresh-ready-p50", median(fresh), "s", note=_spread(fresh)),
         Figure("warm-ready-ratio-without-images", bare, "of a launch", note="images take no time to pull"),
+        _crashes(sample),
     ]
+
+
+def _crashes(sample: int) -> Figure:
+    report = crash_report(sample, WARM_STORIES)
+    note = f"killed at {report.points} points of {len(WARM_STORIES)} lives of stopped instances"
+    return Figure("warm-crash-violations", report.violations, "violations", 0, note)
 
 
 def _spread(found: list[float]) -> str:

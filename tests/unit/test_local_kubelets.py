@@ -135,6 +135,35 @@ def test_a_node_marked_unknown_is_ready_again_at_the_next_heartbeat() -> None:
     assert world.ready() == "True"
 
 
+def test_a_stopped_instance_falls_silent_keeps_its_images_and_joins_sooner_when_it_is_started() -> None:
+    world = World(booting(replace(CLAIM, images=("web:1",))))
+    world.after(0)
+    world.after(37)
+    assert world.node() is None, "it pulls images first"
+    world.after(60)
+    assert world.ready() == "True"
+    assert world.node()["status"]["images"] == [{"names": ["docker.io/library/web:1"]}]
+    first = world.node()["metadata"]["uid"]
+
+    world.region.become("i-0aaa", "stopped")  # moto stops it at once
+    world.after(70)
+    assert world.region.machines[0].state == "stopping"
+    world.after(95)
+    assert world.region.machines[0].state == "stopped"
+    world.be_found_silent()
+    world.after(120)
+    assert world.ready() == "Unknown", "nobody renews its status"
+
+    world.region.become("i-0aaa", "running")
+    world.after(130)
+    assert world.region.machines[0].state == "pending"
+    world.after(150)
+    assert world.ready() == "True"
+    assert world.node()["metadata"]["uid"] != first
+    told = [state for _, state in world.announced]
+    assert told == ["pending", "running", "stopping", "stopped", "pending", "running"]
+
+
 def test_one_late_step_does_everything_with_the_times_at_which_it_was_due() -> None:
     world = World(booting())
     world.after(0)

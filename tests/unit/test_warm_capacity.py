@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.instances import start
+from nodesmith.controllers.lifecycle import note_cost
 from nodesmith.decisions.interruption import answer
 from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith.decisions.lifecycle import next_steps
@@ -35,8 +36,10 @@ from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape
 from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.ledger.items import claim_from_item, claim_to_item
+from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer
+from nodesmith_cli.status import lines, tell
 from tests.builders import (
     NOW,
     ZONES,
@@ -276,6 +279,21 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
     assert (len(again.claim.nominated), [*again.claim.attempts.values()]) == (1, [4])
 
 
+def test_instances_are_started_in_vain_ever_more_seldom_however_long_they_were_kept() -> None:
+    (pod,) = pods(BIG)
+    used = kept(
+        "default-used",
+        Phase.INITIALIZED,
+        created_at=NOW - 5 * DAY,
+        started_at=NOW - timedelta(minutes=3),
+        initialized_at=NOW - timedelta(minutes=2),
+        attempts=FrozenMap({Workloads().of(pod): 3}),
+        nominated=(pod.key,),
+    )
+    plan = decide(given([kept(), used], [pod]))
+    assert (plan.starts, plan.nodes, plan.backed_off) == ((), (), 1)
+
+
 def surplus(*claims: NodeClaim, room: Mapping[str, Any] | None = None) -> dict[str, str]:
     there = given(claims, room=room)
     return {each.claim.name: each.claim.reason for each in not_needed(there.ledger, there.snapshot, NOW)}
@@ -309,6 +327,10 @@ def test_an_old_instance_stays_usable_until_a_stopped_one_has_taken_its_place(
     assert surplus(stale, kept(phase=Phase.WARMING)) == {}
     assert surplus(stale, kept()) == {"default-stale": reason}
     assert len(started(decide(given([stale], pods(BIG))))) == 1
+
+
+def test_an_instance_whose_images_change_while_it_is_prepared_is_given_up_at_once() -> None:
+    assert surplus(kept(phase=Phase.WARMING, images=("web:0",))) == {"default-kept": "ImagesChanged"}
 
 
 def test_a_drifted_instance_is_given_up_at_once() -> None:
@@ -412,6 +434,20 @@ def test_the_nodeclaim_object_shows_the_state_of_warm_capacity(phase: Phase, rea
     assert found is not None
     assert (found.phase, found.buffer, found.is_warm) == (phase, ROOM, phase is not Phase.STARTING)
     assert found.paid_hourly_usd == (0.002 if phase is Phase.STOPPED else 0.0)
+
+
+def test_status_and_metrics_count_a_stopped_instance_at_the_price_of_its_volumes() -> None:
+    annotations = {WARM_CAPACITY: ROOM, "nodesmith.dev/stopped-hourly-usd": "0.002000"}
+    stopped = kept(reason="Stopped", message="why", annotations=FrozenMap(annotations))
+    there = replace(given().snapshot, nodeclaims=(object_of(stopped),))
+    told = tell(there, NOW)
+    assert told["warmCapacity"] == {"stopped": 1, "preparing": 0, "stoppedHourly": 0.002}
+    assert told["coming"] == 0
+    assert "warm capacity: 1 stopped instance at $0.0020/hour, 0 being prepared" in list(lines(told))
+    metrics = Metrics()
+    note_cost(metrics, [stopped, kept("default-warming", Phase.WARMING)], (), NOW)
+    shown = [value for each in metrics.take().gauges.values() for value in each.series.values()]
+    assert shown == pytest.approx([0.002 + 0.192])
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def register(
             claim.advanced(Phase.REGISTERED, now), node_name=node.name, held_until=held_until
         )
         return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
-    if now - (claim.started_at or claim.created_at) >= timeout:
+    if now - claim.bought_at >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
         return GiveUp(claim.given_up("RegistrationTimeout", why, now))
     still = (claim.reason, claim.message) if claim.phase is Phase.STARTING else NOT_REGISTERED

@@ -149,12 +149,12 @@ def _purchases(
     ledger: Ledger, workloads: Collection[str], since: datetime
 ) -> Iterator[tuple[str, _Purchase]]:
     for claim in ledger.claims:
-        if claim.created_at < since or not counts_as_attempt(claim):
+        if claim.bought_at < since or not counts_as_attempt(claim):
             continue
         for workload, attempt in claim.attempts.items():
             if workload in workloads:
                 ready_at, served = claim.initialized_at or claim.terminating_at, workload in claim.served
-                yield workload, _Purchase(claim.name, claim.created_at, attempt, ready_at, served)
+                yield workload, _Purchase(claim.name, claim.bought_at, attempt, ready_at, served)
     for gone in ledger.departures:
         if gone.bought_at is None or gone.bought_at < since:
             continue

@@ -120,7 +120,7 @@ class WarmCapacity:
         for one in self.kept:
             is_needed = held < self.each.count and (bool(one.pods) or one.claim is evidence)
             if one.stale:
-                is_needed = one.stale in _USABLE and self.ready < self.each.count
+                is_needed = one.is_ready and one.stale in _USABLE and self.ready < self.each.count
             else:
                 held += one.pods
             if not is_needed and one.claim.phase in _ENDED_AT_ONCE:

@@ -205,7 +205,7 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
         if (claim.phase in COMING and not claim.is_warm)
         or (claim.phase is Phase.INITIALIZED and now - claim.phase_since < NOMINATION)
     ]
-    expecting.sort(key=lambda claim: (claim.created_at, claim.name))
+    expecting.sort(key=lambda claim: (claim.bought_at, claim.name))
     return {pod: claim.name for claim in expecting for pod in claim.nominated}
 
 

@@ -220,6 +220,11 @@ class NodeClaim:
         return bool(self.buffer) and self.reason in planned
 
     @property
+    def bought_at(self) -> datetime:
+        """When it was decided about for the pods that it is nominated for: bought, or started from warm capacity."""
+        return self.started_at or self.created_at
+
+    @property
     def paid_hourly_usd(self) -> float:
         """What it costs an hour now: while it is stopped, only its volumes."""
         return self.stopped_price_hourly_usd if self.phase is Phase.STOPPED else self.price_hourly_usd

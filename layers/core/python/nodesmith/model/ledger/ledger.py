@@ -182,7 +182,7 @@ def departure_of(claim: NodeClaim) -> Departure | None:
         return departure
     return replace(
         departure,
-        bought_at=claim.created_at,
+        bought_at=claim.bought_at,
         initialized_at=claim.initialized_at,
         attempts=claim.attempts,
         served=claim.served,
