@@ -163,7 +163,8 @@ def karpenters_world(seed: int) -> World:
         world.add(f"joining-{n}", cpu="3")
     world.live(timedelta(seconds=5 * dice.randrange(8)))
     for _ in range(20):
-        if not any(claim.phase is Phase.PENDING for claim in world.store.claims.values()):
+        shown = {name: provider_id(each) for name, each in world.cluster.nodeclaims.items()}
+        if all(c.provider_id and shown.get(c.name) == c.provider_id for c in world.store.claims.values()):
             break
         world.step()
     _given_to_karpenter(world)
@@ -173,9 +174,7 @@ def karpenters_world(seed: int) -> World:
 def _given_to_karpenter(world: World) -> None:
     """Turn nodesmith's nodes into what Karpenter would have made of the same pods."""
     for name, claim in sorted(world.store.claims.items()):
-        there = world.cluster.nodeclaims.get(name)
-        if there is None:
-            raise AssertionError(f"{name} is not shown")
+        there = world.cluster.nodeclaims[name]
         kept = {k: v for k, v in there["metadata"]["annotations"].items() if k not in MARKS}
         world.cluster.nodeclaims[name] = {**there, "metadata": {**there["metadata"], "annotations": kept}}
         tags = {
@@ -189,7 +188,9 @@ def _given_to_karpenter(world: World) -> None:
         version=old.version, nodeclasses=old.nodeclasses, cluster=old.cluster, contents=old.contents
     )
     world.cluster.nodeclaims[STRAY] = foreign.karpenters_nodeclaim(STRAY)
+    world.cluster.karpenter = True
     world.observe()
+    world.cluster.karpenter = False
 
 
 @dataclass(slots=True)

@@ -279,6 +279,8 @@ class World:
         """The time until which a system (`cloud`, `cluster`) is unreachable."""
         self.unseen_until = self.now
         """The time until which nothing writes a snapshot, so that the existing one ages."""
+        self._renewed = ""
+        """When Karpenter last renewed its lease."""
         self._next_tick = self.now
         self.dues: dict[Concern, datetime | None] = {}
         """When each concern is due without a change, as its last run reported."""
@@ -667,12 +669,12 @@ class World:
         )
 
     def _leases(self) -> list[Manifest]:
-        """Return Karpenter's lease, reduced, while Karpenter renews it."""
-        if not self.cluster.karpenter:
-            return []
-        seconds = int(self.now.timestamp()) // 15 * 15
+        """Return Karpenter's lease, reduced, once Karpenter has held it. It dates from its last renewal."""
+        if self.cluster.karpenter:
+            seconds = int(self.now.timestamp()) // 15 * 15
+            self._renewed = format_time(datetime.fromtimestamp(seconds, UTC))
         held = {"name": KARPENTERS_LEASE, "namespace": "kube-system"}
-        return [{"metadata": held, "renewed": format_time(datetime.fromtimestamp(seconds, UTC))}]
+        return [{"metadata": held, "renewed": self._renewed}] if self._renewed else []
 
     def _write(self, observed: Observed) -> None:
         """Encode a snapshot, and send the hints if a relevant part has changed."""

@@ -155,7 +155,7 @@ app.command("release", short_help="Hand all nodes back to Karpenter.")(release_c
 app.command("convert", short_help="Convert old Karpenter manifests to current ones.")(convert_command)
 app.command("hash", short_help="Print the hashes used to detect drift.")(hash_command)
 app.command("pause", short_help="Stop voluntary disruption.")(pause_command)
-app.command("resume")(resume_command)
+app.command("resume", short_help="Resume voluntary disruption.")(resume_command)
 app.command("rollback", short_help="Roll back to an earlier release.")(rollback_command)
 app.command("validate", short_help="Report every error in manifests.")(validate_command)
 app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launched or removed.")(

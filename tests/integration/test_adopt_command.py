@@ -16,6 +16,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.adopting.command import How, adopt_cluster, release_cluster
+from tests import builders
 from tests.account import client
 from tests.connectable import BUCKET, CLUSTER, Connectable, connectable
 from tests.contract.worlds import lease
@@ -138,3 +139,16 @@ def test_a_cluster_that_nodesmith_does_not_serve_must_be_connected_first(
     monkeypatch.setattr(cluster.stacks, "outputs", {})
     with pytest.raises(Rejected, match="run `nodesmith connect web` first"):
         adopt_cluster(CLUSTER, cluster.around(), How(is_asked=False))
+
+
+def test_disconnecting_a_released_cluster_leaves_karpenters_nodepools_alone(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = "/apis/karpenter.sh/v1/nodepools"
+    cluster.server.create(pools, builders.nodepool_manifest())
+    assert release_cluster(CLUSTER, cluster.around(), How(is_asked=False)) == 0
+    run_karpenter(cluster, "kube-system")
+    assert cluster.leave() == 0
+    capsys.readouterr()
+    assert cluster.server.get(f"{pools}/default") is not None
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None

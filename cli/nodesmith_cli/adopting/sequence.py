@@ -1,6 +1,7 @@
 """The steps of `nodesmith adopt` and `nodesmith release`, in an order that may be cut off anywhere.
 
 To adopt: pause disruption, then for some NodeClaims at a time tag the instances, commit the claims, mark the objects.
+nodesmith serves the cluster after the first pass: it buys nothing for pods whose nodes are still joining.
 Garbage collection leaves a tagged instance alone for as long as its NodeClaim is Karpenter's. A claim in the ledger
 always has an instance that the functions may terminate.
 
@@ -105,14 +106,16 @@ def adopt(run: Takeover, pause: timedelta, timeout: timedelta) -> Result:
     """
     end = run.clock() + timeout
     _pause(run, pause)
-    if not run.objects.karpenter():
-        run.store.hand_over(Handover(run.clock()))
+    is_served = False
     while True:
         seen = look(run.read())
         for part in _parts(seen.due, run.at_once):
             if signs := run.objects.karpenter():
                 return _stopped(run, signs)
             _take(run, part)
+        if not is_served and not run.objects.karpenter():
+            run.store.hand_over(Handover(run.clock()))
+            is_served = True
         if run.clock() >= end or not (seen.due or seen.is_waiting):
             break
         if not seen.due:

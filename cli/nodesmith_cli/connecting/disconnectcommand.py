@@ -74,12 +74,12 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     rows = removals(left, how.keeping)
     if survey is not None and not how.keeping.nodes and (nodes := awaited(survey)):
         return _refuse(name, [str(each) for each in nodes], how)
-    _show(rows, survey, how)
+    _show(rows, survey, how, is_released=left.is_released)
     if how.is_dry:
         return _ended(name, "planned", rows, how)
     if how.is_asked:
         _confirm(name, how)
-    if server is not None and not _take_out(server, around, how):
+    if server is not None and not _take_out(server, around, how, is_released=left.is_released):
         return _ended(name, "left", rows, how)
     stack_of_region = reading.stack()
     remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
@@ -123,7 +123,7 @@ def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
     return LEFT
 
 
-def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave) -> None:
+def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, *, is_released: bool) -> None:
     if how.output == "json":
         return
     told.print_rows(rows, [])
@@ -132,16 +132,20 @@ def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave) -> None:
         print(f"stays            {some(str(each) for each in nodes)}")
         print(f"                 {_KEPT_NODES}")
     if survey is not None:
-        print("in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how))
+        print(
+            "in the cluster: the forwarder and the functions' RBAC will be removed" + _also(how, is_released)
+        )
 
 
-def _also(how: HowToLeave) -> str:
+def _also(how: HowToLeave, is_released: bool) -> str:
+    if is_released:
+        return "; NodePools and EC2NodeClasses stay, since the cluster was released to Karpenter"
     return "" if how.keeping.nodes else ", with NodePools, EC2NodeClasses, and unshared CRDs"
 
 
-def _take_out(server: Applier, around: Around, how: HowToLeave) -> bool:
+def _take_out(server: Applier, around: Around, how: HowToLeave, *, is_released: bool) -> bool:
     removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=told.say)
-    if how.keeping.nodes:
+    if how.keeping.nodes or is_released:
         removal.take_out()
         return True
     refuse_beside_karpenter(take_survey(server, around.clock()))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.ec2.instances import LIVING, described, where
 from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
+from nodesmith.model.ledger.ledger import read_handover
 from nodesmith.settings import (
     forwarder_partition_key,
     health_partition_key,
@@ -48,7 +51,17 @@ class LeftoverReading(AwsReading):
             self._items(name) if stack else 0,
             tuple(self.node_roles(name, roles).values()),
             bool(self._used_profiles(name)),
+            stack is not None and bool(stack.table_name) and self._is_released(name, stack.table_name),
         )
+
+    def _is_released(self, cluster: str, table: str) -> bool:
+        """Return whether the cluster's nodes were released to Karpenter."""
+
+        def read() -> bool:
+            found = Partition(self.client("dynamodb"), table, partition_key(cluster)).items("HANDOVER")
+            return any(read_handover(json.loads(item["doc"]["S"])).is_settled for item in found)
+
+        return self.ask("dynamodb:Query", f"table/{TABLE}", read, False)
 
     def _principals(self, cluster: Cluster) -> list[str]:
         if cluster.mode == "CONFIG_MAP":

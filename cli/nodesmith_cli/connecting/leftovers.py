@@ -31,7 +31,8 @@ class Leftovers:
     """What exists. `entries` are all access entries by principal; `profiles` are names with the roles in them.
 
     `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts. `has_nodes`
-    is True if instances of the cluster are left, such as nodes that were released to Karpenter.
+    is True if instances of the cluster are left, such as nodes that were released to Karpenter. If it `is_released`,
+    NodePools and EC2NodeClasses are Karpenter's.
     """
 
     cluster: str
@@ -48,6 +49,7 @@ class Leftovers:
     items: int = 0
     node_roles: tuple[NodeRole, ...] = ()
     has_nodes: bool = False
+    is_released: bool = False
 
     @property
     def is_nothing(self) -> bool:
