@@ -19,6 +19,8 @@ from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
+from nodesmith.model.ledger.region import Spending
+from nodesmith.model.ledger.spending import Launches
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
@@ -206,6 +208,7 @@ LEDGER = Ledger(
     learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},
     moves=(FULL_MOVE,),
     gangs=(FULL_GANG,),
+    spending=Spending(Launches().noted(1, NOW)),
     paused=Pause(NOW, "the audit goes on"),
     departures=(_departure(),),
     risks={POOL: Risk(0.5, NOW)},

@@ -13,7 +13,7 @@ disruption is paused, and `SHIFTS` while the cluster is shifted away from a zone
 or two after a node's termination began; the TTL removes it.
 `TURN#concern` is a lock: it exists while a run does work that only one run may do at a time.
 
-The CreateFleet calls that clusters of a region may make are in a partition that they share.
+What clusters of a region share is in other partitions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from nodesmith.adapters.dynamodb.ledgeritems import (
     move_of,
     offering_key,
     pool_key,
+    same_version,
     spent_update,
+    version_condition,
 )
 from nodesmith.adapters.dynamodb.ledgermarks import MARK, KeptLedger, LedgerMark, Locks, read_mark
 from nodesmith.adapters.dynamodb.partition import (
@@ -72,6 +74,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 from nodesmith.settings import partition_key
 
+_COMMITTED = "SET version = :next, decision = :decision, changed = :changed, launches = :launches"
 _SHARE_ATTEMPTS = 8
 """How often a commit is tried while other clusters commit at the same time."""
 
@@ -103,10 +106,8 @@ class DynamoStore:
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text. Most of thousands are unchanged at the next read."""
         self._kept = KeptLedger()
-        self._most_launches, self._shared = (
-            most_launches,
-            SharedItems(client, table, cluster) if shares else None,
-        )
+        self._most_launches = most_launches
+        self._shared = SharedItems(client, table, cluster) if shares else None
         self._last: Ledger | None = None
         """The ledger as last read, with the commits since."""
 
@@ -185,19 +186,17 @@ class DynamoStore:
         raise Conflict("other clusters have bought nodes at each attempt")
 
     def _next(self, version: int, decision: str, now: datetime, spending: Spending) -> Attributes:
-        condition, read = _unchanged(version)
-        values = {
-            **read,
+        condition, values = version_condition(version)
+        values |= {
             ":next": {"N": str(version + 1)},
             ":decision": {"S": decision},
             ":changed": {"S": format_time(now)},
             ":launches": {"S": json.dumps(spending.launches.to_item(), separators=(",", ":"))},
         }
-        written = "version = :next, decision = :decision, changed = :changed, launches = :launches"
         update = {
             "TableName": self._table,
             "Key": self._partition.key(META),
-            "UpdateExpression": f"SET {written}",
+            "UpdateExpression": _COMMITTED,
             "ConditionExpression": condition,
             "ExpressionAttributeValues": values,
         }
@@ -208,25 +207,19 @@ class DynamoStore:
 
         It does nothing if other clusters or this one commit at each attempt: the next run repeats it.
         """
+        shared = self._shared
+        if shared is None or not (there := shared.region()).is_used:
+            return
         for _ in range(_SHARE_ATTEMPTS):
             ledger, now = self.load(), self._clock()
-            region = ledger.spending.region
-            if self._shared is None or region is None:
-                return
+            region = ledger.spending.region or there
             own = region.own_shares(ledger.claims, ledger.spending.spent, now)
             after = region.with_own(own)
             if after.shares == region.shares:
                 return
-            condition, values = _unchanged(ledger.version)
-            same = {  # a write without a change, so that a commit at the same time is noticed
-                "TableName": self._table,
-                "Key": self._partition.key(META),
-                "UpdateExpression": "SET version = :read",
-                "ConditionExpression": condition,
-                "ExpressionAttributeValues": values,
-            }
+            same = {"Update": {"TableName": self._table, **same_version(self._partition, ledger.version)}}
             with suppress(Conflict), conflicts("what clusters share has changed"):
-                self._client.transact_write_items(TransactItems=[{"Update": same}, self._shared.put(after)])
+                self._client.transact_write_items(TransactItems=[same, shared.put(after)])
                 return
 
     def _put(self, item: Attributes, revision: int) -> Attributes:
@@ -297,10 +290,10 @@ class DynamoStore:
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""
-        if pause is None:
-            self._partition.delete("PAUSE")
-        else:
+        if pause is not None:
             self._partition.put(self._partition.item("PAUSE", pause_item(pause)))
+        else:
+            self._partition.delete("PAUSE")
 
     def save_zonal_shifts(self, shifts: Sequence[ZonalShift]) -> None:
         """Write the cluster's zonal shifts, which replace the previous ones."""
@@ -405,9 +398,3 @@ class DynamoStore:
     def learn(self, offered: Mapping[Boot, Offered]) -> None:
         """Write observed node capacity. It expires after half a year."""
         write_learned(self._client, self._table, offered, self._clock())
-
-
-def _unchanged(version: int) -> tuple[str, Attributes]:
-    """Return the condition that a ledger still has this version, with its values."""
-    condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
-    return condition, {":read": {"N": str(version)}}
