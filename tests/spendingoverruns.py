@@ -155,7 +155,7 @@ class Pair:
             for world in self.worlds:
                 world.step()
 
-    def skip(self, span: timedelta) -> None:
+    def pass_days(self, span: timedelta) -> None:
         """Let time pass in which nothing happens."""
         for world in self.worlds:
             world.now += span
@@ -192,7 +192,7 @@ def lived(pair: Pair) -> Pair:
     if pair.decided == 0:
         pair.worlds[0].run(Concern.PROVISIONING)
     pair.live(LIFE)
-    pair.skip(DAYS)
+    pair.pass_days(DAYS)
     east = pair.worlds[0]
     east.remove(sorted(east.pods))
     for node in sorted(east.cluster.nodes):

@@ -18,7 +18,7 @@ from tests.world import Boundaries, World
 
 _STALE = timedelta(seconds=90)
 _LEAVE_NO_MARK = frozenset(
-    {"load", "learned", "learn", "known", "take_lock", "release_lock", "save_nodeclass"}
+    {"load", "save_shares", "learned", "learn", "known", "take_lock", "release_lock", "save_nodeclass"}
 )
 
 

@@ -92,7 +92,6 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
     "top": partial(top.figures, sizes=(100,)),
-    "warm": partial(warm.figures, pods=3),
     "warm": partial(warm.figures, pods=3, sample=8),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),

@@ -19,6 +19,8 @@ from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
+from nodesmith.model.ledger.region import Spending
+from nodesmith.model.ledger.spending import Launches
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     ClusterInfo,
@@ -212,6 +214,7 @@ LEDGER = Ledger(
     learned={Boot("m5.large", "ami-1"): Offered(8_000_000_000, {"abc": parse_resources({"cpu": "1930m"})})},
     moves=(FULL_MOVE,),
     gangs=(FULL_GANG,),
+    spending=Spending(Launches().noted(1, NOW)),
     paused=Pause(NOW, "the audit goes on", NOW),
     handover=Handover(NOW, to_karpenter=True, is_settled=True),
     departures=(_departure(),),

@@ -13,7 +13,7 @@ disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released
 `DEPARTURE#claim` counts for an hour or two after a node's termination began. `TURN#concern` is a lock: it exists while
 a run does work that only one run may do at a time.
 
-The CreateFleet calls that clusters of a region may make are in a partition that they share.
+What clusters of a region share is in other partitions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from nodesmith.adapters.dynamodb.ledgeritems import (
     move_of,
     offering_key,
     pool_key,
+    same_version,
     spent_update,
+    version_condition,
 )
 from nodesmith.adapters.dynamodb.ledgermarks import (
     MARK,
@@ -43,7 +45,6 @@ from nodesmith.adapters.dynamodb.ledgermarks import (
     LedgerMark,
     Locks,
     read_mark,
-    update_at,
 )
 from nodesmith.adapters.dynamodb.partition import (
     META,
@@ -73,6 +74,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 from nodesmith.settings import partition_key
 
+_COMMITTED = "SET version = :next, decision = :decision, changed = :changed, launches = :launches"
 _SHARE_ATTEMPTS = 8
 """How often a commit is tried while other clusters commit at the same time."""
 
@@ -169,15 +171,14 @@ class DynamoStore:
         If only another cluster's commit is in the way, it is tried again with what is left. Raises Conflict.
         """
         shared, before, version = self._shared, last.spending, last.version
+        stale = f"version {version} of {self._partition.pk} is no longer the newest"
         for _ in range(_SHARE_ATTEMPTS):
             after = before.charged(last.claims, claims, now)
             region = after.region if after is not before else None
             taken = [shared.put(region)] if shared is not None and region is not None else []
             begun = [self._next(version, decision, now, after), *items, *taken]
             try:
-                with conflicts(
-                    f"version {version} of {self._partition.pk} is no longer the newest", len(begun) - 1
-                ):
+                with conflicts(stale, len(begun) - 1):
                     self._client.transact_write_items(TransactItems=begun)
             except LostShare:
                 if shared is None or region is None:
@@ -188,33 +189,40 @@ class DynamoStore:
         raise Conflict("other clusters have bought nodes at each attempt")
 
     def _next(self, version: int, decision: str, now: datetime, spending: Spending) -> Attributes:
-        values = {
+        condition, values = version_condition(version)
+        values |= {
             ":next": {"N": str(version + 1)},
             ":decision": {"S": decision},
             ":changed": {"S": format_time(now)},
             ":launches": {"S": json.dumps(spending.launches.to_item(), separators=(",", ":"))},
         }
-        written = "version = :next, decision = :decision, changed = :changed, launches = :launches"
-        return update_at(self._partition, version, written, values)
+        update = {
+            "TableName": self._table,
+            "Key": self._partition.key(META),
+            "UpdateExpression": _COMMITTED,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+        return {"Update": update}
 
     def save_shares(self) -> None:
         """Write what the cluster takes of the limits that clusters share, unless that is written already.
 
         It does nothing if other clusters or this one commit at each attempt: the next run repeats it.
         """
+        shared = self._shared
+        if shared is None or not (there := shared.region()).is_used:
+            return
         for _ in range(_SHARE_ATTEMPTS):
             ledger, now = self.load(), self._clock()
-            region = ledger.spending.region
-            if self._shared is None or region is None:
-                return
+            region = ledger.spending.region or there
             own = region.own_shares(ledger.claims, ledger.spending.spent, now)
             after = region.with_own(own)
             if after.shares == region.shares:
                 return
-            # A write without a change, so that a commit at the same time is noticed.
-            same = update_at(self._partition, ledger.version, "version = :read", {})
+            same = {"Update": {"TableName": self._table, **same_version(self._partition, ledger.version)}}
             with suppress(Conflict), conflicts("what clusters share has changed"):
-                self._client.transact_write_items(TransactItems=[same, self._shared.put(after)])
+                self._client.transact_write_items(TransactItems=[same, shared.put(after)])
                 return
 
     def _put(self, item: Attributes, revision: int) -> Attributes:
@@ -223,9 +231,8 @@ class DynamoStore:
     def save(self, claim: NodeClaim) -> NodeClaim:
         """Write a claim if its revision has not changed, and return it with its new revision. Raises Conflict."""
         saved = replace(claim, revision=claim.revision + 1)
-        self._partition.put_revised(
-            claim_of(self._partition, saved), claim.revision, f"NodeClaim {claim.name}"
-        )
+        item = claim_of(self._partition, saved)
+        self._partition.put_revised(item, claim.revision, f"NodeClaim {claim.name}")
         return saved
 
     def forget(self, claim: NodeClaim) -> None:
@@ -336,9 +343,7 @@ class DynamoStore:
 
     def save_unavailable(self, offerings: Mapping[OfferingKey, Backoff]) -> None:
         """Write back-offs of offerings."""
-        items = [
-            backoff_of(self._partition, offering_key(key), backoff) for key, backoff in offerings.items()
-        ]
+        items = (backoff_of(self._partition, offering_key(key), each) for key, each in offerings.items())
         self._partition.write([{"PutRequest": {"Item": item}} for item in items])
 
     def save_subnet_backoffs(self, subnets: Mapping[str, Backoff]) -> None:

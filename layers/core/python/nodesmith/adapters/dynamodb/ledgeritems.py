@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.partition import Attributes, Partition
+from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
@@ -221,3 +221,20 @@ def pool_key(key: OfferingKey) -> str:
     """Return the part of a sort key that names a capacity pool."""
     within = f"#{key.group}" if key.group else ""
     return f"{key.capacity_type}#{key.instance_type}#{key.zone}{within}"
+
+
+def version_condition(version: int) -> tuple[str, Attributes]:
+    """Return the condition that a ledger still has this version, with its values."""
+    condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
+    return condition, {":read": {"N": str(version)}}
+
+
+def same_version(partition: Partition, version: int) -> Attributes:
+    """Return an update that changes nothing, and that a commit at the same time conflicts with."""
+    condition, values = version_condition(version)
+    return {
+        "Key": partition.key(META),
+        "UpdateExpression": "SET version = :read",
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -166,21 +166,3 @@ def _sk(concern: Concern) -> str:
 
 def _number(moment: datetime) -> Attributes:
     return {"N": str((moment - _EPOCH) // timedelta(microseconds=1))}
-
-
-def update_at(
-    partition: Partition, version: int, written: str, values: Mapping[str, Attributes]
-) -> Attributes:
-    """Return the part of a transaction that writes a ledger's metadata if it still has a version.
-
-    `written` are assignments of an update expression, to `values` and to `:read`, the version.
-    """
-    condition = "version = :read" if version else "attribute_not_exists(version) OR version = :read"
-    update = {
-        "TableName": partition.table,
-        "Key": partition.key(META),
-        "UpdateExpression": f"SET {written}",
-        "ConditionExpression": condition,
-        "ExpressionAttributeValues": {":read": {"N": str(version)}, **values},
-    }
-    return {"Update": update}

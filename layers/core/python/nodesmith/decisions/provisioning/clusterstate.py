@@ -371,3 +371,15 @@ def _take_anywhere(left: Mapping[str, list[int]], sets: Iterable[int], count: in
 def _sets_like(gang: Gang, pod: Pod) -> list[int]:
     """Return the numbers of the pod sets that a pod may belong to, those with the same requests first."""
     return sorted(range(len(gang.sets)), key=lambda index: gang.sets[index] != pod.shape.requests)
+
+
+MOST_NODES = 4_000
+"""The most nodes of one gang: an item of the ledger holds at most 400 kB, and names them all."""
+
+
+def too_many_nodes(new: int, placed: int, inputs: Inputs) -> str:
+    """Return why pods cannot have so many new nodes and existing ones at once, in a sentence; empty if they can."""
+    if new + placed > MOST_NODES:
+        return f"its pods need {new + placed:,} nodes, at most {MOST_NODES:,} are possible: split it"
+    left = inputs.ledger.spending.launches_left(inputs.now)
+    return f"its pods need {new:,} new nodes, and {left:,} launches are left this hour" if new > left else ""

@@ -19,6 +19,7 @@ from nodesmith.decisions.provisioning.clusterstate import (
     needs,
     reserved,
     shapes_of,
+    too_many_nodes,
     unconsumed,
     with_sources_closed,
 )
@@ -50,8 +51,6 @@ EXPIRED, REVOKED, NO_PODS = "Expired", "CapacityRevoked", "FailedToCreatePods"
 """Reasons of conditions. All but the last but one are Cluster Autoscaler's, which never revokes capacity."""
 TEMPLATE_WITHIN = timedelta(minutes=1)
 """How long after a request its PodTemplates may come: snapshots show objects of two kinds in any order."""
-MOST_NODES = 4_000
-"""The most nodes of one gang: an item of the ledger holds at most 400 kB, and names them all."""
 _MOST_MESSAGE = 1000
 _SERVING = frozenset({Phase.PENDING, Phase.LAUNCHED, Phase.REGISTERED, Phase.INITIALIZED})
 
@@ -358,15 +357,8 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     if chosen.left:
         first = min(why for _, why in left)
         return Room({}, why=f"{len(left)} of {len(pods)} pods find no place: {first}")
-    number = len(chosen.purchase.nodes) + len(chosen.assignment.placed)
-    if number > MOST_NODES:
-        return Room({}, why=f"its pods need {number:,} nodes, at most {MOST_NODES:,} are possible: split it")
-    launches = inputs.ledger.spending.launches_left(inputs.now)
-    if len(chosen.purchase.nodes) > launches:
-        asked = len(chosen.purchase.nodes)
-        return Room(
-            {}, why=f"its pods need {asked:,} new nodes, and {launches:,} launches are left this hour"
-        )
+    if why := too_many_nodes(len(chosen.purchase.nodes), len(chosen.assignment.placed), inputs):
+        return Room({}, why=why)
     bought = planner.written_down(chosen.purchase)
     nodes = tuple(replace(node, claim=_unnominated(node.claim)) for node in bought)
     placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}

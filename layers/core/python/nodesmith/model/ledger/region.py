@@ -46,6 +46,11 @@ class Region:
     revision: int = 0
 
     @property
+    def is_used(self) -> bool:
+        """Whether there are limits, or shares of limits that are gone."""
+        return bool(self.limits or self.shares)
+
+    @property
     def most_launches(self) -> int:
         """How many nodes all clusters may request within an hour."""
         chosen = [each.launches for each in self.limits if each.launches is not None]
