@@ -9,6 +9,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, CAPACITY_TYPES, RESERVED
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
@@ -38,6 +39,9 @@ _OPEN_WINDOWS = (
 _OBJECTIVES = (
     f"is that of a NodePool with {OBJECTIVE}: LeastNodes, so plans have as few nodes as possible for both: give it "
     "the same annotation or another weight"
+)
+_RESERVED_ALONE = (
+    "can only be checked in the cluster: its capacity reservations are in the status of the EC2NodeClass"
 )
 _OF_TYPES = ("cpu", "memory")
 
@@ -90,8 +94,26 @@ def _overlays(documents: Sequence[Document]) -> dict[str, Document]:
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
     for counted in considered(inputs):
         document = pools_there.get(counted.nodepool)
-        if document is not None and counted.all and not counted.left:
+        if document is None or not counted.all or counted.left:
+            continue
+        if _awaits_reservations(inputs, document):
+            yield warning(document.fault(_RESERVED_ALONE, "spec.template.spec.requirements"))
+        else:
             yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
+
+
+def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
+    """Return whether a NodePool buys from reservations alone, which its EC2NodeClass selects but does not show yet."""
+    pool = parse_nodepool(document.manifest).value
+    if pool is None or [t for t in CAPACITY_TYPES if pool.requirements[CAPACITY_TYPE].allows(t)] != [
+        RESERVED
+    ]:
+        return False
+    classes = {str(each["metadata"]["name"]): each for each in inputs.snapshot.nodeclasses}
+    spec = classes.get(pool.nodeclass.name, {}).get("spec") or {}
+    status = inputs.ledger.nodeclasses.get(pool.nodeclass.name)
+    selects = bool(spec.get("capacityReservationSelectorTerms"))
+    return selects and status is not None and not status.capacity_reservations
 
 
 def _no_type(counted: Considered) -> str:

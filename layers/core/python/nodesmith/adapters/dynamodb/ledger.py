@@ -11,9 +11,7 @@ instance and reservation, which the table indexes, so one write updates a claim 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` during a zonal shift.
 `DEPARTURE#claim` counts for an hour or two after a node's termination began. `TURN#concern` is a lock: it exists while
-a run does work that only one run may do at a time.
-
-What clusters of a region share is in other partitions.
+a run does work that only one run may do at a time. What clusters of a region share is in other partitions.
 """
 
 from __future__ import annotations
@@ -155,12 +153,12 @@ class DynamoStore:
         told = [*(replace(claim, revision=0) for claim in claims), *changed]
         saved = [(replace(claim, revision=claim.revision + 1), claim.revision) for claim in told]
         new = [self._put(claim_of(self._partition, claim), revision) for claim, revision in saved]
-        moved = [self._put(move_of(self._partition, move), move.revision)] if move else []
-        moved += [self._put(gang_of(self._partition, gang), gang.revision)] if gang else []
-        spending = self._charged(last, claims, decision, now, [*new, *moved])
-        written = {claim.name: claim for claim, _ in saved}
-        kept = [claim for claim in last.claims if claim.name not in written]
-        self._last = replace(last, version=version + 1, claims=(*kept, *written.values()), spending=spending)
+        new += [self._put(move_of(self._partition, move), move.revision)] if move else []
+        new += [self._put(gang_of(self._partition, gang), gang.revision)] if gang else []
+        spending = self._charged(last, claims, decision, now, new)
+        names = {claim.name for claim, _ in saved}
+        after = (*(c for c in last.claims if c.name not in names), *(claim for claim, _ in saved))
+        self._last = replace(last, version=version + 1, claims=after, spending=spending)
         self._mark.is_written(now)
 
     def _charged(

@@ -1,0 +1,128 @@
+"""The account of a group's fields: what each of them became, and why, or why it has no equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from nodesmith.model.apimachinery.problems import at
+
+Path = tuple[str, ...]
+_LONGEST_VALUE = 200
+_UNKNOWN = "this release does not know the field: check whether the nodes need it"
+
+
+class Outcome(StrEnum):
+    """What became of a field."""
+
+    KEPT = "kept"
+    CHANGED = "changed"
+    NO_EQUAL = "no equal"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One field of a group. `why` is the reason of a change, or the remedy for a field without an equal.
+
+    `is_quiet` is True if nothing has to be done about it, so that tables leave it out.
+    """
+
+    field: str
+    value: Any
+    outcome: Outcome
+    became: str = ""
+    why: str = ""
+    is_quiet: bool = False
+
+
+class Account:
+    """The fields of one group, by source (`nodegroup`, `autoScalingGroup`, `launchTemplate`), and what became of each.
+
+    A path ends at a value, or at a map or list that one entry covers as a whole.
+    """
+
+    def __init__(self, sources: Mapping[str, Mapping[str, Any]]) -> None:
+        self._sources = sources
+        self._told: dict[Path, Told] = {}
+
+    def get(self, *path: str) -> Any:
+        """Return the value at a path, or None."""
+        value: Any = self._sources
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def kept(self, path: Path, became: str, why: str = "") -> None:
+        """Record that a field has the same effect as before. Absent fields are ignored, here and below."""
+        self._tell(path, Outcome.KEPT, became, why, is_quiet=True)
+
+    def changed(self, path: Path, became: str, why: str, *, is_quiet: bool = False) -> None:
+        """Record that a field's effect differs, and why."""
+        self._tell(path, Outcome.CHANGED, became, why, is_quiet=is_quiet)
+
+    def lost(self, path: Path, remedy: str, *, is_quiet: bool = False) -> None:
+        """Record that a field has no equal, and what to do about it."""
+        self._tell(path, Outcome.NO_EQUAL, "", remedy, is_quiet=is_quiet)
+
+    def about(self, paths: Mapping[Path, str]) -> None:
+        """Record fields that describe the group's identity or state, each with what it is."""
+        for path, what in paths.items():
+            self.lost(path, f"{what}: nothing to do", is_quiet=True)
+
+    def retell(self, path: Path, outcome: Outcome, why: str) -> None:
+        """Replace what was recorded about a field."""
+        self._told.pop(path, None)
+        self._tell(path, outcome, "", why, is_quiet=False)
+
+    def all(self) -> list[Told]:
+        """Return all fields in their order. Those that nothing has accounted for have no equal."""
+        found: list[Told] = []
+        seen: set[Path] = set()
+        for path in self._leaves():
+            covering = next((path[:n] for n in range(1, len(path) + 1) if path[:n] in self._told), None)
+            if covering is None:
+                found.append(Told(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", _UNKNOWN))
+            elif covering not in seen:
+                seen.add(covering)
+                found.append(self._told[covering])
+        return found
+
+    def _tell(self, path: Path, outcome: Outcome, became: str, why: str, *, is_quiet: bool) -> None:
+        value = self.get(*path)
+        if value is not None and path not in self._told:
+            self._told[path] = Told(_text(path), _short(value), outcome, became, why, is_quiet)
+
+    def _leaves(self) -> Iterator[Path]:
+        for source, fields in self._sources.items():
+            yield from _leaves((source,), fields)
+
+
+def _leaves(path: Path, value: Any) -> Iterator[Path]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves((*path, str(name)), inner)
+    elif value not in (None, {}, []):
+        yield path
+
+
+def _text(path: Path) -> str:
+    field = path[0]
+    for name in path[1:]:
+        field = at(field, name)
+    return field
+
+
+def _short(value: Any) -> Any:
+    """Return a value as JSON data. Long text, such as user data, is cut."""
+    if isinstance(value, Mapping):
+        return {str(name): _short(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(inner) for inner in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return f"{value[:_LONGEST_VALUE]}…"
+    return value
