@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, overlaid_price, startups, unpriced
+from nodesmith.decisions.disruption.costs import (
+    harm_of,
+    lost_usd,
+    moving,
+    overlaid_price,
+    saved_by_ending,
+    startups,
+    unpriced,
+)
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
@@ -78,6 +86,7 @@ class Survey:
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
         self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+        self._saved = saved_by_ending(inputs)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting, self._booked = _awaiting(inputs), inputs.ledger.booked(inputs.now)
         self._claims = sorted(inputs.ledger.claims, key=lambda claim: claim.name)
@@ -148,6 +157,7 @@ class Survey:
 
     def _price(self, claim: NodeClaim, node: Node, pool: NodePool) -> float:
         price = overlaid_price(claim, node, self.catalog, self._overlays, pool)
+        price = min(price, self._saved.get(claim.name, price))
         return price + pool.node_surcharge_hourly_usd
 
 

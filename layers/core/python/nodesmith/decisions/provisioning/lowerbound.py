@@ -57,7 +57,7 @@ def least_price(
     bound = pack(items, bins).bound if few else lower_bound(items, bins)
     if existing_nodes:
         bound = max(bound, _beside(offered, bins, existing_nodes))
-    return min(bound, purchase.price_hourly_usd)
+    return max(0.0, min(bound - offered.worth_hourly_usd, purchase.price_hourly_usd))
 
 
 def _settles_nothing(attempt: Attempt) -> bool:

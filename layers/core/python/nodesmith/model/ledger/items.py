@@ -29,6 +29,7 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger, departure_item, pause_item, read_departure, read_pause
@@ -259,6 +260,7 @@ def ledger_item(ledger: Ledger) -> Item:
         **_subnets_item(ledger),
         **_shifts_item(ledger),
         **_gangs_item(ledger),
+        **_commitments_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -282,6 +284,12 @@ def _gangs_item(ledger: Ledger) -> Item:
     return {"gangs": [*map(gangs.to_item, held)]} if held else {}
 
 
+def _commitments_item(ledger: Ledger) -> Item:
+    """Write the commitments, as an empty item if there are none."""
+    found = ledger.commitments
+    return {"commitments": commitments_item(found)} if found.book.commitments else {}
+
+
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
     """Read what `ledger_item` wrote."""
     nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
@@ -302,6 +310,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
         gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
+        commitments=read_commitments(item["commitments"]) if "commitments" in item else NO_COMMITMENTS,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

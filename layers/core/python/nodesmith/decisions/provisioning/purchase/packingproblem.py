@@ -6,15 +6,18 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import fsum
 from operator import le
 from typing import NamedTuple
 
-from nodesmith.decisions.packing import Bin, Item, Vector
+from nodesmith.decisions.packing import Bin, Item, Vector, commitment_prices, lower_bound, tight_bound
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
     PurchaseOption,
+    SharedLimit,
     TypeOption,
+    TypeOptions,
     limit_cost,
     rooms,
     shared_limit,
@@ -39,7 +42,7 @@ class Offer(NamedTuple):
     def key(self) -> str:
         """The name of its bin."""
         sold = self.offering
-        how = sold.reservation or sold.capacity_type
+        how = sold.reservation or sold.commitment or sold.capacity_type
         return f"{self.template.name}/{self.type_option.type.name}/{sold.zone}/{how}"
 
     @property
@@ -60,18 +63,23 @@ class TemplateOffers:
         self._template, self._dimensions, self._open = template, dimensions, ~barred
         self._admission = Admission(template, demands)
         self._limits = tuple(sorted(template.remaining))
-        self._made: dict[int, Offer] = {}
+        self._made: dict[tuple[bool, int], Offer] = {}
 
-    def holding(self, demands: int, size: Vector) -> Iterator[Offer]:
-        """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first."""
-        offers = self._template.type_options.offers
-        room, largest = rooms(self._template.type_options, self._dimensions)
+    def holding(self, demands: int, size: Vector, *, committed: bool = False) -> Iterator[Offer]:
+        """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first.
+
+        With `committed`, they are those that commitments pay for.
+        """
+        type_options = self._template.committed if committed else self._template.type_options
+        offers = type_options.offers
+        room, largest = rooms(type_options, self._dimensions)
         for place in range(max(map(bisect_left, largest, size), default=0), len(offers)):
             if all(map(le, size, room[place])):
-                offer = self._made.get(place)
+                offer = self._made.get((committed, place))
                 if offer is None:
                     admits = self._admission.mask(*offers[place]) & self._open
-                    offer = self._made[place] = Offer(self._template, *offers[place], room[place], admits)
+                    offer = Offer(self._template, *offers[place], room[place], admits)
+                    self._made[committed, place] = offer
                 if offer.admits & demands == demands:
                     yield offer
 
@@ -90,7 +98,10 @@ class TemplateOffers:
         With `plain`, prices exclude the expected cost of interruptions. With minValues, capacity types are compared
         separately: one may be refused where another has enough types.
         """
-        type_options = self._template.type_options.plain if plain else self._template.type_options
+        for each in (self._template.type_options, self._template.committed):
+            yield from self._best(each.plain if plain else each)
+
+    def _best(self, type_options: TypeOptions) -> Iterator[tuple[Offer, Vector]]:
         apart = any(r.min_values for r in self._template.requirements.values())
         for demands, types, purchase_options in self._admission.alike(type_options):
             admits = demands & self._open
@@ -130,6 +141,24 @@ class PackingProblem:
     dimensions: tuple[str, ...]
     """The resources that capacities and sizes are vectors of."""
     limits: TierLimits
+    worth_hourly_usd: float = 0.0
+    """What the commitments that are left are worth to it: the bins that use them cost so much more together."""
+    commitment_prices: tuple[float, ...] = ()
+    """What one more unit of each of `limits.committed` would save."""
+
+    def offer(self, one: Bin) -> Offer:
+        """Return the offer that a bin stands for. Where commitments pay for a part, it has the price of the rest."""
+        offer = self.offers[one.whole_key]
+        if one.key == one.whole_key:
+            return offer
+        sold, use = offer.offering, one.cost[one.paid_axis]
+        rest = sold.listed_hourly_usd * (1 - use / sold.commitment_use)
+        return offer._replace(offering=replace(sold, price_hourly_usd=rest, commitment_use=use))
+
+    def bound(self, items: Sequence[Item]) -> float:
+        """Return a price that no packing of these of its items can undercut."""
+        bound = tight_bound if self.limits.committed else lower_bound
+        return max(0.0, bound(items, self.bins) - self.worth_hourly_usd)
 
     @property
     def is_settled(self) -> bool:
@@ -143,11 +172,13 @@ def packing_problem(
     choices: Choices | None = None,
     *,
     plain: bool = False,
+    known: Sequence[float] = (),
 ) -> PackingProblem:
     """Return the packing problem of one tier's templates for these demands.
 
     By `choices`, some demands must do without a NodePool that has limits. With `plain` prices the problem serves for a
-    bound: surcharges and risks steer the choice but are not part of the price.
+    bound: surcharges and risks steer the choice but are not part of the price. `known` are the prices of commitments,
+    if another problem of this tier has found them.
     """
     dimensions, limits = _dimensions(demands), TierLimits.of(tier)
     items = tuple(
@@ -175,7 +206,72 @@ def packing_problem(
             offers[made.key] = offer
             (exotic if offer.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
-    return PackingProblem(tuple(demands), items, bins, offers, offers_by_template, dimensions, limits)
+    worth = 0.0
+    if limits.committed:
+        known = known or commitment_prices(items, bins, limits.vectors, limits.committed)
+        bins, worth = _at_their_worth(bins, limits, known, 1.0 if plain else _EAGERNESS)
+    return PackingProblem(
+        tuple(demands),
+        items,
+        bins,
+        offers,
+        offers_by_template,
+        dimensions,
+        limits,
+        worth,
+        tuple(known),
+    )
+
+
+_EAGERNESS = 0.8
+"""The part of their worth that commitments cost a plan: at all of it, they are no better than what they replace."""
+
+
+def _at_their_worth(
+    bins: Sequence[Bin], limits: TierLimits, prices: Sequence[float], share: float
+) -> tuple[tuple[Bin, ...], float]:
+    """Return the bins with what they use of commitments in their price, and the worth of all commitments left.
+
+    Commitments are scarce: a bin that uses them takes them from others. Each unit is charged at its dual price, as in
+    Lagrangian relaxation, so that they go where they save most. A bound on these prices, less the worth of everything
+    that is left, is a bound on the real prices.
+    """
+    charged = limits.committed
+    found = [share * each for each in prices]
+    worth = fsum(
+        price * limits.vectors[number][axis] for (number, axis), price in zip(charged, found, strict=True)
+    )
+    priced = list(zip(charged, found, strict=True))
+
+    def toll(one: Bin) -> float:
+        return fsum(
+            unit * one.cost[axis] for (number, axis), unit in priced if number == one.limit and one.cost
+        )
+
+    tolls = map(toll, bins)
+    priced_bins = [
+        replace(one, price=one.price + much, toll=much) if much else one
+        for one, much in zip(bins, tolls, strict=True)
+    ]
+    return tuple(_with_substitutes(priced_bins, charged)), worth
+
+
+def _with_substitutes(bins: Sequence[Bin], charged: Sequence[tuple[int, int]]) -> Iterator[Bin]:
+    """Yield the bins; those that use commitments with the cheapest other one that has the same items and room."""
+    paid = {
+        one.key: axis for one in bins for number, axis in charged if one.limit == number and one.cost[axis]
+    }
+    others = sorted((one for one in bins if one.key not in paid), key=lambda one: (one.price, one.key))
+    for one in bins:
+        if one.key in paid:
+            alike = (
+                each
+                for each in others
+                if not one.admits & ~each.admits and all(map(le, one.capacity, each.capacity))
+            )
+            yield replace(one, instead=next(alike, None), paid_axis=paid[one.key])
+        else:
+            yield one
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
@@ -185,7 +281,9 @@ def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> 
 
 def _bin(offer: Offer, surcharge: float, limit: int, cost: Vector) -> Bin:
     price = offer.offering.cost_hourly_usd + surcharge
-    return Bin(offer.key, offer.room, price, offer.admits, limit if cost else -1, cost)
+    number = limit if cost else -1
+    unpaid = offer.offering.paid_hourly_usd + surcharge
+    return Bin(offer.key, offer.room, price, offer.admits, number, cost, unpaid_price=unpaid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +298,8 @@ class TierLimits:
     axes: tuple[Vector, ...]
     vectors: Mapping[int, Vector]
     names: tuple[str, ...]
+    committed: tuple[tuple[int, int], ...] = ()
+    """The vectors' numbers, and the axes in them, that hold what is left of commitments."""
 
     @classmethod
     def of(cls, tier: Sequence[Template]) -> TierLimits:
@@ -225,7 +325,10 @@ class TierLimits:
         places = {at: {key: place for place, key in enumerate(vector)} for at, vector in left.items()}
         axes = tuple(tuple(places[at][key] for key in mine) for at, mine in zip(number, keys, strict=True))
         vectors = {at: tuple(vector.values()) for at, vector in left.items() if vector}
-        return cls(tuple(number), axes, vectors, tuple(template.name for template in tier))
+        names = tuple(template.name for template in tier)
+        paid = {each.key for each in _committed_limits(tier)}
+        committed = tuple((at, known[key]) for at, known in places.items() for key in known if key in paid)
+        return cls(tuple(number), axes, vectors, names, committed)
 
     def spread(self, index: int, cost: Vector) -> Vector:
         """Return what a node of a template takes, in the axes of its vector."""
@@ -239,6 +342,14 @@ class TierLimits:
     def own(self, template: str, vector: Vector) -> Vector:
         """Return the part of a vector that belongs to a template's limits, in order of their names."""
         return tuple([vector[axis] for axis in self.axes[self.names.index(template)]]) if vector else ()
+
+
+def _committed_limits(tier: Iterable[Template]) -> Iterator[SharedLimit]:
+    for template in tier:
+        for name in template.remaining if len(template.committed) else ():
+            shared = shared_limit(name)
+            if shared is not None and shared.is_of_commitments:
+                yield shared
 
 
 def with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> list[Template]:

@@ -88,6 +88,8 @@ class Template:
     """Why only one node may be bought: those before it did not join."""
     usages: tuple[Usage, ...] = ()
     """The quotas that its nodes count against; what is left of them is in `remaining`."""
+    committed: TypeOptions = NO_OPTIONS
+    """On-demand offers again, as commitments pay for them; what is left of these is in `remaining`."""
 
     @property
     def name(self) -> str:
@@ -96,8 +98,9 @@ class Template:
 
     @property
     def is_steered(self) -> bool:
-        """Whether something besides price decides between its nodes: surcharges or interruption risk."""
-        return bool(self.pool.node_surcharge_hourly_usd) or self.type_options.is_risky
+        """Whether something besides price decides between its nodes: surcharges, interruption risk or commitments."""
+        surcharge = self.pool.node_surcharge_hourly_usd
+        return bool(surcharge) or self.type_options.is_risky or bool(len(self.committed))
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:
