@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from infra.faults import flag, number, text, texts, unknown
 from nodesmith.registration import ROLE_NAME, VPC_NAME
+from nodesmith.settings import setting_faults
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
 REGION_KEYS = (
@@ -20,10 +22,12 @@ REGION_KEYS = (
     "isolated",
     "tracing",
     "dashboard",
+    "commitments",
     "vpcs",
 )
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
+_LONGEST_COMMITMENTS = 2500
 _FLAGS = ("isolated", "tracing", "dashboard")
 _ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
 _PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
@@ -44,7 +48,8 @@ class RegionContext:
     `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
     `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
     cdk.json. `isolated` means that functions cannot reach the price list. `interruption_concurrency` is reserved for
-    notices.
+    notices. `commitments` is the setting for the functions, empty unless commitments are used; `payer_role_arn` is the
+    role to read the payer's with.
     """
 
     name: str
@@ -56,12 +61,14 @@ class RegionContext:
     isolated: bool = False
     tracing: bool = False
     dashboard: bool = False
+    commitments: str = ""
+    payer_role_arn: str = ""
     vpcs: Mapping[str, Vpc] = field(default_factory=dict)
 
 
 def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
     """Read an entry that has been checked for faults."""
-    vpcs = entry.get("vpcs", {})
+    vpcs, commitments = entry.get("vpcs", {}), entry.get("commitments", False)
     return RegionContext(
         name=name,
         node_roles=tuple(entry.get("nodeRoles", ())),
@@ -72,6 +79,8 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
         isolated=entry.get("isolated", False),
         tracing=entry.get("tracing", False),
         dashboard=entry.get("dashboard", False),
+        commitments=json.dumps(commitments, sort_keys=True, separators=(",", ":")) if commitments else "",
+        payer_role_arn=commitments.get("payerRoleArn", "") if isinstance(commitments, dict) else "",
         vpcs={each: Vpc(*(tuple(vpcs[each][key]) for key in VPC_KEYS)) for each in sorted(vpcs)},
     )
 
@@ -89,6 +98,7 @@ def region_faults(name: str, entry: Any) -> Iterator[str]:
         yield from number(f"{where}.interruptionConcurrency", reserved, LEAST_CONCURRENCY, MOST_CONCURRENCY)
     for key in _FLAGS:
         yield from flag(f"{where}.{key}", entry.get(key, False))
+    yield from _commitments_faults(f"{where}.commitments", entry.get("commitments", False))
     yield from _vpcs_faults(f"{where}.vpcs", entry.get("vpcs", {}))
 
 
@@ -106,6 +116,16 @@ def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator
     if entry.get("alarmTopicArn", "") != "":
         expected = f"the ARN of an SNS topic in {name}"
         yield from text(f"{where}.alarmTopicArn", entry["alarmTopicArn"], topic, expected)
+
+
+def _commitments_faults(where: str, value: Any) -> Iterator[str]:
+    yield from setting_faults(where, value)
+    length = len(json.dumps(value, separators=(",", ":")))
+    if length > _LONGEST_COMMITMENTS:
+        yield (
+            f"{where}: expected at most {_LONGEST_COMMITMENTS:,} characters, because a function's environment holds"
+            f" 4 KB, found {length:,}; list fewer, or let payerRoleArn read them"
+        )
 
 
 def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:

@@ -30,6 +30,7 @@ from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
+    from nodesmith.adapters.dynamodb.commitments import DynamoCommitments
     from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
@@ -197,6 +198,15 @@ class ClusterParts:
         from nodesmith.adapters.dynamodb.ledger import DynamoStore
 
         return DynamoStore(self.client("dynamodb"), self.settings.table_name, self.settings.cluster_name, now)
+
+    @cached_property
+    def commitments(self) -> DynamoCommitments | None:
+        """The commitments of the region; None if the deployment does not use them."""
+        if self.settings.commitments is None:
+            return None
+        from nodesmith.adapters.dynamodb.commitments import DynamoCommitments
+
+        return DynamoCommitments(self.client("dynamodb"), self.settings.table_name)
 
     @cached_property
     def heartbeats(self) -> DynamoHeartbeats:

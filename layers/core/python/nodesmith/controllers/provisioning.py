@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.commitments import claim_commitments, known_commitments
 from nodesmith.controllers.launching.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
@@ -44,7 +45,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Labels, Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
+from nodesmith.ports import Blobs, Catalogs, Cloud, CommitmentStore, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
@@ -97,6 +98,8 @@ class Provisioning:
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """returns how long the function may still run"""
     metrics: Metrics = field(default_factory=Metrics)
+    commitments: CommitmentStore | None = None
+    """None if the deployment does not use commitments"""
     last_heartbeat: Callable[[], Heartbeat | None] = no_heartbeat
     """returns the forwarder's newest heartbeat, which confirms a snapshot that is old because nothing has changed"""
 
@@ -253,7 +256,8 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         return True
     outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
-    ledger = replace(run.store.load(), learned=run.store.learned())
+    paid = known_commitments(run.commitments)
+    ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
     settings = run.settings.in_cluster(ledger.cluster)
     types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
@@ -289,6 +293,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     done = True
     if plan.nodes:
         try:
+            claim_commitments(run.commitments, inputs, plan.nodes, now)
             settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
             outcome.note(settled)
             done = not settled.given_up and bought == len(plan.nodes)
@@ -337,7 +342,7 @@ def _resume(
     outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up):
         return ledger
-    return replace(run.store.load(), learned=ledger.learned)
+    return replace(run.store.load(), learned=ledger.learned, commitments=ledger.commitments)
 
 
 _BY = {"controller": "provisioner"}
