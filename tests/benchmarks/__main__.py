@@ -19,6 +19,7 @@ from rich.table import Table
 from tests.benchmarks import (
     bursts,
     coldstart,
+    commitments,
     crashes,
     deployment,
     disruption,
@@ -53,6 +54,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "neighbours": neighbours.figures,
     "retries": retries.figures,
     "coldstart": coldstart.figures,
+    "commitments": commitments.figures,
     "sessions": sessions.figures,
     "crashes": crashes.figures,
     "deployment": deployment.figures,

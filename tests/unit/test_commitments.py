@@ -262,7 +262,7 @@ def test_a_node_that_nothing_pays_for_is_moved_onto_unused_commitments() -> None
     ("written", "told"),
     [
         (
-            '{"listed": [{"kind": "computeSavingsPlan", "hourly": -1, "discount": 0.3, "ends": "2027-01-01T00:00:00Z"}]}',
+            '{"listed": [{"kind": "computeSavingsPlan", "hourly": -1, "discount": 0.3, "ends": "2027-01-01T00:00Z"}]}',
             "commitment 1: hourly is -1: write the hourly commitment in USD, above 0",
         ),
         ('{"listed": [{"kind": "computeSavingPlan"}]}', "did you mean 'computeSavingsPlan'?"),

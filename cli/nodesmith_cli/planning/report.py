@@ -11,6 +11,7 @@ from typing import Any
 from nodesmith.decisions.disruption.costs import HeldNode
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith_cli.commitmentview import node_of
 
 _DIGITS = 9
 
@@ -21,7 +22,8 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
     options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
     will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
-    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, `listPriceHourly` is AWS's.
+    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, or a `commitment` pays for it,
+    `listPriceHourly` is AWS's.
 
     With CapacityBuffers, `capacityBuffers` has their room in pods and what it costs: `held` are the nodes that only
     they keep. A node to launch for them alone is marked `forBuffers`.
@@ -76,6 +78,7 @@ def _node(node: PlannedNode) -> dict[str, Any]:
         "capacityType": claim.capacity_type,
         "priceHourly": round(node.price_hourly_usd, _DIGITS),
         **_overlaid(node),
+        **node_of(node),
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
