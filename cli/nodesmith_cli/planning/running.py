@@ -73,6 +73,10 @@ def run(wanted: Wanted, output: str) -> int:
         shifts = zonal_shifts(inputs, wanted.shifted_zones, live=wanted.kubeconfig is not None)
         inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
         if wanted.commitments:
+            if wanted.audit:
+                raise Rejected(
+                    "--audit and --commitments are mutually exclusive: the audit knows list prices only"
+                )
             inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
     _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
