@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -28,7 +28,6 @@ from nodesmith.model.ledger.commitments import (
 )
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.settings import commitments_key
-from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.wording import counted
 
 Told = Mapping[str, Any]
@@ -83,7 +82,13 @@ def _vcpus(catalog: Catalog) -> dict[str, int]:
     }
 
 
-def commitments_of(region: str, blobs: Blobs | None) -> Commitments:
+class Reads(Protocol):
+    """Anything that returns objects by key."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+
+def commitments_of(region: str, blobs: Reads | None) -> Commitments:
     """Return what the catalog function has last read for a region; NO_COMMITMENTS if the bucket has nothing."""
     data = blobs.get(commitments_key(region)) if blobs is not None else None
     if data is None:

@@ -21,7 +21,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.responses import EC2Response
 
 _SERVICE = "savingsplans"
-_HOST = re.compile(r"https?://savingsplans\.amazonaws\.com")
+_HOST = re.compile(r"https?://savingsplans(\..+)?\.amazonaws\.com")
 _PLANS, _RATES = "/DescribeSavingsPlans", "/DescribeSavingsPlanRates"
 _REGION_PREFIX = {"us-east-1": "", "us-west-2": "USW2-", "eu-west-1": "EU-", "eu-central-1": "EUC1-"}
 Answer = tuple[int, Mapping[str, str], str]
