@@ -142,6 +142,12 @@ def _pool(pool: CommitmentPool, found: Applied, book: CommitmentBook, now: datet
     }
 
 
+def covered_hourly_usd(inputs: Inputs) -> float:
+    """Return the on-demand price of what runs and commitments pay for."""
+    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    return found.covered_hourly_usd if found is not None else 0.0
+
+
 def lines_of(told: Told) -> Iterator[str]:
     """Yield the use of commitments in lines for people."""
     pools: Sequence[Told] = told["pools"]
