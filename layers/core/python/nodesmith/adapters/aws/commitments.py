@@ -46,7 +46,7 @@ class AwsCommitments:
         client, found = self.client("savingsplans"), []
         rates: dict[str, FrozenMap[int]] = {}
         with all_errors("savingsplans:DescribeSavingsPlans"):
-            plans = list(_pages(client.describe_savings_plans, "savingsPlans", states=["active"]))
+            plans = list(_pages(client, "describe_savings_plans", "savingsPlans", states=["active"]))
         for plan in plans:
             kind = _PLANS.get(plan["savingsPlanType"])
             is_here = kind is CommitmentKind.COMPUTE or plan.get("region") == self.region
@@ -84,7 +84,7 @@ class AwsCommitments:
         asked = {"savingsPlanId": plan, "filters": filters}
         found: dict[str, int] = {}
         with all_errors("savingsplans:DescribeSavingsPlanRates"):
-            for rate in _pages(client.describe_savings_plan_rates, "searchResults", **asked):
+            for rate in _pages(client, "describe_savings_plan_rates", "searchResults", **asked):
                 about = {each["name"]: each["value"] for each in rate["properties"]}
                 # The same types have rates for use within and without capacity reservations: they are equal.
                 if "BoxUsage" in rate["usageType"] and rate["unit"] == "Hrs" and about.get("instanceType"):
@@ -139,10 +139,11 @@ class AwsCommitments:
         return found
 
 
-def _pages(call: Callable[..., Any], key: str, **asked: Any) -> Iterator[Any]:
+def _pages(client: Any, call: str, key: str, **asked: Any) -> Iterator[Any]:
+    """Yield the items of all pages; botocore has no paginator for these calls."""
     token: dict[str, str] = {}
     for _ in range(_MOST_PAGES):
-        answer = call(**asked, **token, maxResults=_PAGE)
+        answer = getattr(client, call)(**asked, **token, maxResults=_PAGE)
         yield from answer[key]
         if not answer.get("nextToken"):
             return
