@@ -30,9 +30,9 @@ from nodesmith.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
-    from nodesmith.adapters.dynamodb.commitments import DynamoCommitments
     from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
+    from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
     from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -204,7 +204,7 @@ class ClusterParts:
         """The commitments of the region; None if the deployment does not use them."""
         if self.settings.commitments is None:
             return None
-        from nodesmith.adapters.dynamodb.commitments import DynamoCommitments
+        from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
 
         return DynamoCommitments(self.client("dynamodb"), self.settings.table_name)
 

@@ -26,10 +26,10 @@ from typing import Any
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.ledgermarks import KeptLedger, LedgerMark, Locks, read_mark
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Found, Partition, conflicts, written_once
-from nodesmith.errors import Conflict
+from nodesmith.adapters.dynamodb.sharedpartition import take_calls
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.launches import CallBudget, OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -52,7 +52,7 @@ from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Ledger, Pause, departure_item, departure_of, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
-from nodesmith.settings import budget_partition_key, learned_partition_key, partition_key
+from nodesmith.settings import learned_partition_key, partition_key
 
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
 
@@ -375,26 +375,3 @@ def write_learned(client: Any, table: str, offered: Mapping[Boot, Offered], now:
 
 def _partition(client: Any) -> str:
     return learned_partition_key(client.meta.region_name)
-
-
-_BUDGET_SK = "CREATEFLEET"
-_BUDGET_ATTEMPTS = 5
-
-
-def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
-    """Return how many of `wanted` calls a cluster may make now, and count them as made.
-
-    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
-    Raises Transient.
-    """
-    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
-    for _ in range(_BUDGET_ATTEMPTS):
-        document, revision = partition.revised(_BUDGET_SK)
-        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
-        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
-        try:
-            partition.put_revised(item, revision, "the budget of CreateFleet calls")
-        except Conflict:
-            continue
-        return granted
-    return 0

@@ -1,17 +1,21 @@
-"""DynamoDB: the region's commitments and what its clusters report to use of them, in the partition of shared budgets.
+"""DynamoDB: the partition that the clusters of a region share: their budget of calls, and commitments.
 
-`COMMITMENTS` holds what the catalog function has read, `COMMITTED` the reports of all clusters with a revision: a
-cluster that buys on commitments writes its report on condition that no other has done so since it read.
+`CREATEFLEET` is the budget of CreateFleet calls. `COMMITMENTS` holds what the catalog function has read of commitments,
+and `COMMITTED` the reports of all clusters on what they use of them. A cluster that buys on commitments writes its
+report on condition that no other has done so since it read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
+from nodesmith.errors import Conflict
+from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.model.ledger.commitments import (
     NO_COMMITMENTS,
     CommitmentBook,
@@ -58,3 +62,26 @@ class DynamoCommitments:
 def _book(text: str) -> CommitmentBook:
     """Read a book. Equal texts give one object, on which caches of decisions rely."""
     return read_book(json.loads(text))
+
+
+_BUDGET_SK = "CREATEFLEET"
+_BUDGET_ATTEMPTS = 5
+
+
+def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
+    """Return how many of `wanted` calls a cluster may make now, and count them as made.
+
+    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
+    Raises Transient.
+    """
+    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+    for _ in range(_BUDGET_ATTEMPTS):
+        document, revision = partition.revised(_BUDGET_SK)
+        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
+        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
+        try:
+            partition.put_revised(item, revision, "the budget of CreateFleet calls")
+        except Conflict:
+            continue
+        return granted
+    return 0
