@@ -8,9 +8,9 @@ from datetime import datetime
 from functools import cache
 from typing import Literal
 
+from nodesmith.decisions.scheduling.offerings.commitments import usage_of
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.ledger.commitments import usage_of
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.commitmentview import commitments_of, covered_of, with_commitments

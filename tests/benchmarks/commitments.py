@@ -23,7 +23,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.provisioning.purchase.packingproblem import packing_problem
 from nodesmith.decisions.scheduling.demands import by_shape
-from nodesmith.decisions.scheduling.offerings.commitments import Applied, applied, on_demand_prices
+from nodesmith.decisions.scheduling.offerings.commitments import Applied, applied, on_demand_prices, usage_of
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -31,7 +31,7 @@ from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind, usage_of
+from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind
 from tests.benchmarks.figures import Figure
 from tests.builders import (
     NOW,

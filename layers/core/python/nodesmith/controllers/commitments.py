@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from nodesmith.decisions.provisioning import Inputs, PlannedNode
-from nodesmith.decisions.scheduling.offerings.commitments import applied_now, on_demand_prices
+from nodesmith.decisions.scheduling.offerings.commitments import applied_now, on_demand_prices, usage_of
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND
@@ -28,7 +28,6 @@ from nodesmith.model.ledger.commitments import (
     Usage,
     book_item,
     family_of,
-    usage_of,
 )
 from nodesmith.ports import Blobs, CommitmentStore
 from nodesmith.settings import commitments_key

@@ -13,7 +13,12 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.provisioning.bufferroom import room_of, runs_something
 from nodesmith.decisions.provisioning.clusterstate import living_claims
 from nodesmith.decisions.provisioning.plan import Inputs
-from nodesmith.decisions.scheduling.offerings.commitments import Running, applied_now, marginal_prices
+from nodesmith.decisions.scheduling.offerings.commitments import (
+    Running,
+    applied_now,
+    marginal_prices,
+    usage_of,
+)
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
 from nodesmith.model.apimachinery.resources import NOTHING, Resources
@@ -23,7 +28,6 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.ledger.commitments import usage_of
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _DELETION_SCALE, _PRIORITY_SCALE = 2.0**27, 2.0**25

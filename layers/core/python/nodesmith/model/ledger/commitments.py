@@ -12,7 +12,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -21,9 +21,7 @@ from hashlib import sha256
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, RESERVED, TENANCY
 from nodesmith.model.apimachinery.times import format_time, parse_time
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 
 Usage = Mapping[tuple[str, str], float]
 """Linux instances on shared hardware that are billed on demand, by instance type and zone."""
@@ -230,32 +228,6 @@ class Commitments:
 
 
 NO_COMMITMENTS = Commitments(CommitmentBook(datetime(1970, 1, 1, tzinfo=UTC)))
-_DEFAULT_RESERVATION = "default"
-_RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
-
-
-def usage_of(claims: Iterable[NodeClaim]) -> dict[tuple[str, str], float]:
-    """Return what these claims' instances are billed as. A claim that is not launched counts as its first choice."""
-    found: dict[tuple[str, str], float] = {}
-    for claim in claims:
-        if not _is_billed_on_demand(claim):
-            continue
-        kind, zone = claim.instance_type, claim.zone
-        overrides: Any = claim.launch.get("overrides")
-        if claim.phase is Phase.PENDING and overrides:
-            _, kind, zone, *_ = overrides[0]
-        if kind and zone:
-            found[str(kind), str(zone)] = found.get((str(kind), str(zone)), 0.0) + 1
-    return found
-
-
-def _is_billed_on_demand(claim: NodeClaim) -> bool:
-    if claim.phase in {Phase.GIVEN_UP, Phase.TERMINATED} or claim.instance_gone_at is not None:
-        return False
-    if claim.labels.get(OS) == "windows" or claim.labels.get(TENANCY) == "dedicated":
-        return False
-    in_reservation = claim.labels.get(_RESERVATION_TYPE) == _DEFAULT_RESERVATION
-    return claim.capacity_type == ON_DEMAND or (claim.capacity_type == RESERVED and in_reservation)
 
 
 # Documents. Rates of thousands of types are compressed, since an item of the table holds 400 KB.

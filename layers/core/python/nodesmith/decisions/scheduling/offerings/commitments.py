@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from math import floor
+from typing import Any
 
 from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, TypeOptions
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import ON_DEMAND
+from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, RESERVED, TENANCY
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog, Offering
-from nodesmith.model.ledger.commitments import CommitmentKind, CommitmentPool, Usage, usage_of
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.commitments import CommitmentKind, CommitmentPool, Usage
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.instancesettings import WINDOWS_FAMILIES
 
@@ -90,6 +92,34 @@ def _rank(pool: CommitmentPool, key: _Key, prices: Mapping[_Key, float]) -> tupl
     if not pool.kind.is_plan:
         return 0.0, float(use)
     return (use / 1_000_000 / price if price else 1.0), float(use)
+
+
+_DEFAULT_RESERVATION = "default"
+_RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
+
+
+def usage_of(claims: Iterable[NodeClaim]) -> dict[tuple[str, str], float]:
+    """Return what these claims' instances are billed as. A claim that is not launched counts as its first choice."""
+    found: dict[tuple[str, str], float] = {}
+    for claim in claims:
+        if not _is_billed_on_demand(claim):
+            continue
+        kind, zone = claim.instance_type, claim.zone
+        overrides: Any = claim.launch.get("overrides")
+        if claim.phase is Phase.PENDING and overrides:
+            _, kind, zone, *_ = overrides[0]
+        if kind and zone:
+            found[str(kind), str(zone)] = found.get((str(kind), str(zone)), 0.0) + 1
+    return found
+
+
+def _is_billed_on_demand(claim: NodeClaim) -> bool:
+    if claim.phase in {Phase.GIVEN_UP, Phase.TERMINATED} or claim.instance_gone_at is not None:
+        return False
+    if claim.labels.get(OS) == "windows" or claim.labels.get(TENANCY) == "dedicated":
+        return False
+    in_reservation = claim.labels.get(_RESERVATION_TYPE) == _DEFAULT_RESERVATION
+    return claim.capacity_type == ON_DEMAND or (claim.capacity_type == RESERVED and in_reservation)
 
 
 @lru_cache(maxsize=4)
