@@ -46,6 +46,7 @@ class Platform:
     metrics: bool
     release: str
     trial: Serving | None = None
+    commitments: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving
         region.dashboard,
         release_of(code, region) + (TRIAL_SUFFIX if trial is not None else ""),
         trial,
+        bool(region.commitments),
     )
 
 
@@ -120,6 +122,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         "RELEASE": shared.release,
         **({"VPC_NAME": spec.vpc_name} if spec.vpc_name else {}),
         **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
+        **({"COMMITMENTS": "true"} if shared.commitments else {}),
         **(spec.environment or {}),
     }
     if spec.session_grants:

@@ -45,7 +45,8 @@ class Scope:
 
     `node_roles` are the names of the roles that nodes of all its clusters may have, `kms_key_arns` the keys that may
     encrypt their volumes. `ssm_parameters` are the names of the account's own parameters that hold images. `vpcs` are
-    the names of the VPCs in which functions run.
+    the names of the VPCs in which functions run. `commitments` is True if commitments are read, those of the payer with
+    `payer_role_arn`.
     """
 
     region: str
@@ -53,6 +54,8 @@ class Scope:
     kms_key_arns: tuple[str, ...] = ()
     ssm_parameters: tuple[str, ...] = ()
     vpcs: tuple[str, ...] = ()
+    commitments: bool = False
+    payer_role_arn: str = ""
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:

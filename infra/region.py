@@ -27,7 +27,8 @@ from infra.ticks import SCHEDULED_TIME, Ticker
 from infra.trial import Serving
 from nodesmith import __version__
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, Trial
-from nodesmith.settings import REGION_TICK_MINUTES, SCHEDULED
+from nodesmith.settings import COMMITMENTS, COMMITMENTS_MINUTES, REGION_TICK_MINUTES, SCHEDULED
+from nodesmith.settings import Concern as Scheduled
 
 TICK = {"why": "tick"}
 
@@ -50,7 +51,13 @@ class RegionStack(Stack):
         Tags.of(self).add(names.TAG, "shared")
         self._region = region
         self._may = Scope(
-            region.name, region.node_roles, region.kms_key_arns, region.ssm_parameters, tuple(region.vpcs)
+            region.name,
+            region.node_roles,
+            region.kms_key_arns,
+            region.ssm_parameters,
+            tuple(region.vpcs),
+            bool(region.commitments),
+            region.payer_role_arn,
         )
         self._platform = platform(self, region, code, trial)
         if trial is not None:
@@ -100,7 +107,8 @@ class RegionStack(Stack):
         scopes = {name: Construct(self, name) for name in ("catalog", "dispatch", "routing")}
         may, shared = self._may, self._platform
         routing(scopes["routing"], may, shared, self._region.interruption_concurrency)
-        catalog(scopes["catalog"], may, shared, isolated=self._region.isolated)
+        region = self._region
+        catalog(scopes["catalog"], may, shared, isolated=region.isolated, commitments=region.commitments)
         dispatching = dispatch(scopes["dispatch"], may, shared)
         feed(scopes["dispatch"], may.region, dispatching, queues(self).waiting)
 
@@ -136,6 +144,9 @@ class RegionStack(Stack):
                 arns[concern],
                 json.dumps(message, separators=(",", ":")),
             )
+        if self._region.commitments:
+            asked = json.dumps({"why": COMMITMENTS}, separators=(",", ":"))
+            ticker.every(COMMITMENTS_MINUTES, COMMITMENTS, arns[Scheduled.CATALOG], asked)
 
     def _output(self, forwarder: iam.Role) -> None:
         """Output what the forwarders' configuration needs, and the deployed version and release."""

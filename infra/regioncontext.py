@@ -11,6 +11,7 @@ from typing import Any
 from infra.faults import flag, number, text, texts, unknown
 from nodesmith.model.spendinglimits import LIMIT_FORMAT, read_spending_limit
 from nodesmith.registration import ROLE_NAME, VPC_NAME
+from nodesmith.settings import setting_faults
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
 REGION_KEYS = (
@@ -23,10 +24,12 @@ REGION_KEYS = (
     "tracing",
     "dashboard",
     "spendingLimits",
+    "commitments",
     "vpcs",
 )
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
+_LONGEST_COMMITMENTS = 2500
 _FLAGS = ("isolated", "tracing", "dashboard")
 _ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
 _LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -48,7 +51,8 @@ class RegionContext:
     `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
     `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
     cdk.json. `spending_limits` are values of SSM parameters, by the limit's name. `isolated` means that functions
-    cannot reach the price list. `interruption_concurrency` is reserved for notices.
+    cannot reach the price list. `interruption_concurrency` is reserved for notices. `commitments` is the setting for
+    the functions, empty unless commitments are used; `payer_role_arn` is the role to read the payer's with.
     """
 
     name: str
@@ -60,13 +64,15 @@ class RegionContext:
     isolated: bool = False
     tracing: bool = False
     dashboard: bool = False
+    commitments: str = ""
+    payer_role_arn: str = ""
     vpcs: Mapping[str, Vpc] = field(default_factory=dict)
     spending_limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
     """Read an entry that has been checked for faults."""
-    vpcs = entry.get("vpcs", {})
+    vpcs, commitments = entry.get("vpcs", {}), entry.get("commitments", False)
     return RegionContext(
         name=name,
         node_roles=tuple(entry.get("nodeRoles", ())),
@@ -81,6 +87,8 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
             each: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
             for each, limit in sorted(entry.get("spendingLimits", {}).items())
         },
+        commitments=json.dumps(commitments, sort_keys=True, separators=(",", ":")) if commitments else "",
+        payer_role_arn=commitments.get("payerRoleArn", "") if isinstance(commitments, dict) else "",
         vpcs={each: Vpc(*(tuple(vpcs[each][key]) for key in VPC_KEYS)) for each in sorted(vpcs)},
     )
 
@@ -99,6 +107,7 @@ def region_faults(name: str, entry: Any) -> Iterator[str]:
     for key in _FLAGS:
         yield from flag(f"{where}.{key}", entry.get(key, False))
     yield from _limits_faults(f"{where}.spendingLimits", entry.get("spendingLimits", {}))
+    yield from _commitments_faults(f"{where}.commitments", entry.get("commitments", False))
     yield from _vpcs_faults(f"{where}.vpcs", entry.get("vpcs", {}))
 
 
@@ -127,6 +136,16 @@ def _limits_faults(where: str, limits: Any) -> Iterator[str]:
         spec = {"format": LIMIT_FORMAT, **limit} if isinstance(limit, dict) else limit
         for fault in read_spending_limit(name, spec)[1]:
             yield f"{where}.{name}.{fault}"
+
+
+def _commitments_faults(where: str, value: Any) -> Iterator[str]:
+    yield from setting_faults(where, value)
+    length = len(json.dumps(value, separators=(",", ":")))
+    if length > _LONGEST_COMMITMENTS:
+        yield (
+            f"{where}: expected at most {_LONGEST_COMMITMENTS:,} characters, because a function's environment holds"
+            f" 4 KB, found {length:,}; list fewer, or let payerRoleArn read them"
+        )
 
 
 def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:

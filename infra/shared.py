@@ -24,13 +24,19 @@ from infra.sharedpermissions import catalog_grants, dispatch_grants, routing_gra
 from nodesmith.settings import PATTERNS
 
 
-def catalog(scope: Construct, may: Scope, shared: Platform, *, isolated: bool) -> lambda_.Alias:
-    """Make the function that keeps the list of what can be bought."""
+def catalog(
+    scope: Construct, may: Scope, shared: Platform, *, isolated: bool, commitments: str
+) -> lambda_.Alias:
+    """Make the function that keeps the list of what can be bought, and of what is paid for if `commitments` are set."""
+    environment = {
+        **({"ISOLATED_VPC": "true"} if isolated else {}),
+        **({"COMMITMENTS": commitments} if commitments else {}),
+    }
     spec = FunctionSpec(
         concern="catalog",
         timeout_seconds=CATALOG_TIMEOUT_SECONDS,
         memory_mib=CATALOG_MEMORY_MIB,
-        environment={"ISOLATED_VPC": "true"} if isolated else None,
+        environment=environment,
         grants=tuple(catalog_grants(may)),
     )
     return function(scope, spec, shared)

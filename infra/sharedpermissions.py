@@ -15,6 +15,7 @@ from nodesmith.settings import (
     INDEXES,
     TICK_MINUTES,
     catalog_key,
+    commitments_key,
     forwarder_partition_key,
     notices_partition_key,
     partition_key,
@@ -116,15 +117,39 @@ def health_check_grants(scope: Scope) -> list[Grant]:
     ]
 
 
+def commitment_grants(scope: Scope) -> list[Grant]:
+    """Read Savings Plans, also those of the payer through its role, and share them with the region's clusters.
+
+    Savings Plans are global, so no condition names the region.
+    """
+    grants = [
+        Grant(
+            "ReadSavingsPlans",
+            ("savingsplans:DescribeSavingsPlanRates", "savingsplans:DescribeSavingsPlans"),
+            ("*",),
+            wildcard="one call lists the plans of the account",
+        ),
+        limits_grant(scope.region),
+    ]
+    if scope.payer_role_arn:
+        grants.append(Grant("ReadPayersCommitments", ("sts:AssumeRole",), (scope.payer_role_arn,)))
+    return grants
+
+
 def catalog_grants(scope: Scope) -> list[Grant]:
     """Collect what can be bought in a region. Price list endpoints are elsewhere, so no condition names the region."""
     region = scope.region
     key = catalog_key(region)
-    kinds = ("AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory")
+    kinds = ["AvailabilityZones", "InstanceTypeOfferings", "InstanceTypes", "SpotPriceHistory"]
+    written = [key]
+    if scope.commitments:
+        kinds += ["Instances", "ReservedInstances"]
+        written.append(commitments_key(region))
     return [
         *read_grants(region, key),
-        write_grant(region, key),
+        write_grant(region, *written),
         describe_grant(region, *kinds),
+        *(commitment_grants(scope) if scope.commitments else ()),
         Grant(
             "ReadPrices",
             ("pricing:GetProducts",),

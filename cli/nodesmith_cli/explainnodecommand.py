@@ -8,13 +8,15 @@ from datetime import datetime
 from functools import cache
 from typing import Literal
 
+from nodesmith.decisions.scheduling.offerings.commitments import usage_of
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
+from nodesmith_cli.commitmentview import commitments_of, covered_of, with_commitments
 from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
 from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
-from nodesmith_cli.explainstay import Stay, why_it_stays
+from nodesmith_cli.explainstay import Stay, observed_inputs, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines
 from nodesmith_cli.printing import print_told
 from nodesmith_formats.decisions.records import Blobs
@@ -40,6 +42,7 @@ def show_nodes(
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
     told = tell(subject, snapshot, prices, now, _stay(subject, snapshot, blobs, now))
+    told = {**told, **_paid(subject, snapshot, blobs, now)}
     print_told(told, lines(told), output)
     return SAME
 
@@ -51,6 +54,19 @@ def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: dateti
     catalog = catalog_of(region_of(subject), blobs)
     claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
     return why_it_stays(subject.claim, claims, snapshot, catalog, now) if catalog is not None else None
+
+
+def _paid(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, object]:
+    """Return what commitments pay of an on-demand node; empty if none are known."""
+    claim = subject.claim
+    catalog = catalog_of(region_of(subject), blobs) if claim is not None and blobs is not None else None
+    if claim is None or catalog is None or not usage_of((claim,)):
+        return {}
+    claims = [each.claim for each in subjects(snapshot, now) if each.claim is not None]
+    inputs = observed_inputs(claims, snapshot, catalog, now)
+    ledger = with_commitments(inputs, commitments_of(catalog.region, blobs)).ledger
+    told = covered_of(claim.instance_type, claim.zone, ledger, catalog, now)
+    return {"commitments": told} if told is not None else {}
 
 
 def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot, Blobs | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith_cli.commitmentview import covered_line
 from nodesmith_formats.wording import ago, counted, moment, span
 
 Told = Mapping[str, Any]
@@ -26,6 +27,8 @@ def lines(told: Told) -> Iterator[str]:
     if told["deadline"]:
         yield f"  deadline  {moment(told['deadline'])}, when the instance terminates with whatever it runs"
     yield f"  node      {_kind(told)}"
+    if "commitments" in told:
+        yield f"  paid      {covered_line(told['commitments'])}"
     yield f"  age       {span(told['ageSeconds'])}, {counted(told['pods'], 'pod')} to evict"
     for obstacle in told["obstacles"]:
         yield f"  obstacle  {obstacle['message']}"

@@ -63,6 +63,13 @@ def plan_command(
             help="Plan as if a zonal shift moved the cluster away from this zone, besides those NodePools show.",
         ),
     ] = None,
+    commitments: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Savings Plans and Reserved Instances to use first: a list in YAML or JSON, as in cdk.json.",
+        ),
+    ] = "",
     pool: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Launch nodes from these NodePools only.")
     ] = None,
@@ -104,5 +111,5 @@ def plan_command(
     from nodesmith_cli.planning.running import Wanted, run
 
     pools, zones = tuple(pool or ()), tuple(shifted or ())
-    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones)
+    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments)
     raise typer.Exit(run(wanted, output))

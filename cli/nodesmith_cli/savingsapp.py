@@ -30,6 +30,13 @@ def savings_command(
     seconds: Annotated[
         float, typer.Option(help="CPU seconds for further moves, and as many for the costs of constraints.")
     ] = 4.0,
+    commitments: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Savings Plans and Reserved Instances, whose use costs nothing more: a list, as in cdk.json.",
+        ),
+    ] = "",
     output: Annotated[
         Literal["table", "json", "html"],
         typer.Option("--output", "-o", help="Output format. html is one file that needs no network."),
@@ -49,4 +56,5 @@ def savings_command(
         raise Rejected(f"--seconds {seconds:g}: must not be negative")
     from nodesmith_cli.savings.running import Wanted, run
 
-    raise typer.Exit(run(Wanted(kubeconfig, region, spot_prices, write_nodepools, seconds), output))
+    wanted = Wanted(kubeconfig, region, spot_prices, write_nodepools, seconds, commitments)
+    raise typer.Exit(run(wanted, output))

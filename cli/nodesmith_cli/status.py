@@ -21,6 +21,7 @@ from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.quotas import format_limits, parse_quotas
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.commitmentview import commitments_of, lines_of, told_of, with_commitments
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, region_of, subjects
 from nodesmith_cli.explainnodecommand import catalog_of, snapshot_of
@@ -38,7 +39,8 @@ _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
     """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
-    told = tell(snapshot, now, _held(snapshot, blobs, now) if snapshot.capacitybuffers else ())
+    held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
+    told = {**tell(snapshot, now, held), **_commitments(snapshot, blobs, now)}
     print_told(told, lines(told), output)
     return SAME
 
@@ -50,6 +52,21 @@ def _held(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Sequence[He
     catalog = catalog_of(regions[0], blobs) if regions else None
     claims = [each.claim for each in found if each.claim is not None]
     return held_for_buffers(observed_inputs(claims, snapshot, catalog, now)) if catalog is not None else ()
+
+
+def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, Any]:
+    """Return what the cluster and all others use of commitments; empty if there are none or no bucket is named."""
+    found = [each for each in subjects(snapshot, now) if each.claim is not None]
+    regions = sorted({region for each in found if (region := region_of(each))})
+    catalog = catalog_of(regions[0], blobs) if regions and blobs is not None else None
+    if catalog is None:
+        return {}
+    claims = [each.claim for each in found if each.claim is not None]
+    inputs = with_commitments(
+        observed_inputs(claims, snapshot, catalog, now), commitments_of(catalog.region, blobs)
+    )
+    told = told_of(inputs.ledger, catalog, now)
+    return {"commitments": told} if told is not None else {}
 
 
 def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
@@ -200,6 +217,8 @@ def lines(told: Told) -> Iterator[str]:
     yield from told["limits"]
     if told["standby"]:
         yield f"nodesmith stands by: {told['standby']}"
+    if "commitments" in told:
+        yield from lines_of(told["commitments"])
     if told["paused"]:
         yield told["paused"]
     yield from _rooms(told)

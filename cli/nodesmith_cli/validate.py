@@ -6,15 +6,21 @@ from typing import Annotated, Literal
 
 import typer
 
+from nodesmith.errors import Rejected
+
 
 def validate_command(
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--filename", "-f", help="Manifests: a file, a folder, or - for standard input."),
-    ],
+    ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="Manifests, like -f.")] = None,
     region: Annotated[
         str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
+    ] = "",
+    commitments: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Also check a list of Savings Plans and Reserved Instances."),
     ] = "",
     output: Annotated[
         Literal["text", "json"], typer.Option("--output", "-o", help="Output format.")
@@ -29,4 +35,7 @@ def validate_command(
     """
     from nodesmith_cli.validating.command import run
 
-    raise typer.Exit(run([*files, *(more or [])], region, output))
+    named = [*(files or []), *(more or [])]
+    if not (named or commitments):
+        raise Rejected("nothing to read: use -f FILE (- for standard input) or --commitments FILE")
+    raise typer.Exit(run(named, region, output, commitments))

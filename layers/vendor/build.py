@@ -49,8 +49,8 @@ TIME = 315532800  # 1980-01-01, the earliest date of the zip format: the same fi
 
 # The services whose API models botocore may load: all services that nodesmith and the forwarder call.
 SERVICES = frozenset(
-    "arc-zonal-shift cloudwatch dynamodb ec2 eks events iam lambda pricing s3 scheduler sqs ssm sts sso "
-    "sso-oidc".split()
+    "arc-zonal-shift cloudwatch dynamodb ec2 eks events iam lambda pricing s3 savingsplans scheduler sqs ssm sts "
+    "sso sso-oidc".split()
 )
 
 

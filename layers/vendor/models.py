@@ -44,6 +44,7 @@ OPERATIONS = {
             "DescribeLaunchTemplates",
             "DescribeNetworkInterfaces",
             "DescribePlacementGroups",
+            "DescribeReservedInstances",
             "DescribeSecurityGroups",
             "DescribeSpotInstanceRequests",
             "DescribeSpotPriceHistory",
@@ -55,6 +56,7 @@ OPERATIONS = {
             "TerminateInstances",
         }
     ),
+    "savingsplans": frozenset({"DescribeSavingsPlanRates", "DescribeSavingsPlans"}),
     "s3": frozenset({"GetObject", "HeadBucket", "PutObject"}),  # botocore calls HeadBucket when redirected
     "ssm": frozenset({"GetParameter", "GetParameters", "GetParametersByPath", "PutParameter"}),
     "sts": frozenset({"AssumeRole"}),

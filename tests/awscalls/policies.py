@@ -31,7 +31,8 @@ _BUILT = ROOT / "build" / "policies"
 _REGION = "eu-central-2"
 _NODE_ROLE = "a-node-role-of-tests"
 _PARAMETER = "a-parameter-of-tests"
-_CONTEXT = {"regions": {_REGION: {"nodeRoles": [_NODE_ROLE], "ssmParameters": [_PARAMETER]}}, "clusters": []}
+_ENTRY = {"nodeRoles": [_NODE_ROLE], "ssmParameters": [_PARAMETER], "commitments": True}
+_CONTEXT = {"regions": {_REGION: _ENTRY}, "clusters": []}
 _LAYERS = ("core", "vendor", "packing")
 
 

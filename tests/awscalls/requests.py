@@ -109,6 +109,10 @@ def _arc(request: Request) -> Iterator[Call]:
         yield Call("arc-zonal-shift:ListManagedResources", "*")
 
 
+def _savings_plans(request: Request) -> Iterator[Call]:
+    yield Call(f"savingsplans:{request.path.strip('/')}", "*")
+
+
 def _ssm(request: Request) -> Iterator[Call]:
     asked = request.document
     for name in asked.get("Names") or [asked.get("Name") or asked.get("Path", "")]:
@@ -198,6 +202,7 @@ READERS: Mapping[str, Callable[[Request], Iterator[Call]]] = {
     "eks": _eks,
     "lambda": _lambda,
     "s3": _s3,
+    "savingsplans": _savings_plans,
     "sqs": _sqs,
     "ssm": _ssm,
     "sts": _sts,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws import LocalAws
@@ -27,8 +27,12 @@ def start_region(
     clusters: Sequence[ClusterSide],
     faults: Faults = Faults(),  # noqa: B008 frozen
     no_capacity: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Deployed:
-    """Start clusters, their shared AWS account and functions; closing the stack stops everything."""
+    """Start clusters, their shared AWS account and functions; closing the stack stops everything.
+
+    `options` are the region's options in cdk.json.
+    """
     stopping = threading.Event()
     for each in clusters:
         each.start_control_plane(stack)
@@ -47,7 +51,8 @@ def start_region(
     stack.enter_context(aws)
     for each in others:
         aws.join(each.name, _endpoint(each))
-    deployed = stack.enter_context(Deployed(aws, folder / "functions", clock, faults=faults))
+    made = Deployed(aws, folder / "functions", clock, faults=faults, options=options)
+    deployed = stack.enter_context(made)
     for each in clusters:
         each.start_rest(stack, aws, deployed, stopping)
     stack.callback(stopping.set)

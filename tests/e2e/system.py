@@ -365,7 +365,7 @@ class ClusterSide:
 class System(ClusterSide, Started):
     """One cluster with its AWS account, functions and forwarder. A context manager.
 
-    `speed` accelerates everything except the control plane.
+    `speed` accelerates everything except the control plane. `options` are the region's options in cdk.json.
     """
 
     def __init__(
@@ -375,10 +375,11 @@ class System(ClusterSide, Started):
         speed: float = 1.0,
         faults: Faults = Faults(),  # noqa: B008 frozen
         no_capacity: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
         **how: Any,
     ) -> None:
         super().__init__(folder, LocalClock(speed), **how)
-        self._faults, self._no_capacity = faults, no_capacity
+        self._faults, self._no_capacity, self._options = faults, no_capacity, options
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -389,7 +390,8 @@ class System(ClusterSide, Started):
         assert error is not None or not undelivered, undelivered
 
     def _start(self, stack: ExitStack) -> None:
-        start_region(stack, self.folder, self.clock, [self], self._faults, self._no_capacity)
+        about = self._faults, self._no_capacity, self._options
+        start_region(stack, self.folder, self.clock, [self], *about)
 
 
 def nodesmith(aws: LocalAws, *arguments: str) -> subprocess.CompletedProcess[str]:

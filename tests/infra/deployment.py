@@ -16,6 +16,7 @@ REGION, PLAIN_REGION = "eu-west-1", "us-east-1"
 PRIVATE = "private"
 """The name of a VPC in the tests' cdk.json."""
 TOPIC = "arn:aws:sns:eu-west-1:111122223333:on-call"
+PAYER_ROLE = "arn:aws:iam::999988887777:role/read-commitments"
 VPC, OTHER_VPC = "vpc-0a0a0a0a0a0a0a0a0", "vpc-0b0b0b0b0b0b0b0b0"
 VOLUME_KEY = "arn:aws:kms:eu-west-1:999988887777:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 REGIONS: dict[str, Any] = {
@@ -29,6 +30,7 @@ REGIONS: dict[str, Any] = {
         "tracing": True,
         "dashboard": True,
         "spendingLimits": {"all": {"usdPerHour": "40", "usdPerMonth": 20000}},
+        "commitments": {"payerRoleArn": PAYER_ROLE, "share": 0.5},
         "vpcs": {PRIVATE: {"subnetIds": ["subnet-0a0a0a0a"], "securityGroupIds": ["sg-0b0b0b0b"]}},
     }
 }

@@ -22,6 +22,7 @@ SERVICES = [
     "lambda",
     "pricing",
     "s3",
+    "savingsplans",
     "sqs",
     "ssm",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from infra.clustercontext import ClusterContext
 from infra.context import environments_region, read_context
 from infra.regioncontext import RegionContext, Vpc
+from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.registration import Registration, read_registration
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -88,6 +90,37 @@ def test_every_key_is_read() -> None:
         "prod", VPC, ("team/b", "KarpenterNodeRole-prod"), "private", {"CLUSTER_VERSION": "1.33"}
     )
     assert read_registration("prod", read.registration.to_json()) == read.registration
+
+
+def test_commitments_are_a_setting_of_the_functions_and_name_the_payers_role() -> None:
+    role = "arn:aws:iam::999988887777:role/read"
+    entry = {"commitments": {"share": 0.5, "payerRoleArn": role}}
+    found = read_context({"us-east-1": entry}, [GOOD]).regions["us-east-1"]
+    assert found.payer_role_arn == role
+    assert parse_commitment_settings(found.commitments) == CommitmentSettings(role, 0.5)
+    assert (
+        read_context({"us-east-1": {"commitments": True}}, [GOOD]).regions["us-east-1"].commitments == "true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "yes",
+            "regions.us-east-1.commitments: expected true or an object with some of payerRoleArn, share, listed",
+        ),
+        ({"payerRole": "x"}, "commitments.payerRole: unknown, did you mean 'payerRoleArn'?"),
+        (
+            {"listed": [{"kind": "computeSavingsPlan", "hourly": -1}]},
+            "commitments.listed: commitment 1: hourly is -1",
+        ),
+        ({"listed": [{"kind": "x"}] * 300}, "commitments: expected at most 2,500 characters"),
+    ],
+)
+def test_a_fault_in_commitments_is_told(setting: object, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_context({"us-east-1": {"commitments": setting}}, [GOOD])
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from aws_cdk import aws_lambda
 from infra.concerns import CLUSTER_CONCERNS
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
+from nodesmith.model.commitmentsettings import CommitmentSettings
 from nodesmith.model.functions.hints import TALKING, TICK_MINUTES
 from nodesmith.settings import Settings, function_name, read_settings
-from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT
+from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template
 
 ALL = [concern.name for concern in CLUSTER_CONCERNS]
@@ -118,6 +119,7 @@ def test_a_function_that_serves_clusters_knows_its_own_role_and_no_cluster(
         session_role_arn=f"arn:aws:iam::{ACCOUNT}:role/{role}",
         vpc_name=vpc,
         release=environment["RELEASE"],
+        commitments=CommitmentSettings(),
     )
 
 
@@ -132,6 +134,7 @@ def test_shared_functions_know_table_bucket_and_queues(region: Template, plain: 
             cloudwatch_metrics=True,  # this region has a dashboard
             isolated_vpc=concern == "catalog",
             release=environment["RELEASE"],
+            commitments=CommitmentSettings(PAYER_ROLE, 0.5) if concern == "catalog" else CommitmentSettings(),
         )
         stated = plain.function(concern)["Environment"]["Variables"].keys()
         assert stated == {"TABLE_NAME", "BUCKET_NAME", "QUEUE_URL", "RELEASE"}

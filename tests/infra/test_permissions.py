@@ -13,6 +13,7 @@ from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
 from nodesmith.settings import (
     budget_partition_key,
     catalog_key,
+    commitments_key,
     decision_key,
     decision_snapshot_key,
     function_name,
@@ -48,6 +49,8 @@ EVERYTHING = {
     "xray:PutTelemetryRecords",
     "xray:PutTraceSegments",
     "pricing:GetProducts",
+    "savingsplans:DescribeSavingsPlanRates",
+    "savingsplans:DescribeSavingsPlans",
     "ec2:DescribeCapacityReservations",
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeImages",
@@ -58,6 +61,7 @@ EVERYTHING = {
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplates",
     "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeReservedInstances",
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
@@ -174,6 +178,7 @@ def test_each_function_writes_only_its_own_objects(region: Template) -> None:
         decision_snapshot_key("alpha", "d-1"),
         decision_key("beta", "d-1"),
         catalog_key(REGION),
+        commitments_key(REGION),
         *(metrics_key(cluster, each) for cluster in ("alpha", "beta") for each in ALL),
         on_sale_key("alpha"),
         on_sale_key("beta"),
@@ -193,7 +198,8 @@ def test_each_function_writes_only_its_own_objects(region: Template) -> None:
         "observation": [snapshot_key("alpha")],
     }
     assert [key for key in objects if may(region, "catalog", "s3:PutObject", f"{BUCKET}/{key}", **OWN)] == [
-        catalog_key(REGION)
+        catalog_key(REGION),
+        commitments_key(REGION),
     ]
 
 

@@ -149,17 +149,16 @@ def test_only_dispatch_receives_messages_and_only_from_the_waiting_queue(region:
 def test_schedules_wake_dispatch_every_minute_and_catalog_every_twelve_hours(
     region: Template,
 ) -> None:
-    ticks = {
-        each["Target"]["Arn"]: (each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
+    ticks = [
+        (each["Target"]["Arn"], each["ScheduleExpression"], json.loads(each["Target"]["Input"]))
         for each in region.of_type("Scheduler::Schedule").values()
-    }
-    assert ticks == {
-        f"{LAMBDA}:nodesmith-catalog:live": ("rate(720 minutes)", {"why": "tick"}),
-        f"{LAMBDA}:nodesmith-dispatch:live": (
-            "rate(1 minute)",
-            {"why": "tick", "at": "<aws.scheduler.scheduled-time>"},
-        ),
-    }
+    ]
+    at = {"why": "tick", "at": "<aws.scheduler.scheduled-time>"}
+    assert sorted(ticks, key=lambda tick: tick[:2]) == [
+        (f"{LAMBDA}:nodesmith-catalog:live", "rate(60 minutes)", {"why": "commitments"}),
+        (f"{LAMBDA}:nodesmith-catalog:live", "rate(720 minutes)", {"why": "tick"}),
+        (f"{LAMBDA}:nodesmith-dispatch:live", "rate(1 minute)", at),
+    ]
 
 
 def test_a_tick_is_never_retried(region: Template) -> None:
@@ -181,9 +180,8 @@ def test_ticks_come_only_from_the_stacks_own_schedules(region: Template) -> None
     assert region.only("Scheduler::ScheduleGroup")["Name"] == "nodesmith-ticks"
     (statement,) = region.statements(role)
     assert statement["Action"] == ["lambda:InvokeFunction"]
-    assert sorted(statement["Resource"]) == sorted(
-        each["Target"]["Arn"] for each in region.of_type("Scheduler::Schedule").values()
-    )
+    invoked = {each["Target"]["Arn"] for each in region.of_type("Scheduler::Schedule").values()}
+    assert sorted(statement["Resource"]) == sorted(invoked)
 
 
 def test_one_set_of_rules_passes_notices_on_unchanged_for_all_clusters(region: Template) -> None:

@@ -49,7 +49,7 @@ def test_the_protected_table_is_created_after_everything_but_the_ticks(region: T
         "AWS::IAM::Role",
     }
     schedules = [id_ for id_, each in region.resources.items() if each["Type"] == "AWS::Scheduler::Schedule"]
-    assert len(schedules) == 2
+    assert len(schedules) == 3
     for schedule in schedules:
         assert table in _before(region, schedule)
 

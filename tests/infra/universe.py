@@ -19,6 +19,7 @@ from nodesmith.settings import (
     QUEUE_NAME,
     budget_partition_key,
     catalog_key,
+    commitments_key,
     decision_key,
     decision_snapshot_key,
     forwarder_partition_key,
@@ -32,7 +33,7 @@ from nodesmith.settings import (
     snapshot_key,
     unplaced_key,
 )
-from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, VOLUME_KEY
+from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, VOLUME_KEY
 from tests.infra.iam import Context
 
 BUCKET = f"arn:aws:s3:::nodesmith-{ACCOUNT}-{REGION}-an"
@@ -66,6 +67,7 @@ _DESCRIBED = (
         "LaunchTemplates",
         "NetworkInterfaces",
         "PlacementGroups",
+        "ReservedInstances",
         "SecurityGroups",
     ),
     *("SpotInstanceRequests", "SpotPriceHistory", "Subnets", "Volumes"),
@@ -254,8 +256,12 @@ def shared_calls(role: str) -> Iterator[Call]:
         yield Call("dynamodb:Query", f"{TABLE}/index/{index}", f"index {index}")
     for action in ("s3:GetObject", "s3:PutObject"):
         yield Call(action, f"{BUCKET}/{catalog_key(REGION)}", "the catalogue (S3)", context=OWN)
+        yield Call(action, f"{BUCKET}/{commitments_key(REGION)}", "the commitments (S3)", context=OWN)
     yield Call("s3:ListBucket", BUCKET, "the bucket's keys", context=OWN)
     yield Call("pricing:GetProducts", "*", "the price list")
+    for action in ("savingsplans:DescribeSavingsPlanRates", "savingsplans:DescribeSavingsPlans"):
+        yield Call(action, "*", "the account's Savings Plans")
+    yield Call("sts:AssumeRole", PAYER_ROLE, "the payer's role")
     yield Call("iam:ListInstanceProfiles", "*", "the account")
     to_ec2: Context = {"iam:PassedToService": "ec2.amazonaws.com"}
     yield Call(

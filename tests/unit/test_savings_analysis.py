@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.ledger.commitments import (
+    NO_COMMITMENTS,
+    Commitment,
+    CommitmentBook,
+    CommitmentKind,
+    Commitments,
+)
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith_cli.commitmentview import with_commitments
 from nodesmith_cli.savings.analysis import Analysis, analysed, parsed_nodes, prepared
 from nodesmith_cli.savings.capacity import Parts, families, workload_of
 from nodesmith_cli.savings.fleet import OTHERS, unhurried
@@ -22,11 +32,14 @@ AT = datetime(2026, 1, 10, tzinfo=UTC)
 KEEP = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def found(manifests: Iterable[Mapping[str, Any]], usage: Usage | None = None) -> Analysis:
+def found(
+    manifests: Iterable[Mapping[str, Any]], usage: Usage | None = None, paid: Commitments = NO_COMMITMENTS
+) -> Analysis:
     cluster = Cluster(documents([dict(each) for each in manifests]))
     nodes, faults = parsed_nodes(cluster.of_kind("Node"))
     assert not faults
     ready = prepared(cluster, nodes, catalog(), NodeSettings(), AT)
+    ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     return analysed(ready, usage or Usage({}, "not asked"))
 
 
@@ -44,6 +57,19 @@ def test_node_groups_without_nodepools_are_compared_with_assumed_ones() -> None:
     assert 0 < analysis.bound_hourly_usd <= analysis.whole.hourly_usd < 0.3
     assert analysis.moves.is_finished
     assert analysis.best_hourly_usd <= analysis.moves.hourly_usd < analysis.now_hourly_usd
+
+
+def test_what_commitments_pay_for_costs_nothing_on_either_side() -> None:
+    rates = FrozenMap({"m5.large": 57_600, "m5.xlarge": 115_200})
+    kind, ends = CommitmentKind.EC2_INSTANCE, AT + timedelta(days=300)
+    plan = Commitment("p", kind, 2 * 115_200, ends, "m5", rates=rates)  # two of the four nodes
+    analysis = found(half_empty(), paid=Commitments(CommitmentBook(AT, (plan,))))
+    assert analysis.now_hourly_usd == pytest.approx(2 * 0.192)
+    assert analysis.whole.hourly_usd == pytest.approx(0)
+    assert {node.request.cheapest.commitment.partition("/")[0] for node in analysis.whole.nodes} == {
+        "savings-plan"
+    }
+    assert analysis.moves.hourly_usd < analysis.now_hourly_usd
 
 
 def test_karpenters_nodes_are_compared_under_its_own_nodepools() -> None:

@@ -7,18 +7,21 @@ from datetime import datetime
 from typing import Literal
 
 from nodesmith.errors import Rejected
+from nodesmith.model.ledger.commitments import EXPIRING
 from nodesmith.registration import parameter_name, read_registration
+from nodesmith_cli.commitmentview import commitments_of
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
 from nodesmith_cli.connecting.clusterreading import forwarders_pods
-from nodesmith_cli.connecting.findings import Finding, error, warning, worst_first
+from nodesmith_cli.connecting.findings import Finding, error, info, warning, worst_first
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.rightschecks import rights_findings
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.sharing.findings import Severity
+from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span
 
 FINE, FOUND = 0, 1
@@ -66,6 +69,20 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
         snapshots = Snapshots(around.client, account.stack.bucket, wanted.cluster)
         reached_from = registration(wanted, account).reached_from
         yield from _forwarder(seen, snapshots.newest(), reached_from, around.clock())
+        yield from _commitments(around, account.stack.bucket)
+
+
+def _commitments(around: Around, bucket: str) -> Iterator[Finding]:
+    """Yield what could not be read of commitments, and those that end soon."""
+    book, now = commitments_of(around.region, Bucket(around.client("s3"), bucket)).book, around.clock()
+    for fault in book.faults:
+        remedy = (
+            "give the catalog function the right, or correct commitments in cdk.json; see docs/commitments.md"
+        )
+        yield warning("commitments", "commitments of the account", f"cannot be read: {fault}", remedy)
+    for each in book.commitments:
+        if now < each.ends <= now + EXPIRING:
+            yield info("commitments", f"{each.kind} {each.id}", f"ends at {each.ends:%Y-%m-%d %H:%M} UTC")
 
 
 def _registration(cluster: str, text: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.decisions.provisioning.record import room_item
 from nodesmith.model.apimachinery.resources import format_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith_cli.commitmentview import node_of
 
 _DIGITS = 9
 
@@ -23,7 +24,8 @@ def plan_json(plan: Plan, seconds: float = 0.0, held: Sequence[HeldNode] = ()) -
     A node's `zone` is the cheapest one, and of several the one with the most instance types. `instanceTypes` are its
     options in that zone. Its `labels` come from its NodePool and pods, and its `requests` from pods and DaemonSets that
     will run on it. `existing` are existing and in-flight nodes that take pods. Every pod is `namespace/name`, and
-    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, `listPriceHourly` is AWS's.
+    prices are USD an hour. If the NodeOverlay `overlay` has set a node's price, or a `commitment` pays for it,
+    `listPriceHourly` is AWS's.
 
     With surcharges, `surchargeHourly` is their sum, and `costLowerBoundHourly` a lower bound on price and surcharges.
     If a NodePool's objective is LeastNodes, `nodesLowerBound` is a lower bound on the number of nodes.
@@ -89,6 +91,7 @@ def _node(node: PlannedNode) -> dict[str, Any]:
             if node.surcharge_hourly_usd
             else {}
         ),
+        **node_of(node),
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),

@@ -22,6 +22,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
+from nodesmith_cli.commitmentview import commitments_in, with_commitments
 from nodesmith_cli.foreign import name_of, said_of
 from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.deciding import planned, planned_requests
@@ -59,6 +60,7 @@ class Wanted:
     audit: bool = False
     consolidate: bool = False
     shifted_zones: tuple[str, ...] = ()
+    commitments: str = ""
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -70,6 +72,12 @@ def run(wanted: Wanted, output: str) -> int:
         inputs = plan_inputs(manifests, catalog, settings=settings)
         shifts = zonal_shifts(inputs, wanted.shifted_zones, live=wanted.kubeconfig is not None)
         inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
+        if wanted.commitments:
+            if wanted.audit:
+                raise Rejected(
+                    "--audit and --commitments are mutually exclusive: the audit knows list prices only"
+                )
+            inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
     _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)

@@ -15,6 +15,7 @@ from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith_cli.commitmentview import paid_lines
 from nodesmith_cli.terminal import ESTIMATE, gauge, price_text
 from nodesmith_formats.decisions.summaries import price_and_bound
 from nodesmith_formats.prices import Price
@@ -37,7 +38,7 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
     if plan.nodes:
         to.print()
         to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0))
-        for line in _overlaid(plan.nodes):
+        for line in (*_overlaid(plan.nodes), *paid_lines(plan.nodes)):
             to.print(line, style="dim")
     if written["existing"]:
         to.print()

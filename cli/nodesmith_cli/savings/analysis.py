@@ -19,6 +19,7 @@ from nodesmith.model.karpenter.ownership import is_foreign, is_marked, nodeclass
 from nodesmith.model.kubernetes.nodes import Node, parse_node
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import UNREADABLE
+from nodesmith_cli.commitmentview import covered_hourly_usd
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests
@@ -221,7 +222,7 @@ def analysed(
         nodes,
         len(snapshot.pods),
         len(ready.inputs.snapshot.pods) - len(snapshot.pods),
-        total_hourly_usd(nodes),
+        total_hourly_usd(nodes) - covered_hourly_usd(there.inputs),
         whole,
         on_demand,
         moves,

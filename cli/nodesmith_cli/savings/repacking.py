@@ -23,6 +23,7 @@ from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith_cli.commitmentview import covered_hourly_usd
 from nodesmith_cli.savings.fleet import lasting_claim, reshaped, unprotected
 
 _ROUNDS = 5
@@ -86,6 +87,7 @@ def repacked(inputs: Inputs, kept: Mapping[str, str] | None = None) -> Repacked:
     rest = fsum(
         price_of(claim, node, inputs.catalog) for claim, node in _pairs(inputs) if claim.node_name in staying
     )
+    rest -= covered_hourly_usd(_without(inputs, priced - staying.keys()))
     bound = min(plan.bound_hourly_usd, plan.price_hourly_usd)
     known = {name: why for name, why in staying.items() if name in priced}
     return Repacked(plan.price_hourly_usd + rest, bound + rest, plan.nodes, known)
@@ -180,12 +182,13 @@ def reached(inputs: Inputs, has_time: Callable[[], bool] = lambda: True) -> Reac
 
 
 def fleet_hourly_usd(inputs: Inputs, only: Collection[str] | None = None) -> float:
-    """Return what the nodes with a NodeClaim cost, USD an hour, or only those with these names."""
-    return fsum(
-        price_of(claim, node, inputs.catalog)
-        for claim, node in _pairs(inputs)
-        if only is None or node.name in only
-    )
+    """Return what the nodes with a NodeClaim cost, USD an hour, or only those with these names.
+
+    What commitments pay for is left out, but not for those with names: which of them it would be is open.
+    """
+    paid = covered_hourly_usd(inputs) if only is None else 0.0
+    pairs = ((c, node) for c, node in _pairs(inputs) if only is None or node.name in only)
+    return fsum(price_of(claim, node, inputs.catalog) for claim, node in pairs) - paid
 
 
 def after(inputs: Inputs, done: Iterable[Proposal], now: datetime, decision: str) -> Inputs:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.kubernetes.nodes import Node
+from nodesmith_cli.commitmentview import commitments_in, with_commitments
 from nodesmith_cli.planning.cluster import server_of
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_cli.planning.waiting import told
@@ -53,6 +54,7 @@ class Wanted:
     spot_prices: str = "auto"
     nodepools_file: Path | None = None
     seconds: float = 4.0
+    commitments: str = ""
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -69,6 +71,9 @@ def run(wanted: Wanted, output: str) -> int:
     catalog, spot = _priced_catalog(wanted, nodes, side)
     with _step(side, "building the inputs"):
         ready = prepared(cluster, nodes, catalog, node_settings(os.environ), at)
+        if wanted.commitments:
+            paid = commitments_in(wanted.commitments, catalog, at)
+            ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
     with _step(side, "comparing"):
         found = analysed(ready, usage, lambda: _budget(wanted.seconds))
     written = report(

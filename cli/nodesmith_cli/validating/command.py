@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal
 
@@ -47,15 +48,19 @@ _MOST_POOLS = 100
 """The most NodePools whose instance types are checked, which takes some hundredths of a second each."""
 
 
-def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> int:
-    """Check files, and print the findings. Returns 1 if there is an error."""
+def run(files: Sequence[str], region: str, output: Literal["text", "json"], commitments: str = "") -> int:
+    """Check files, and print the findings. Returns 1 if there is an error.
+
+    `commitments` is a file that lists Savings Plans and Reserved Instances, empty for none.
+    """
     found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
     documents = [each for each in found if isinstance(each, Document)]
     unreadable = [Finding(each) for each in found if isinstance(each, Fault)]
     if len(found) > _MOST_DOCUMENTS:
         why = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
         documents, unreadable = [], [*unreadable[:1], Finding(Fault(why, ", ".join(files)))]
-    findings = list(in_order([*unreadable, *check(documents, region)]))
+    listed = _commitment_findings(commitments, region) if commitments else ()
+    findings = list(in_order([*unreadable, *check(documents, region), *listed]))
     errors = sum(finding.is_error for finding in findings)
     if output == "json":
         print(json.dumps([_item(finding) for finding in findings], indent=2))
@@ -65,6 +70,18 @@ def run(files: Sequence[str], region: str, output: Literal["text", "json"]) -> i
         said = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
         typer.secho(f"{counted(len(documents), 'object')}: {said}", dim=True)
     return ERRORS if errors else OK
+
+
+def _commitment_findings(file: str, region: str) -> Iterator[Finding]:
+    from nodesmith.adapters.catalog.catalogs import REFERENCE_REGION, embedded_catalog
+    from nodesmith_cli.commitmentview import listed_in
+
+    _, problems = listed_in(file, embedded_catalog(region or REFERENCE_REGION), datetime.now(UTC))
+    for problem in problems:
+        fault = Fault(
+            f"is {problem.found}: {problem.remedy}", file, object=problem.object, field=problem.field
+        )
+        yield Finding(fault, is_error=problem.fatal)
 
 
 def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:

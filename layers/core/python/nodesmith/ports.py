@@ -30,6 +30,7 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.commitments import CommitmentBook, Commitments
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
@@ -164,6 +165,19 @@ class Store(Protocol):
 
     def forget_health(self, nodepool: str) -> None:
         """Remove the registration health of a NodePool that is gone."""
+
+
+class CommitmentStore(Protocol):
+    """The commitments of a region, and what its clusters use of them (DynamoDB)."""
+
+    def load(self) -> Commitments:
+        """Return the commitments and the clusters' reports; NO_COMMITMENTS if none have been read."""
+
+    def report(self, found: Commitments) -> None:
+        """Write the reports. Raises Conflict if another cluster has reported since these were read."""
+
+    def keep(self, book: CommitmentBook) -> None:
+        """Write what was read of commitments, replacing what was known."""
 
 
 class Cloud(Protocol):

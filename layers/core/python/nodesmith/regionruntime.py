@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.controllers.runs import Report
@@ -12,8 +13,10 @@ from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.handlers import Event, Handler
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, retry_seconds
 from nodesmith.parts import Parts, collect_seldom, now
+from nodesmith.settings import COMMITMENTS
 
 if TYPE_CHECKING:
+    from nodesmith.ports import Catalogs
     from nodesmith.registration import Registration
 
 
@@ -126,7 +129,10 @@ def scheduled_at(event: Event) -> datetime:
 
 
 def catalog() -> Handler:
-    """Compose catalog, which refreshes the catalogue. A schedule invokes it."""
+    """Compose catalog, which refreshes the catalogue and reads commitments. Schedules invoke it.
+
+    The event of the more frequent schedule asks for commitments alone.
+    """
     from nodesmith.adapters.catalog.catalogs import StoredCatalogs, embedded_prices
     from nodesmith.adapters.catalog.pricing import aws_market
     from nodesmith.controllers.catalog import refresh_catalog
@@ -137,9 +143,13 @@ def catalog() -> Handler:
     catalogs = StoredCatalogs(region, parts.blobs)
 
     def handle(event: Event, context: object) -> None:
-        del event, context
+        parts.context = context
         try:
+            if event.get("why") == COMMITMENTS:
+                _read_commitments(parts, catalogs)
+                return
             report = refresh_catalog(market, catalogs, embedded_prices(region), now())
+            _read_commitments(parts, catalogs)
         except Rejected as error:
             parts.telemetry.rejected(str(error))
             parts.health.ran(False, parts.telemetry.take_symptoms())
@@ -148,6 +158,40 @@ def catalog() -> Handler:
         parts.health.ran(True, {})
 
     return handle
+
+
+def _read_commitments(parts: Parts, catalogs: Catalogs) -> None:
+    """Read the commitments if the deployment uses them. Log each fault when it first appears."""
+    settings = parts.settings.commitments
+    if settings is None:
+        return
+    from nodesmith.adapters.aws.commitments import AwsCommitments
+    from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+    from nodesmith.controllers.commitments import read_commitments_of
+
+    reader = AwsCommitments(parts.settings.region, parts.client)
+    store = DynamoCommitments(parts.client("dynamodb"), parts.settings.table_name)
+    role = settings.payer_role_arn
+    payer = partial(reader.of_payer_through, role, partial(_clients_of, parts)) if role else None
+    reading = read_commitments_of(reader, payer, settings, store, parts.blobs, catalogs.latest(), now())
+    for fault in reading.new_faults:
+        parts.telemetry.rejected(f"commitments: {fault}")
+    parts.telemetry.ran({"Commitments": len(reading.book.commitments)})
+
+
+def _clients_of(parts: Parts, credentials: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a function that makes clients with temporary credentials."""
+
+    def client(service: str) -> Any:
+        return parts.client.session.create_client(
+            service,
+            region_name=parts.settings.region,
+            aws_access_key_id=credentials["AccessKeyId"],
+            aws_secret_access_key=credentials["SecretAccessKey"],
+            aws_session_token=credentials["SessionToken"],
+        )
+
+    return client
 
 
 Route = Callable[[str, str], Report]

@@ -38,6 +38,7 @@ _OF_DEPLOYMENT = frozenset(
         "BUCKET_NAME",
         "CLOUDWATCH_METRICS",
         "CLUSTER_NAME",
+        "COMMITMENTS",
         "DEFAULT_NODE_ROLE",
         "QUEUE_URL",
         "RELEASE",
@@ -141,6 +142,7 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         release=deployment.release,
         vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
+        commitments=deployment.commitments,
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nodesmith.controllers.provisioning import Provisioning
+    from nodesmith.decisions.provisioning import Inputs
     from nodesmith.model.metrics import Metrics
     from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 
@@ -65,13 +66,21 @@ def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
 
 def provisioning() -> Handler:
     """Compose provisioning, which buys nodes for pending pods."""
+    from nodesmith.controllers.commitments import UsageKeeper
     from nodesmith.controllers.onsale import OnSaleKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)
-        run = replace(_provisioning(own), rehearse=rehearse, afterwards=keeper.keep)
+        usage = UsageKeeper(own.commitments, now) if own.commitments is not None else None
+
+        def afterwards(inputs: Inputs) -> None:
+            keeper.keep(inputs)
+            if usage is not None:
+                usage.keep(inputs)
+
+        run = replace(_provisioning(own), rehearse=rehearse, afterwards=afterwards)
 
         def provision_once() -> Report:
             outcome = provision(run)
@@ -100,6 +109,7 @@ def _provisioning(own: ClusterParts) -> Provisioning:
         stopwatch=time.perf_counter,
         remaining_seconds=own.remaining_seconds,
         metrics=own.metrics,
+        commitments=own.commitments,
         last_heartbeat=own.heartbeats.last,
     )
 
@@ -144,6 +154,7 @@ def disruption() -> Handler:
                 settings=buying.settings,
                 catalogs=buying.catalogs,
                 memory=memory,
+                commitments=buying.commitments,
             )
             look = disrupt(run)
             if look is None:

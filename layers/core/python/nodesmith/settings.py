@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
+from nodesmith.model.commitmentsettings import setting_faults as setting_faults
 from nodesmith.model.ec2.events import PATTERNS as PATTERNS
 from nodesmith.model.ec2.notices import Fate as Fate
 from nodesmith.model.functions.hints import INFORMED as INFORMED
@@ -227,6 +229,12 @@ class Settings:
         5000,
         _count,
     )
+    commitments: CommitmentSettings | None = _setting(  # noqa: RUF009 (a field, like the others)
+        "COMMITMENTS",
+        "whether Savings Plans and Reserved Instances are used first: true, or JSON with payerRoleArn, share, listed",
+        None,
+        parse_commitment_settings,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",
@@ -262,6 +270,8 @@ def function_name(concern: str, vpc: str = "") -> str:
     return f"nodesmith-{vpc}-{concern}" if vpc else f"nodesmith-{concern}"
 
 
+COMMITMENTS, COMMITMENTS_MINUTES = "commitments", 60
+"""The event that has the catalog function read commitments alone, and how often it comes."""
 QUEUE_NAME = "nodesmith-waiting"
 DEAD_LETTER_QUEUE_NAME = "nodesmith-dead"
 
@@ -325,6 +335,11 @@ def on_sale_key(cluster: str) -> str:
 def catalog_key(region: str) -> str:
     """Return the key of the S3 object with a region's catalogue."""
     return f"catalog/{region}.json.gz"
+
+
+def commitments_key(region: str) -> str:
+    """Return the key of the S3 object with the commitments that apply in a region, for the command line."""
+    return f"catalog/{region}.commitments.json"
 
 
 def learned_partition_key(region: str) -> str:

@@ -18,6 +18,7 @@ from moto.ec2.responses import EC2Response
 from moto.s3.exceptions import S3ClientError
 from moto.s3.responses import S3Response
 
+from nodesmith_local.aws.commitments import AccountCommitments
 from nodesmith_local.aws.strict import placementgroups, reservations
 from nodesmith_local.aws.strict import servicelimits as limits
 from nodesmith_local.aws.strict.answers import Answers
@@ -49,6 +50,7 @@ class StrictAws:
         self.answers = Answers()
         self.buckets = Ec2Buckets(now)
         self.shifts = ZonalShifts(now)
+        self.commitments = AccountCommitments()
         self.reservations: list[reservations.Reservation] = []
         """The account's capacity reservations, as DescribeCapacityReservations returns them."""
         self._limits_rates = True
@@ -79,6 +81,7 @@ class StrictAws:
         )
         self._patches.enter_context(added)
         self._patches.enter_context(self.shifts.answering())
+        self._patches.enter_context(self.commitments.answering())
         self._patches.enter_context(placementgroups.answering())
         self._patches.enter_context(patch.object(BaseResponse, "call_action", checked_call))
         self._patches.enter_context(patch.object(LimitedSizeDict, "__setitem__", put_whole))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from nodesmith.controllers.commitments import claim_commitments, known_commitments
 from nodesmith.controllers.launching.gangs import buy_for_requests
 from nodesmith.controllers.launching.launch import (
     TypeTable,
@@ -47,7 +48,7 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Labels, Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.ports import Blobs, Catalogs, Cloud, Hints, Store
+from nodesmith.ports import Blobs, Catalogs, Cloud, CommitmentStore, Hints, Store
 from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
@@ -100,6 +101,8 @@ class Provisioning:
     remaining_seconds: Callable[[], float] = lambda: math.inf
     """returns how long the function may still run"""
     metrics: Metrics = field(default_factory=Metrics)
+    commitments: CommitmentStore | None = None
+    """None if the deployment does not use commitments"""
     last_heartbeat: Callable[[], Heartbeat | None] = no_heartbeat
     """returns the forwarder's newest heartbeat, which confirms a snapshot that is old because nothing has changed"""
 
@@ -256,7 +259,8 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         return True
     outcome.due = run.clock()
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
-    ledger = replace(run.store.load(), learned=run.store.learned())
+    paid = known_commitments(run.commitments)
+    ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
     if standby(ledger, snapshot, outcome.due) is not None:
         return True
     settings = run.settings.in_cluster(ledger.cluster)
@@ -290,7 +294,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    bought = _carry_out(run, outcome, (plan, ledger, types, decision), allowance)
+    bought = _carry_out(run, outcome, (plan, inputs, types), allowance)
     if bought is None:
         write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
         outcome.decisions.remove(decision)
@@ -303,14 +307,15 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
 def _carry_out(
     run: Provisioning,
     outcome: Outcome,
-    decided: tuple[Plan, Ledger, TypeTable, str],
+    decided: tuple[Plan, Inputs, TypeTable],
     allowance: Allowance,
 ) -> bool | None:
     """Start and buy the nodes of a plan; return whether all were, None if another run was first and nothing was done.
 
-    `decided` is the plan, the ledger and types that it is based on, and the decision's id.
+    `decided` is the plan, and the inputs and types that it is based on.
     """
-    plan, ledger, types, decision = decided
+    plan, inputs, types = decided
+    ledger, decision = inputs.ledger, inputs.decision
     done, begun = True, 0
     try:
         if plan.starts:
@@ -319,6 +324,7 @@ def _carry_out(
             ledger = replace(ledger, version=ledger.version + bool(begun))
             done = not settled.given_up and begun == len(plan.starts)
         if plan.nodes:
+            claim_commitments(run.commitments, inputs, plan.nodes, inputs.now)
             settled, bought = buy_many(run, by_turns(plan.nodes), ledger, types, decision, allowance)
             outcome.note(settled)
             begun += bought
@@ -381,7 +387,7 @@ def _resume(
     outcome.leased_until = leased_until(ledger.claims, run.clock())
     if not (settled.launched or settled.given_up or begun.launched or begun.given_up):
         return ledger
-    return replace(run.store.load(), learned=ledger.learned)
+    return replace(run.store.load(), learned=ledger.learned, commitments=ledger.commitments)
 
 
 _BY = {"controller": "provisioner"}

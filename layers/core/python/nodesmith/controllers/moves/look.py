@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from nodesmith.controllers.commitments import known_commitments
 from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
 from nodesmith.decisions.disruption import notifications
@@ -25,13 +26,14 @@ from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, Object
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
+from nodesmith.model.ledger.commitments import Commitments
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Catalogs
+from nodesmith.ports import Catalogs, CommitmentStore
 from nodesmith.settings import decision_snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
@@ -64,6 +66,7 @@ class Disruption(Outside):
     settings: NodeSettings
     catalogs: Catalogs
     memory: Memory = field(default_factory=Memory)
+    commitments: CommitmentStore | None = None
 
     def publish_new(self, events: Iterable[ObjectEvent], most: int | None = None) -> None:
         """Publish the Events that were not published lately, at most `most` of them."""
@@ -102,7 +105,8 @@ class Look:
 
     def inputs(self, about: str = "") -> Inputs:
         """Return the input for deciding moves. Decisions with a different `about` have different ids."""
-        now, ledger = self.run.clock(), replace(self.ledger, learned=self._learned)
+        now = self.run.clock()
+        ledger = replace(self.ledger, learned=self._learned, commitments=self._commitments)
         decision = decision_id(self.digest + about, ledger.version, now)
         settings = self.run.settings.in_cluster(ledger.cluster)
         return Inputs(self.snapshot, ledger, self._catalog, settings, now, decision)
@@ -115,6 +119,10 @@ class Look:
     @cached_property
     def _learned(self) -> Mapping[Boot, Offered]:
         return self.run.store.learned()
+
+    @cached_property
+    def _commitments(self) -> Commitments:
+        return known_commitments(self.run.commitments)
 
     @cached_property
     def _catalog(self) -> Catalog:

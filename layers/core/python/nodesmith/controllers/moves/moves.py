@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
+from nodesmith.controllers.commitments import claim_commitments
 from nodesmith.controllers.launching.launch import TypeTable, buy, committable
 from nodesmith.controllers.moves.look import (
     Look,
@@ -224,7 +225,9 @@ class _Carrying:
         """Buy the replacements. Each commit increments the ledger's version."""
         look, inputs, run = self._look, self._inputs, self._look.run
         ledger = replace(inputs.ledger, version=inputs.ledger.version + self._bought)
+        known = replace(inputs, ledger=replace(ledger, claims=(*ledger.claims, *self._claims)))
         try:
+            claim_commitments(run.commitments, known, found.replacements, inputs.now)
             settled = buy(run, found.replacements, ledger, self._types, inputs.decision, move)
         except Conflict:
             if not self._bought:

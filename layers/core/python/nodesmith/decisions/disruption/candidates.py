@@ -13,7 +13,15 @@ from datetime import datetime, timedelta
 from math import fsum
 
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.disruption.costs import harm_of, lost_usd, moving, overlaid_price, startups, unpriced
+from nodesmith.decisions.disruption.costs import (
+    harm_of,
+    lost_usd,
+    moving,
+    overlaid_price,
+    saved_by_ending,
+    startups,
+    unpriced,
+)
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
@@ -79,6 +87,7 @@ class Survey:
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
         self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
+        self._saved = saved_by_ending(inputs)
         self._pods, self._startups = by_node(inputs.snapshot.pods), startups(inputs.snapshot.pods)
         self._awaiting, self._booked = _awaiting(inputs), inputs.ledger.booked(inputs.now)
         surcharges = {(each.namespace, each.owner): surcharge_of(each) for each in inputs.snapshot.daemonsets}
@@ -151,6 +160,7 @@ class Survey:
 
     def _price(self, claim: NodeClaim, node: Node, pool: NodePool) -> float:
         price = overlaid_price(claim, node, self.catalog, self._overlays, pool)
+        price = min(price, self._saved.get(claim.name, price))
         return price + pool.node_surcharge_hourly_usd + self._surcharge_of_daemons(node)
 
     def _surcharge_of_daemons(self, node: Node) -> float:

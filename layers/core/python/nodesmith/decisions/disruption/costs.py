@@ -14,9 +14,15 @@ from nodesmith.decisions.provisioning.bufferdollars import runs_something
 from nodesmith.decisions.provisioning.bufferroom import room_of
 from nodesmith.decisions.provisioning.clusterstate import living_claims
 from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.scheduling.offerings.commitments import (
+    Running,
+    applied_now,
+    marginal_prices,
+    usage_of,
+)
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -128,6 +134,28 @@ def unpriced(claim: NodeClaim, node: Node, catalog: Catalog) -> str:
     if kind not in catalog.facts:
         return f"its instance type {kind!r} is not in the catalogue"
     return f"the catalogue has no price for {kind} ({sold}) in {zone}"
+
+
+def saved_by_ending(inputs: Inputs) -> Mapping[str, float]:
+    """Return what ending each on-demand node would save, by claim, where commitments change that; else empty.
+
+    USD an hour: a node that commitments pay for costs nothing.
+    """
+    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    if found is None:
+        return {}
+    snapshot, requested = inputs.snapshot, dict[str, Resources]()
+    for pod in snapshot.pods:
+        if pod.node and pod.shape.moves:
+            requested[pod.node] = requested.get(pod.node, NOTHING) + pod.shape.requests
+    running = []
+    for claim in living_claims(inputs):
+        node = snapshot.node_of(claim)
+        if node is not None and usage_of((claim,)):
+            share = _share(requested.get(node.name, NOTHING), node.allocatable)
+            price = price_of(claim, node, inputs.catalog)
+            running.append(Running(claim.name, claim.instance_type, claim.zone, price, share))
+    return marginal_prices(running, found)
 
 
 @dataclass(frozen=True, slots=True)

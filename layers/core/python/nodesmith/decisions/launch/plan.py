@@ -100,7 +100,7 @@ def launch_plan(
                 known.made[same] = launch_template(claim, capacity_type, build, nodeclass, status, cluster)
             template = templates[build] = known.made[same]
         price, estimated = offering.price_hourly_usd, offering.estimated
-        overlaid = offering.overlay, offering.listed_hourly_usd
+        overlaid = offering.overlay, offering.listed_hourly_usd, offering.commitment
         overrides.append(
             Override(template.name, kind.name, offering.zone, subnet.id, price, estimated, *overlaid)
         )

@@ -8,7 +8,7 @@ algorithm.
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
 from nodesmith.decisions.packing.reduction import undominated
-from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, pack
+from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, commitment_prices, pack, tight_bound
 
 __all__ = [
     "GOOD_ENOUGH",
@@ -19,8 +19,10 @@ __all__ = [
     "Node",
     "Packing",
     "Vector",
+    "commitment_prices",
     "lower_bound",
     "pack",
     "resource_prices",
+    "tight_bound",
     "undominated",
 ]

@@ -19,7 +19,7 @@ from operator import le, mul
 from statistics import fmean
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.problem import Bin, Item
+from nodesmith.decisions.packing.problem import Bin, Item, Limits
 
 _EXACT_COUNT = 2_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
@@ -34,6 +34,7 @@ _TOLERANCE = 1e-9
 _PIVOTS_PER_UNKNOWN = 20
 _MOST_ROUNDS = 20
 _Row = list[float]
+_Coefficients = tuple[float, ...]
 
 
 def resource_prices(items: Sequence[Item], bins: Sequence[Bin]) -> tuple[float, ...]:
@@ -293,9 +294,66 @@ def dual_prices(
     return [price / d for price, d in zip(found, demand, strict=True)]
 
 
-def _optimum(rows: list[_Row], unknowns: int) -> _Row:
-    """Maximize the sum of the unknowns. A row is an offer's coefficients, then its right-hand side."""
-    gains = [1.0] * unknowns + [0.0]
+def scarcity_prices(
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Return dual prices per unit of the `charged` amounts: numbers of limits and axes in them.
+
+    They belong to the linear program of `lower_bound` with these limits: what one more unit would save. They are at
+    least 0, and 0 for what is not scarce. Any such prices give a bound; these give a good one.
+    """
+    members = [number for number, item in enumerate(items) if item.count]
+    known = measures(items, members, bins) if members else []
+    left = [limits[number][axis] for number, axis in charged]
+    cheapest: dict[_Coefficients, float] = {}
+    for place, one in enumerate(bins):
+        held = [m.capacity[place] / m.demand for m in known]
+        used = [one.cost[axis] if one.limit == number and one.cost else 0 for number, axis in charged]
+        if any(held) and all(amount <= most for amount, most in zip(used, left, strict=True)):
+            taken = (-amount / most if most else 0.0 for amount, most in zip(used, left, strict=True))
+            row = (*held, *taken)
+            cheapest[row] = min(one.price, cheapest.get(row, one.price))
+    worth = _scarcity(list(cheapest.items()), len(known), len(charged))
+    return [value / most if most else 0.0 for value, most in zip(worth, left, strict=True)]
+
+
+def _scarcity(offers: Sequence[tuple[_Coefficients, float]], things: int, charged: int) -> _Row:
+    """Return the worth of all that is left of each charged amount.
+
+    The program starts with offers that use none of it, and adds those that the prices found so far violate.
+    """
+    plain = [n for n, (row, _) in enumerate(offers) if not any(row[things:])]
+    usual = [
+        min(
+            plain,
+            key=lambda n: offers[n][1] / offers[n][0][thing] if offers[n][0][thing] else inf,
+            default=None,
+        )
+        for thing in range(things)
+    ]
+    if None in usual or len(plain) == len(offers):
+        return [0.0] * charged
+    asked = dict.fromkeys(n for n in usual if n is not None)
+    gains = [1.0] * things + [-1.0] * charged
+    found: _Row = [0.0] * len(gains)
+    for _ in range(_MOST_ROUNDS):
+        found = _optimum([[*offers[n][0], offers[n][1]] for n in asked], len(gains), gains)
+        excess = {
+            n: fsum(map(mul, found, row)) - price for n, (row, price) in enumerate(offers) if n not in asked
+        }
+        violated = [n for n, amount in excess.items() if amount > _TOLERANCE * (1 + offers[n][1])]
+        if not violated:
+            break
+        asked |= dict.fromkeys(sorted(violated, key=lambda n: (-excess[n], n))[: 2 * len(gains)])
+    return found[things:]
+
+
+def _optimum(rows: list[_Row], unknowns: int, gained: Sequence[float] = ()) -> _Row:
+    """Maximize the sum of the unknowns, each times what is gained by it: 1 by default.
+
+    A row is an offer's coefficients, then its right-hand side.
+    """
+    gains = [*(gained or [1.0] * unknowns), 0.0]
     outside: list[int | None] = list(range(unknowns))
     inside: list[int | None] = [None] * len(rows)
     for _ in range(_PIVOTS_PER_UNKNOWN * unknowns):

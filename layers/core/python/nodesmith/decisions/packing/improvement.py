@@ -17,7 +17,7 @@ _Part = tuple[tuple[Bin, Vector], ...]
 
 
 def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
-    """Move the items of each node into the cheapest bin that holds them."""
+    """Move the items of each node into the cheapest bin that holds them, also one that its limit pays for in part."""
     ordered = sorted(bins, key=lambda b: (b.price, b.key))
     axes = range(len(bins[0].capacity))
     for _ in range(len(partial.bought)):
@@ -29,13 +29,18 @@ def downsize(partial: PartialPlan, bins: Sequence[Bin]) -> None:
         for candidate in ordered:
             if candidate.price >= bin_.price:
                 break
-            if (
-                candidate.admits & mask == mask
-                and all(map(le, size, candidate.capacity))
-                and partial.remaining.affords(candidate) >= repeats
-            ):
+            if not (candidate.admits & mask == mask and all(map(le, size, candidate.capacity))):
+                continue
+            part = None
+            if partial.remaining.affords(candidate) < repeats:
+                part = partial.remaining.part(candidate)
+                if part is None or part.price >= bin_.price:
+                    continue
+                partial.buy(part, counts, 1)
+                repeats -= 1
+            else:
                 bin_ = candidate
-                break
+            break
         partial.buy(bin_, counts, repeats)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from math import fsum
 from operator import gt
@@ -16,6 +16,7 @@ Vector = tuple[int, ...]
 Limits = Mapping[int, Vector]
 UNLIMITED = 2**62
 Holds = tuple[tuple[int, int], ...]
+_PART, _LEAST_PART = "~", 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ class Bin:
 
     Bit i of `admits` is set if item i may go into the bin. `limit` is the number of the limit that each purchase uses
     up by `cost` (a vector in the limit's own units); -1 means none. `key` breaks ties between bins.
+
+    A bin with an `instead` is paid for by what its limit has on axis `paid_axis`: its price is only the `toll` for
+    taking that from others. Where less than its cost is left, that pays for a part of one more bin, whose rest is
+    charged at `unpaid_price`; after that `instead` is bought, which has room for the same items.
     """
 
     key: str
@@ -53,6 +58,15 @@ class Bin:
     admits: int
     limit: int = -1
     cost: Vector = ()
+    instead: Bin | None = field(default=None, compare=False, repr=False)
+    paid_axis: int = field(default=0, compare=False, repr=False)
+    unpaid_price: float = field(default=0.0, compare=False, repr=False)
+    toll: float = field(default=0.0, compare=False, repr=False)
+
+    @property
+    def whole_key(self) -> str:
+        """The key of the bin that this is, if a limit pays for a part of it only."""
+        return self.key.partition(_PART)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,21 @@ class RemainingLimits:
             return 0
         paid = [have // cost for have, cost in zip(limit, candidate.cost, strict=True) if cost]
         return min(paid, default=UNLIMITED)
+
+    def part(self, candidate: Bin) -> Bin | None:
+        """Return a bin as far as its limit still pays for it; None if `instead` costs no more, or limits forbid it."""
+        instead, limit = candidate.instead, self.limits.get(candidate.limit)
+        if instead is None or limit is None:
+            return None
+        axis = candidate.paid_axis
+        left, cost = limit[axis], candidate.cost
+        share = min(1.0, left / cost[axis])
+        price = share * candidate.price + (1 - share) * candidate.unpaid_price
+        paid = (*cost[:axis], min(left, cost[axis]), *cost[axis + 1 :])
+        if share < _LEAST_PART or price >= instead.price or any(map(gt, paid, limit)):
+            return None
+        key, toll = f"{candidate.key}{_PART}{share:.4f}", share * candidate.toll
+        return replace(candidate, key=key, price=price, cost=paid, instead=None, toll=toll)
 
     def spend(self, candidate: Bin, number: int) -> None:
         """Charge `number` of a bin to its limit; a negative number gives the amounts back."""
@@ -184,8 +213,9 @@ class PartialPlan:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The number of items left, then the price. The plan with the lower rank is the better one."""
-        return sum(self.left), self.price
+        """The number of items left, then the price without tolls. The plan with the lower rank is the better one."""
+        tolls = fsum(bin_.toll * repeats for bin_, _, repeats in self.bought if bin_.toll)
+        return sum(self.left), self.price - tolls
 
     def repeats(self, counts: Vector) -> int:
         """Return how many nodes with this pattern the items left can fill."""
@@ -196,7 +226,15 @@ class PartialPlan:
 
         The last node may hold less than the pattern.
         """
-        wanted = min(repeats, self.remaining.affords(candidate))
+        affordable = self.remaining.affords(candidate)
+        if affordable < repeats and candidate.instead is not None:
+            self.buy(candidate, counts, affordable)
+            part = self.remaining.part(candidate)
+            if part is not None:
+                self.buy(part, counts, 1)
+            self.buy(candidate.instead, counts, repeats - affordable - (part is not None))
+            return
+        wanted = min(repeats, affordable)
         while wanted > 0 and any(counts := tuple(map(min, counts, self.left))):
             number = min(wanted, self.repeats(counts))
             self._change(candidate, counts, number)

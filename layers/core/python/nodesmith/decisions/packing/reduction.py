@@ -59,7 +59,7 @@ def _filled(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Vector]:
 def _with_room(candidate: Bin, capacity: Vector) -> Bin:
     if capacity == candidate.capacity:
         return candidate
-    return Bin(candidate.key, capacity, candidate.price, candidate.admits, candidate.limit, candidate.cost)
+    return replace(candidate, capacity=capacity)
 
 
 class _Axis:
@@ -226,7 +226,7 @@ def _part(classes: _Classes, items: Sequence[Item], bins: Sequence[Bin], masks: 
 
 
 def _admitting(admits: int, one: Bin) -> Bin:
-    return one if one.admits == admits else Bin(one.key, one.capacity, one.price, admits, one.limit, one.cost)
+    return one if one.admits == admits else replace(one, admits=admits)
 
 
 def _merged(alike: Sequence[Item]) -> Item:

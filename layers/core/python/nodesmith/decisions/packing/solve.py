@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import fsum
 from typing import NamedTuple
 
-from nodesmith.decisions.packing.bound import lower_bound, resource_prices
+from nodesmith.decisions.packing.bound import lower_bound, resource_prices, scarcity_prices
 from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns, transitions
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.improvement import downsize, repack
@@ -32,10 +32,45 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
-_MOST_FILLINGS = 500
+_MOST_FILLINGS, _MOST_LISTED = 500, 20_000
 _AMPLE = 10_000_000
 """steps, more than any part with few kinds of items takes"""
 _Prices = tuple[float, ...]
+
+
+def commitment_prices(
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, charged: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Return what one more unit of each of the `charged` amounts of limits would save: their numbers, and axes in them.
+
+    Any such prices of at least 0 give a lower bound. These are the dual prices of the fractional plan or, if there are
+    many kinds of items, of a coarser linear program.
+    """
+    if sum(item.count > 0 for item in items) > _FEW_KINDS:
+        return scarcity_prices(items, bins, limits, charged)
+    from nodesmith.decisions.packing.columngeneration.solve import (
+        scarcity,  # imports numpy and HiGHS: a quarter of a second
+    )
+
+    served = [item for item in items if item.count]
+    if not served or not bins:
+        return [0.0] * len(charged)
+    found = scarcity(items, undominated(usable(items, filled(items, bins))), limits)
+    return [found[number][axis] if number in found else 0.0 for number, axis in charged]
+
+
+def tight_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
+    """Return `lower_bound` or, where there are few patterns, the price of the best fractional plan if it is higher."""
+    served = [item for item in items if item.count]
+    bound = lower_bound(items, bins)
+    if not served or number_of_patterns(served) > _MOST_LISTED:
+        return bound
+    from nodesmith.decisions.packing.columngeneration.solve import linear_bound
+
+    left = [n for n, item in enumerate(items) if item.count]
+    masks = {b.admits: sum((b.admits >> n & 1) << place for place, n in enumerate(left)) for b in bins}
+    mine = [replace(b, admits=masks[b.admits]) for b in bins if masks[b.admits]]
+    return max(bound, linear_bound(served, undominated(usable(served, filled(served, mine)))))
 
 
 class _Plan(NamedTuple):
@@ -85,7 +120,9 @@ def pack(
         spendable = {**spendable, **plan.limits}
         steps, bound = steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
-            nodes += _nodes(originals[bin_.key], part.members, held, repeats, left)
+            whole = originals[bin_.whole_key]
+            bought = whole if whole.key == bin_.key else _part(whole, bin_)
+            nodes += _nodes(bought, part.members, held, repeats, left)
     return Packing(tuple(nodes), tuple(left), spendable, bound, steps)
 
 
@@ -107,18 +144,35 @@ def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: floa
     fill_greedily(partial, bins, prices, most_steps)
     bound, cheapest = _bound(part.items, partial.left, bins), Cheapest(part.items, bins)
     if partial.price > bound * good_enough and partial.steps < most_steps:
-        proved = _proved(partial, cheapest, limits, _PROVABLE)
+        proved, least = _proved(partial, cheapest, limits, _PROVABLE)
         if proved is None:
             partial, bound = _improved(
                 partial, bins, cheapest, limits, prices, bound, most_steps, good_enough
             )
             if partial.price > bound * good_enough:
-                proved = _proved(partial, cheapest, limits, _PROVABLE_AT_LENGTH)
+                proved, least = _proved(partial, cheapest, limits, _PROVABLE_AT_LENGTH)
         if proved is not None:
-            partial, bound = proved, proved.price
-    if limits and (any(partial.left) or partial.price > bound * good_enough):
+            partial, bound = min(proved, partial, key=lambda plan: plan.rank), least
+    if any(b.instead is not None for b in bins):
+        partial = _without_tolls(partial, bins, limits, most_steps)
+    elif limits and (any(partial.left) or partial.price > bound * good_enough):
         partial, bound = _thrifty(partial, bound, bins, limits)
     return _plan(partial, bound)
+
+
+def _without_tolls(partial: PartialPlan, bins: Sequence[Bin], limits: Limits, most_steps: int) -> PartialPlan:
+    """Return the plan or a cheaper one that takes what limits pay for without counting what that is worth to others.
+
+    With few nodes, what is worth the same for many is not: a plan at all tolls may then leave limits unused.
+    """
+    free = undominated([replace(b, price=b.price - b.toll, toll=0.0) if b.toll else b for b in bins])
+    other = PartialPlan(partial.items, limits, partial.steps)
+    prices = resource_prices(partial.items, free)
+    fill_greedily(other, free, prices, max(0, most_steps - other.steps))
+    downsize(other, free)
+    found = min(partial, other, key=lambda plan: plan.rank)
+    found.steps = other.steps
+    return _thrifty(found, 0.0, free, limits)[0]
 
 
 def _plan(partial: PartialPlan, bound: float) -> _Plan:
@@ -147,17 +201,22 @@ def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
 
 def _proved(
     partial: PartialPlan, cheapest: Cheapest, limits: Limits, most_transitions: int
-) -> PartialPlan | None:
-    """Return the cheapest packing of what the partial plan holds; None if that is too much work or exceeds limits."""
+) -> tuple[PartialPlan | None, float]:
+    """Return the cheapest packing of what the partial plan holds, and the price that none undercuts.
+
+    None if that is too much work or exceeds limits. It costs more than that price where bins were bought instead of
+    others because of limits.
+    """
     held = tuple(item.count - left for item, left in zip(partial.items, partial.left, strict=True))
     work = transitions(held)
     best = exact(cheapest, held) if work <= most_transitions else None
     if best is None:
-        return None
+        return None, 0.0
     proved = PartialPlan(partial.items, limits, partial.steps + work)
     for bin_, counts in best:
         proved.buy(bin_, counts, 1)
-    return proved if proved.left == partial.left else None
+    least = fsum(bin_.price for bin_, _ in best)
+    return (proved, least) if proved.left == partial.left else (None, 0.0)
 
 
 def _thrifty(
@@ -217,6 +276,11 @@ def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> f
     pairs = zip(items, left, strict=True)
     served = [replace(item, count=item.count - rest) if rest else item for item, rest in pairs]
     return lower_bound(served, bins)
+
+
+def _part(whole: Bin, part: Bin) -> Bin:
+    """Return a bin that its limit pays for in part, with the capacity of the original."""
+    return replace(whole, key=part.key, price=part.price, cost=part.cost, instead=None)
 
 
 def _nodes(bin_: Bin, members: Sequence[Vector], held: Holds, repeats: int, left: list[int]) -> list[Node]:

@@ -90,7 +90,7 @@ class _OfAllPlans:
     def least(self, pricing: Pricing) -> float:
         """Return a lower bound on the cost, USD an hour."""
         offered = packing_problem(self._templates, self._demands, pricing=pricing)
-        return self._bound(offered, offered.bins)
+        return max(0.0, self._bound(offered, offered.bins) - offered.worth_hourly_usd)
 
     def least_nodes(self, number: int) -> tuple[int, float]:
         """Return a lower bound on the number of nodes, and one on the cost of plans with no more than `number`.
@@ -99,11 +99,11 @@ class _OfAllPlans:
         nodes themselves then cost at least B - n × U.
         """
         offered = packing_problem(self._templates, self._demands, pricing=Pricing.PAID)
-        fewest = self._bound(offered, [replace(each, price=1.0) for each in offered.bins])
+        fewest = self._bound(offered, [replace(each, price=1.0, instead=None) for each in offered.bins])
         node_usd = dearer_than(number, offered.bins)
         most = number * node_usd
         bound = self._bound(offered, with_node_usd(offered.bins, node_usd), _EXACT) * (1 - _FUZZ)
-        return ceil(fewest - _FUZZ * max(1.0, fewest)), max(0.0, bound - most)
+        return ceil(fewest - _FUZZ * max(1.0, fewest)), max(0.0, bound - most - offered.worth_hourly_usd)
 
     def _bound(self, offered: PackingProblem, bins: Sequence[Bin], good_enough: float = GOOD_ENOUGH) -> float:
         if not bins:

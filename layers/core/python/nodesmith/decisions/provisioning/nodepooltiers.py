@@ -13,6 +13,7 @@ from itertools import groupby
 from nodesmith.decisions.budgets import closed_obstacle
 from nodesmith.decisions.launch import usable
 from nodesmith.decisions.scheduling.compatibility import type_set
+from nodesmith.decisions.scheduling.offerings.commitments import applied_now, committed
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.quotas import limited, usages
@@ -75,7 +76,7 @@ def pools(
 ) -> Pools:
     """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
     nodeclasses, problems = _nodeclasses(snapshot)
-    used = usages(snapshot, ledger, settings, now)
+    used, paid = usages(snapshot, ledger, settings, now), applied_now(ledger, catalog, now)
     problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
     obstacles: dict[str, str] = {}
     found: list[Template] = []
@@ -93,7 +94,7 @@ def pools(
                 pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now, used
             )
             obstacle = made.obstacle
-            found.append(made)
+            found.append(committed(made, paid))
         if obstacle:
             obstacles[pool.name] = obstacle
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))

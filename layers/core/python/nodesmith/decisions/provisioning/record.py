@@ -140,12 +140,15 @@ def _unplaced_item(unplaced: Unplaced) -> dict[str, Any]:
 
 def node_item(node: PlannedNode) -> dict[str, Any]:
     """Return a node to buy as JSON data."""
+    commitment = node.request.cheapest.commitment
+    is_listed = node.request.is_overlaid or bool(commitment)
     return {
         "claim": claim_to_item(node.claim),
         "launch": node.request.to_item(),
         "templates": [template.name for template in node.templates],
         "priceHourlyUsd": node.price_hourly_usd,
-        **({"listPriceHourlyUsd": node.claim.price_hourly_usd} if node.request.is_overlaid else {}),
+        **({"listPriceHourlyUsd": node.claim.price_hourly_usd} if is_listed else {}),
+        **({"commitment": commitment} if commitment else {}),
         **({"surchargeHourlyUsd": node.surcharge_hourly_usd} if node.surcharge_hourly_usd else {}),
         "estimated": node.estimated,
     }

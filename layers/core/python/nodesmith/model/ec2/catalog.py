@@ -49,6 +49,12 @@ class Offering:
     overlay: str = field(default="", repr=False)
     """the NodeOverlay that sets its price, and `listed_hourly_usd` is AWS's; only decisions set both"""
     listed_hourly_usd: float = field(default=0.0, repr=False)
+    commitment: str = field(default="", repr=False)
+    """the pool of commitments that pays for it, of which it takes `commitment_use`; only decisions set both.
+
+    Its price is then 0, and `listed_hourly_usd` is what AWS charges beyond the commitments.
+    """
+    commitment_use: int = field(default=0, repr=False)
 
     @property
     def cost_hourly_usd(self) -> float:
@@ -61,8 +67,8 @@ class Offering:
 
     @property
     def paid_hourly_usd(self) -> float:
-        """What AWS charges for it, whatever a NodeOverlay says."""
-        return self.listed_hourly_usd if self.overlay else self.price_hourly_usd
+        """What AWS charges for it without commitments, whatever a NodeOverlay says."""
+        return self.listed_hourly_usd if self.overlay or self.commitment else self.price_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)

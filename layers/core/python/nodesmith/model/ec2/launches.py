@@ -55,11 +55,13 @@ class Override:
     overlay: str = ""
     """the NodeOverlay that sets its price, and `listed_hourly_usd` is AWS's"""
     listed_hourly_usd: float = 0.0
+    commitment: str = ""
+    """the pool of commitments that is expected to pay for it; `listed_hourly_usd` is its price without"""
 
     @property
     def paid_hourly_usd(self) -> float:
-        """What AWS charges for it, whatever a NodeOverlay says."""
-        return self.listed_hourly_usd if self.overlay else self.price_hourly_usd
+        """What AWS charges for it without commitments, whatever a NodeOverlay says."""
+        return self.listed_hourly_usd if self.overlay or self.commitment else self.price_hourly_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +167,19 @@ _LONGEST_OVERLAY = 63
 
 
 def _row(override: Override) -> list[Any]:
-    overlaid = [override.overlay[:_LONGEST_OVERLAY], override.listed_hourly_usd] if override.overlay else []
-    row = override.template, override.instance_type, override.zone, override.subnet_id
-    return [*row, override.price_hourly_usd, *overlaid]
+    row: list[Any] = [override.template, override.instance_type, override.zone, override.subnet_id]
+    row.append(override.price_hourly_usd)
+    if override.overlay or override.commitment:
+        row += [override.overlay[:_LONGEST_OVERLAY], override.listed_hourly_usd]
+    return [*row, override.commitment] if override.commitment else row
 
 
 def _override(row: Sequence[Any]) -> Override:
     template, kind, zone, subnet, price, *more = row
     overlay, listed = more[:2] if len(more) >= 2 else ("", 0.0)
-    return Override(
-        template, kind, zone, subnet, float(price), overlay=str(overlay), listed_hourly_usd=float(listed)
-    )
+    commitment = str(more[2]) if len(more) >= 3 else ""
+    about: dict[str, Any] = {"overlay": str(overlay), "commitment": commitment}
+    return Override(template, kind, zone, subnet, float(price), listed_hourly_usd=float(listed), **about)
 
 
 def share_of(launch: Mapping[str, Any]) -> FleetShare | None:

@@ -30,6 +30,7 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import (
@@ -271,6 +272,7 @@ def ledger_item(ledger: Ledger) -> Item:
         **_gangs_item(ledger),
         **_spending_item(ledger),
         **({"handover": handover_item(ledger.handover)} if ledger.handover else {}),
+        **_commitments_item(ledger),
         "move_backoffs": [
             [*kind, backoff_item(ledger.move_backoffs[kind])] for kind in sorted(ledger.move_backoffs)
         ],
@@ -299,6 +301,12 @@ def _spending_item(ledger: Ledger) -> Item:
     return {"spending": ledger.spending.to_item()} if ledger.spending != NO_SPENDING else {}
 
 
+def _commitments_item(ledger: Ledger) -> Item:
+    """Write the commitments, as an empty item if there are none."""
+    found = ledger.commitments
+    return {"commitments": commitments_item(found)} if found.book.commitments else {}
+
+
 def read_ledger(item: Mapping[str, Any]) -> Ledger:
     """Read what `ledger_item` wrote."""
     nodeclasses = [read_nodeclass(n) for n in item["nodeclasses"]]
@@ -321,6 +329,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
         spending=Spending.from_item(item["spending"]) if "spending" in item else NO_SPENDING,
         handover=read_handover(item["handover"]) if item.get("handover") else None,
+        commitments=read_commitments(item["commitments"]) if "commitments" in item else NO_COMMITMENTS,
         subnet_backoffs={id_: read_backoff(b) for id_, b in item.get("subnet_backoffs", {}).items()},
         move_backoffs={
             moves.MoveKind(*kind): read_backoff(each)

@@ -15,6 +15,7 @@ from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
@@ -38,7 +39,9 @@ class Ledger:
     `subnet_backoffs` are subnets, by id, that recently had no free address. `zonal_shifts` are the zones that the
     cluster is shifted away from, and those whose shift has just ended. `gangs` are what is done for
     ProvisioningRequests. `spending` is what nodes have cost, how many were requested lately, and what clusters share.
-    `handover` is the user's last word on whether Karpenter or nodesmith serves the cluster.
+    `handover` is the user's last word on whether Karpenter or nodesmith serves the cluster. `commitments` are the
+    Savings Plans and Reserved Instances of the account, with what the other clusters use of them; like `learned`, only
+    decisions about purchases and moves get them.
     """
 
     version: int = 0
@@ -61,6 +64,7 @@ class Ledger:
     gangs: tuple[Gang, ...] = ()
     spending: Spending = NO_SPENDING
     handover: Handover | None = None
+    commitments: Commitments = NO_COMMITMENTS
 
     def booked(self, now: datetime) -> frozenset[str]:
         """Return the names of NodeClaims, and of Nodes without one, on which room is kept for a gang."""

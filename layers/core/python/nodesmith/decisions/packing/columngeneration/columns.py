@@ -62,7 +62,7 @@ def mix(
             looked_at, is_fresh = _nearest(items, bins, current), True
             continue
         if thorough or not added:
-            near = np.flatnonzero(gains > -_NEAR * prices[looked_at])
+            near = np.flatnonzero(gains > -_NEAR * enough[looked_at])
             closer, columns = _closer(items, bins, found, looked_at, near, thorough)
             thorough += 1
             steps += closer
@@ -79,8 +79,10 @@ def mix(
         if is_fresh:
             looked_at = _nearest(items, bins, current)
         else:
-            looked_at = looked_at[gains > -_FAR * prices[looked_at]]
+            looked_at = looked_at[gains >= -_FAR * enough[looked_at]]
             is_fresh = len(looked_at) == len(bins)
+            if not len(looked_at):
+                looked_at, is_fresh = _nearest(items, bins, current), True
     return current
 
 

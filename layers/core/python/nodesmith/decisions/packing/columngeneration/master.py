@@ -35,6 +35,8 @@ class FractionalPlan(NamedTuple):
     discounts: Floats
     """per bin, the dual value of the limit that one node uses, 0 or less: subtracting it makes the bin dearer"""
     steps: int
+    scarcity: Mapping[int, tuple[float, ...]] = {}
+    """by limit, what one more unit of each of its amounts would save, at least 0"""
 
 
 class Master:
@@ -89,7 +91,12 @@ class Master:
             for b, rows in ((b, self._limit_rows.get(b.limit, range(0))) for b in self._bins)
         ]
         amounts = np.array(solution.col_value)[self._items :]
-        return FractionalPlan(tuple(self.columns), amounts, duals[: self._items], np.array(discounts), steps)
+        scarcity = {
+            limit: tuple(max(0.0, -float(duals[row])) for row in rows)
+            for limit, rows in self._limit_rows.items()
+        }
+        worth = duals[: self._items]
+        return FractionalPlan(tuple(self.columns), amounts, worth, np.array(discounts), steps, scarcity)
 
 
 def solver() -> highspy.Highs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, inf
 
@@ -26,7 +26,7 @@ from nodesmith.decisions.packing.columngeneration.rounding import (
 from nodesmith.decisions.packing.exact import number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.improvement import downsize
-from nodesmith.decisions.packing.problem import Bin, PartialPlan, Vector
+from nodesmith.decisions.packing.problem import Bin, Item, Limits, PartialPlan, Vector
 
 _MOST_FILLINGS = 100_000
 _NODES_A_KIND = 2
@@ -50,8 +50,9 @@ def pack_by_columns(
     of each resource.
     """
     numbers = {b.key: n for n, b in enumerate(bins)}
-    columns = [Column(numbers[b.key], counts) for b, counts, _ in first.bought]
-    if number_of_patterns(partial.items) > _MOST_FILLINGS:
+    columns = [Column(numbers[b.whole_key], counts) for b, counts, _ in first.bought]
+    is_paid = any(b.instead is not None for b in bins)  # by limits, which the other way ignores
+    if is_paid or number_of_patterns(partial.items) > _MOST_FILLINGS:
         nodes = sum(repeats for *_, repeats in first.bought)
         if len(partial.items) > _FEW_KINDS and nodes < _NODES_A_KIND * len(partial.items):
             return (
@@ -115,6 +116,16 @@ def _bound_of_most(partial: PartialPlan, bins: Sequence[Bin], mixed: FractionalP
     known = all_patterns(items, [replace(b, admits=local[b.admits]) for b in bins])
     partial.steps += len(known.price)
     return solve_all_patterns(items, bins, known, [])[1] * _TOLERANCE
+
+
+def scarcity(items: Sequence[Item], bins: Sequence[Bin], limits: Limits) -> Mapping[int, tuple[float, ...]]:
+    """Return by limit what one more unit of each of its amounts would save: dual prices of the fractional plan."""
+    return mix(items, bins, limits, (), _MOST_FILLS).scarcity
+
+
+def linear_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
+    """Return the price of the fractional plan of all patterns, slightly less because of rounding."""
+    return solve_all_patterns(items, bins, all_patterns(items, bins), [])[1] * _TOLERANCE
 
 
 def pack_within_limits(partial: PartialPlan, bins: Sequence[Bin]) -> None:

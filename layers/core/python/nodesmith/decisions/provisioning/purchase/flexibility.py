@@ -27,6 +27,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import MinValuesPolicy
 
@@ -72,13 +73,14 @@ def options(
     of the NodePool's limits, in order of their names; `policy` says whether it may be bought without all its minValues.
     """
     flexible, is_pinned = _flexible(chosen), _is_counted_by_zone(chosen.template)
-    price, zone = chosen.offering.cost_hourly_usd, chosen.offering.zone
+    sold, zone = chosen.offering, chosen.offering.zone
+    price = sold.risk_hourly_usd if sold.commitment else sold.cost_hourly_usd
     scarce = (chosen.offering.capacity_type, zone) in chosen.template.scarce
     kept: list[Offer] = []
     types: set[str] = set()
     dearer: list[Offer] = []
     worthwhile = True  # spot that costs more than on-demand is not
-    for offer in template_offers.holding(demands, size):
+    for offer in template_offers.holding(demands, size, committed=bool(chosen.offering.commitment)):
         enough = len(types) >= _ENOUGH_TYPES
         tolerance = _USUAL_TOLERANCE if enough else _WIDEST_TOLERANCE
         dear = offer.offering.cost_hourly_usd > price * (_SCARCE_TOLERANCE if scarce else tolerance)
@@ -102,12 +104,23 @@ def options(
     if lacking and policy is MinValuesPolicy.STRICT:
         short = ", ".join(f"{r.key} {len(values_of(r, kept))} of {r.min_values}" for r in lacking)
         return Options((), f"minValues requirement is not met for label(s) {short}")
-    return Options(tuple(kept), relaxed=bool(lacking))
+    return Options(tuple(_paid_alike(kept, sold)), relaxed=bool(lacking))
+
+
+def _paid_alike(kept: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
+    """Yield the offers. Where commitments pay for a part of the chosen one, they pay as much of the others."""
+    for offer in kept:
+        sold, left = offer.offering, chosen.commitment_use
+        if chosen.commitment and chosen.price_hourly_usd and sold.commitment_use > left:
+            rest = sold.listed_hourly_usd * (1 - left / sold.commitment_use)
+            sold = replace(sold, price_hourly_usd=rest, commitment_use=left)
+        yield offer._replace(offering=sold)
 
 
 def _is_of_another_kind(offer: Offer, chosen: Offer) -> bool:
-    """Return whether an offer has another reservation, which has limits of its own, or would waste accelerators."""
-    if offer.offering.reservation != chosen.offering.reservation:
+    """Return whether an offer has another reservation or commitment, with its own limits, or wastes accelerators."""
+    sold, wanted = offer.offering, chosen.offering
+    if (sold.reservation, sold.commitment) != (wanted.reservation, wanted.commitment):
         return True
     return offer.is_exotic and not chosen.is_exotic
 
@@ -117,8 +130,9 @@ def has_choice(template_offers: TemplateOffers, chosen: Offer, demands: int, siz
     flexible = _flexible(chosen)
     alike = [
         offer
-        for offer in template_offers.holding(demands, size)
-        if offer.offering.capacity_type == chosen.offering.capacity_type
+        for offer in template_offers.holding(demands, size, committed=bool(chosen.offering.commitment))
+        if offer.offering.commitment == chosen.offering.commitment
+        and offer.offering.capacity_type == chosen.offering.capacity_type
         and offer.offering.reservation == chosen.offering.reservation
         and (chosen.is_exotic or not offer.is_exotic)
     ]
@@ -206,7 +220,10 @@ def values_of(requirement: Requirement, kept: Iterable[Offer]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was refused: pods of some kinds with `size` together, by resource, from a NodePool with a capacity type."""
+    """What was refused: pods of some kinds with `size` together, by resource, from a NodePool with a capacity type.
+
+    With a `commitment`, only offers that it pays for are refused.
+    """
 
     nodepool: str
     capacity_type: str
@@ -214,15 +231,17 @@ class Cut:
     kinds: frozenset[_Kind]
     by_limits: bool = False
     """More types would serve if the NodePool's limits allowed them: it is refused now, but not in every purchase."""
+    commitment: str = ""
 
     def concerns(self, offer: Offer) -> bool:
-        """Return whether an offer is of the same NodePool and capacity type."""
-        return (offer.template.name, offer.offering.capacity_type) == (self.nodepool, self.capacity_type)
+        """Return whether an offer is of the same NodePool, capacity type and commitment."""
+        sold = offer.offering.capacity_type, offer.offering.commitment
+        return (offer.template.name, *sold) == (self.nodepool, self.capacity_type, self.commitment)
 
 
 def cut(offered: PackingProblem, node: Node) -> Cut:
     """Return the cut that a refused node teaches."""
-    offer, bits = offered.offers[node.bin.key], sum(1 << i for i, _ in node.holds)
+    offer, bits = offered.offer(node.bin), sum(1 << i for i, _ in node.holds)
     size = tuple(
         sum(offered.items[i].size[axis] * number for i, number in node.holds)
         for axis in range(len(offered.dimensions))
@@ -232,7 +251,8 @@ def cut(offered: PackingProblem, node: Node) -> Cut:
         bits, size = _least(offered, offer, bits, size)
     kinds = frozenset(_kind(demand) for i, demand in enumerate(offered.demands) if bits >> i & 1)
     amounts = FrozenMap(dict(zip(offered.dimensions, size, strict=True)))
-    return Cut(offer.template.name, offer.offering.capacity_type, amounts, kinds, by_limits)
+    sold = offer.offering
+    return Cut(offer.template.name, sold.capacity_type, amounts, kinds, by_limits, sold.commitment)
 
 
 def _least(offered: PackingProblem, offer: Offer, bits: int, size: Vector) -> tuple[int, Vector]:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from nodesmith.decisions.packing import Known, Limits, Node, Packing, Vector, pack
+from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
 from nodesmith.decisions.scheduling.offerings.options import shared_limit
+from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.policies import MinValuesPolicy
 
 _MOST_SCOUTED = 16
@@ -93,10 +95,8 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
         limit = left.get(node.bin.limit, ())
         found, taken = _found(offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit])
         to_come[node.bin.limit] -= node.repeats
-        offer = offered.offers[node.bin.key]
-        is_limited = offer.template.remaining or any(
-            r.min_values for r in offer.template.requirements.values()
-        )
+        offer = offered.offer(node.bin)
+        is_limited = _is_limited(offer.template)
         for demand in (offered.demands[i] for i, _ in node.holds):
             if is_limited:
                 order.choices.used(offer.template.name, demand)
@@ -117,15 +117,27 @@ def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Pur
     return PackedNodes(offered, packing, entries, refused)
 
 
+def _is_limited(template: Template) -> bool:
+    """Return whether others may need more what a purchase takes: with limits, apart from commitments, or minValues."""
+    limited = not all(map(_is_committed, template.remaining))
+    return limited or any(r.min_values for r in template.requirements.values())
+
+
+def _is_committed(name: str) -> bool:
+    shared = shared_limit(name)
+    return shared is not None and shared.is_of_commitments
+
+
 def _found(
     offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy, to_come: int
 ) -> tuple[Options, Vector]:
     """Return the options of a node, and what it takes of limits: more than it needs if minValues require that.
 
-    Of quotas, it may take an equal share of what the `to_come` nodes leave: a request that may take no more than it
-    needs names few types, and a quota is seldom as near as the limit of a NodePool.
+    Of quotas and commitments, it may take an equal share of what the `to_come` nodes leave: a request that may take no
+    more than it needs names few types, and a quota is seldom as near as the limit of a NodePool. Of commitments, it is
+    expected to take no more than it needs, because EC2 launches the cheapest type that it has.
     """
-    offer, axes = offered.offers[node.bin.key], range(len(node.bin.capacity))
+    offer, axes = offered.offer(node.bin), range(len(node.bin.capacity))
     size = tuple(sum(offered.items[i].size[axis] * n for i, n in node.holds) for axis in axes)
     holds, template_offers = (
         sum(1 << i for i, _ in node.holds),
@@ -136,13 +148,22 @@ def _found(
     shared = [shared_limit(name) is not None for name in sorted(offer.template.remaining)] if have else ()
     triples = zip(cost, have, shared, strict=True)
     most = tuple(need + spare // to_come if is_quota else need for need, spare, is_quota in triples)
+    if node.bin.key != node.bin.whole_key:  # commitments pay for a part, whatever it is
+        most = tuple(
+            UNLIMITED if _is_committed(name) else much
+            for name, much in zip(sorted(offer.template.remaining), most, strict=True)
+        )
     found = options(template_offers, offer, holds, size, most, policy)
     if not found.offers and any(limit):
         most = tuple(need + spare // node.repeats for need, spare in zip(cost, have, strict=True))
         found = options(template_offers, offer, holds, size, most, policy)
     if most == cost or not found.offers:
         return found, node.bin.cost
-    taken = tuple(map(max, zip(*(template_offers.cost(each) for each in found.offers), strict=True)))
+    names = sorted(offer.template.remaining)
+    most = tuple(map(max, zip(*(template_offers.cost(each) for each in found.offers), strict=True)))
+    taken = tuple(
+        need if _is_committed(name) else much for name, need, much in zip(names, cost, most, strict=True)
+    )
     return found, offered.limits.spread(offered.limits.names.index(offer.template.name), taken)
 
 

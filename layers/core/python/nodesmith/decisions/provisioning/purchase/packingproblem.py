@@ -6,17 +6,27 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import inf
+from math import fsum, inf
 from operator import le
 from typing import NamedTuple
 
-from nodesmith.decisions.packing import Bin, Item, Vector, pack
+from nodesmith.decisions.packing import (
+    Bin,
+    Item,
+    Vector,
+    commitment_prices,
+    lower_bound,
+    pack,
+    tight_bound,
+)
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission
 from nodesmith.decisions.scheduling.offerings.options import (
     Pricing,
     PurchaseOption,
+    SharedLimit,
     TypeOption,
+    TypeOptions,
     limit_cost,
     rooms,
     shared_limit,
@@ -41,7 +51,7 @@ class Offer(NamedTuple):
     def key(self) -> str:
         """The name of its bin."""
         sold = self.offering
-        how = sold.reservation or sold.capacity_type
+        how = sold.reservation or sold.commitment or sold.capacity_type
         return f"{self.template.name}/{self.type_option.type.name}/{sold.zone}/{how}"
 
     @property
@@ -62,18 +72,23 @@ class TemplateOffers:
         self._template, self._dimensions, self._open = template, dimensions, ~barred
         self._admission = Admission(template, demands)
         self._limits = tuple(sorted(template.remaining))
-        self._made: dict[int, Offer] = {}
+        self._made: dict[tuple[bool, int], Offer] = {}
 
-    def holding(self, demands: int, size: Vector) -> Iterator[Offer]:
-        """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first."""
-        offers = self._template.type_options.offers
-        room, largest = rooms(self._template.type_options, self._dimensions)
+    def holding(self, demands: int, size: Vector, *, committed: bool = False) -> Iterator[Offer]:
+        """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first.
+
+        With `committed`, they are those that commitments pay for.
+        """
+        type_options = self._template.committed if committed else self._template.type_options
+        offers = type_options.offers
+        room, largest = rooms(type_options, self._dimensions)
         for place in range(max(map(bisect_left, largest, size), default=0), len(offers)):
             if all(map(le, size, room[place])):
-                offer = self._made.get(place)
+                offer = self._made.get((committed, place))
                 if offer is None:
                     admits = self._admission.mask(*offers[place]) & self._open
-                    offer = self._made[place] = Offer(self._template, *offers[place], room[place], admits)
+                    offer = Offer(self._template, *offers[place], room[place], admits)
+                    self._made[committed, place] = offer
                 if offer.admits & demands == demands:
                     yield offer
 
@@ -91,7 +106,10 @@ class TemplateOffers:
 
         With minValues, capacity types are compared separately: one may be refused where another has enough types.
         """
-        type_options = self._template.type_options.priced(pricing)
+        for each in (self._template.type_options, self._template.committed):
+            yield from self._best(each.priced(pricing))
+
+    def _best(self, type_options: TypeOptions) -> Iterator[tuple[Offer, Vector]]:
         apart = any(r.min_values for r in self._template.requirements.values())
         for demands, types, purchase_options in self._admission.alike(type_options):
             admits = demands & self._open
@@ -133,6 +151,24 @@ class PackingProblem:
     limits: TierLimits
     node_usd: float = 0.0
     """What is added to the price of each bin, if the plan is to have as few nodes as possible."""
+    worth_hourly_usd: float = 0.0
+    """What the commitments that are left are worth to it: the bins that use them cost so much more together."""
+    commitment_prices: tuple[float, ...] = ()
+    """What one more unit of each of `limits.committed` would save."""
+
+    def offer(self, one: Bin) -> Offer:
+        """Return the offer that a bin stands for. Where commitments pay for a part, it has the price of the rest."""
+        offer = self.offers[one.whole_key]
+        if one.key == one.whole_key:
+            return offer
+        sold, use = offer.offering, one.cost[one.paid_axis]
+        rest = sold.listed_hourly_usd * (1 - use / sold.commitment_use)
+        return offer._replace(offering=replace(sold, price_hourly_usd=rest, commitment_use=use))
+
+    def bound(self, items: Sequence[Item]) -> float:
+        """Return a price that no packing of these of its items can undercut."""
+        bound = tight_bound if self.limits.committed else lower_bound
+        return max(0.0, bound(items, self.bins) - self.worth_hourly_usd)
 
     @property
     def is_settled(self) -> bool:
@@ -145,11 +181,13 @@ def packing_problem(
     demands: Sequence[Demand],
     choices: Choices | None = None,
     pricing: Pricing = Pricing.CHOICE,
+    *,
+    known: Sequence[float] = (),
 ) -> PackingProblem:
     """Return the packing problem of one tier's templates for these demands.
 
     By `choices`, some demands must do without a NodePool that has limits. Without Pricing.CHOICE the problem serves for
-    a bound.
+    a bound. `known` are the prices of commitments, if another problem of this tier has found them.
     """
     dimensions, limits = _dimensions(demands), TierLimits.of(tier)
     items = tuple(
@@ -176,7 +214,72 @@ def packing_problem(
             offers[made.key] = offer
             (exotic if offer.is_exotic else common).append(made)
     bins = tuple(common) + _needed(items, common, exotic)
-    return PackingProblem(tuple(demands), items, bins, offers, offers_by_template, dimensions, limits)
+    worth = 0.0
+    if limits.committed:
+        known = known or commitment_prices(items, bins, limits.vectors, limits.committed)
+        bins, worth = _at_their_worth(bins, limits, known, _EAGERNESS if pricing is Pricing.CHOICE else 1.0)
+    return PackingProblem(
+        tuple(demands),
+        items,
+        bins,
+        offers,
+        offers_by_template,
+        dimensions,
+        limits,
+        worth_hourly_usd=worth,
+        commitment_prices=tuple(known),
+    )
+
+
+_EAGERNESS = 0.8
+"""The part of their worth that commitments cost a plan: at all of it, they are no better than what they replace."""
+
+
+def _at_their_worth(
+    bins: Sequence[Bin], limits: TierLimits, prices: Sequence[float], share: float
+) -> tuple[tuple[Bin, ...], float]:
+    """Return the bins with what they use of commitments in their price, and the worth of all commitments left.
+
+    Commitments are scarce: a bin that uses them takes them from others. Each unit is charged at its dual price, as in
+    Lagrangian relaxation, so that they go where they save most. A bound on these prices, less the worth of everything
+    that is left, is a bound on the real prices.
+    """
+    charged = limits.committed
+    found = [share * each for each in prices]
+    worth = fsum(
+        price * limits.vectors[number][axis] for (number, axis), price in zip(charged, found, strict=True)
+    )
+    priced = list(zip(charged, found, strict=True))
+
+    def toll(one: Bin) -> float:
+        return fsum(
+            unit * one.cost[axis] for (number, axis), unit in priced if number == one.limit and one.cost
+        )
+
+    tolls = map(toll, bins)
+    priced_bins = [
+        replace(one, price=one.price + much, toll=much) if much else one
+        for one, much in zip(bins, tolls, strict=True)
+    ]
+    return tuple(_with_substitutes(priced_bins, charged)), worth
+
+
+def _with_substitutes(bins: Sequence[Bin], charged: Sequence[tuple[int, int]]) -> Iterator[Bin]:
+    """Yield the bins; those that use commitments with the cheapest other one that has the same items and room."""
+    paid = {
+        one.key: axis for one in bins for number, axis in charged if one.limit == number and one.cost[axis]
+    }
+    others = sorted((one for one in bins if one.key not in paid), key=lambda one: (one.price, one.key))
+    for one in bins:
+        if one.key in paid:
+            alike = (
+                each
+                for each in others
+                if not one.admits & ~each.admits and all(map(le, one.capacity, each.capacity))
+            )
+            yield replace(one, instead=next(alike, None), paid_axis=paid[one.key])
+        else:
+            yield one
 
 
 def _barred(template: Template, demands: Sequence[Demand], choices: Choices) -> int:
@@ -189,7 +292,7 @@ def least_nodes_first(offered: PackingProblem) -> PackingProblem:
 
     A quick plan shows how many nodes suffice: with more than the price of all of these added, fewer nodes cost less.
     """
-    alike = [replace(each, price=1.0) for each in offered.bins]
+    alike = [replace(each, price=1.0, instead=None) for each in offered.bins]
     quick = pack(offered.items, alike, offered.limits.vectors, bounded=False, good_enough=inf)
     enough = sum(node.repeats for node in quick.nodes) + sum(quick.left)
     node_usd = dearer_than(enough, offered.bins)
@@ -202,13 +305,21 @@ def dearer_than(nodes: int, bins: Iterable[Bin]) -> float:
 
 
 def with_node_usd(bins: Iterable[Bin], node_usd: float) -> tuple[Bin, ...]:
-    """Return bins with so much added to each price."""
-    return tuple(replace(each, price=each.price + node_usd) for each in bins)
+    """Return bins with so much added to each price, also to those of bins that take their place."""
+
+    def dearer(one: Bin) -> Bin:
+        instead = dearer(one.instead) if one.instead is not None else None
+        price, unpaid = one.price + node_usd, one.unpaid_price + node_usd
+        return replace(one, price=price, unpaid_price=unpaid, instead=instead)
+
+    return tuple(map(dearer, bins))
 
 
 def _bin(offer: Offer, limit: int, cost: Vector) -> Bin:
     price = offer.offering.cost_hourly_usd + offer.type_option.surcharge_hourly_usd
-    return Bin(offer.key, offer.room, price, offer.admits, limit if cost else -1, cost)
+    unpaid = offer.offering.paid_hourly_usd + offer.type_option.surcharge_hourly_usd
+    number = limit if cost else -1
+    return Bin(offer.key, offer.room, price, offer.admits, number, cost, unpaid_price=unpaid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +334,8 @@ class TierLimits:
     axes: tuple[Vector, ...]
     vectors: Mapping[int, Vector]
     names: tuple[str, ...]
+    committed: tuple[tuple[int, int], ...] = ()
+    """The vectors' numbers, and the axes in them, that hold what is left of commitments."""
 
     @classmethod
     def of(cls, tier: Sequence[Template]) -> TierLimits:
@@ -248,7 +361,10 @@ class TierLimits:
         places = {at: {key: place for place, key in enumerate(vector)} for at, vector in left.items()}
         axes = tuple(tuple(places[at][key] for key in mine) for at, mine in zip(number, keys, strict=True))
         vectors = {at: tuple(vector.values()) for at, vector in left.items() if vector}
-        return cls(tuple(number), axes, vectors, tuple(template.name for template in tier))
+        names = tuple(template.name for template in tier)
+        paid = {each.key for each in _committed_limits(tier)}
+        committed = tuple((at, known[key]) for at, known in places.items() for key in known if key in paid)
+        return cls(tuple(number), axes, vectors, names, committed)
 
     def spread(self, index: int, cost: Vector) -> Vector:
         """Return what a node of a template takes, in the axes of its vector."""
@@ -262,6 +378,14 @@ class TierLimits:
     def own(self, template: str, vector: Vector) -> Vector:
         """Return the part of a vector that belongs to a template's limits, in order of their names."""
         return tuple([vector[axis] for axis in self.axes[self.names.index(template)]]) if vector else ()
+
+
+def _committed_limits(tier: Iterable[Template]) -> Iterator[SharedLimit]:
+    for template in tier:
+        for name in template.remaining if len(template.committed) else ():
+            shared = shared_limit(name)
+            if shared is not None and shared.is_of_commitments:
+                yield shared
 
 
 def with_limits_left(tier: Iterable[Template], others: Iterable[Template]) -> list[Template]:

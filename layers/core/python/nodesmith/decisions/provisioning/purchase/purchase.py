@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.packing import Node, lower_bound
+from nodesmith.decisions.packing import Node
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Bought, Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packednodes import (
@@ -76,9 +76,9 @@ def _use_reserved(
     """
     kept, result.left = result.left, []
     stage = [
-        replace(t, type_options=t.reserved, remaining=t.remaining + t.reservations)
+        replace(t, type_options=t.reserved, committed=NO_OPTIONS, remaining=t.remaining + t.reservations)
         if t.reserved
-        else replace(t, type_options=NO_OPTIONS)
+        else replace(t, type_options=NO_OPTIONS, committed=NO_OPTIONS)
         for t in tier
     ]
     before = len(result.nodes)
@@ -187,10 +187,10 @@ def _bound(
     is_whole = whole is packed.offered and not packed.refused and not order.choices.barred
     if is_whole and not any(template.is_steered for template in tier):
         return packed.packing.bound
-    plain = packing_problem(tier, whole.demands, pricing=Pricing.PRICE)
+    plain = packing_problem(tier, whole.demands, pricing=Pricing.PRICE, known=whole.commitment_prices)
     triples = zip(plain.items, plain.demands, queues, strict=True)
     served = [replace(item, count=item.count - len(queue) // d.unit) for item, d, queue in triples]
-    return lower_bound(served, plain.bins)
+    return plain.bound(served)
 
 
 def _buy_nodes(

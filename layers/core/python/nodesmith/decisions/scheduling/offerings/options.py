@@ -60,6 +60,7 @@ class PurchaseOption(NamedTuple):
     capacity_type: str
     reservation: str
     dedicated: bool
+    commitment: str = ""
 
 
 class PricedOffer(NamedTuple):
@@ -148,7 +149,12 @@ NO_OPTIONS = TypeOptions(())
 def purchase_option(offering: Offering) -> PurchaseOption:
     """Return how an offering is bought."""
     return PurchaseOption(
-        offering.zone, offering.zone_id, offering.capacity_type, offering.reservation, offering.dedicated
+        offering.zone,
+        offering.zone_id,
+        offering.capacity_type,
+        offering.reservation,
+        offering.dedicated,
+        offering.commitment,
     )
 
 
@@ -200,13 +206,15 @@ class Usage:
 
 
 _QUOTA = "quota:"
+_COMMITMENT = "commitment"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLimit:
-    """What is left of a quota for one resource, as a limit that several NodePools share.
+    """What is left of a quota for one resource, or of commitments, as a limit that several NodePools share.
 
-    It applies to offers whose own labels, those of the type and of the offering, meet `rest`.
+    It applies to offers whose own labels, those of the type and of the offering, meet `rest`. That of commitments
+    applies to the offers which they pay for.
     """
 
     owner: str
@@ -219,6 +227,16 @@ class SharedLimit:
         rest = [_written(self.rest[key]) for key in sorted(self.rest)]
         return _QUOTA + json.dumps([self.owner, self.resource, rest])
 
+    @classmethod
+    def of_commitments(cls, pool: str) -> SharedLimit:
+        """Return the limit for what is left of a pool of commitments."""
+        return cls(pool, _COMMITMENT)
+
+    @property
+    def is_of_commitments(self) -> bool:
+        """Whether it is what is left of commitments: it never stops a purchase, only what that costs."""
+        return self.resource == _COMMITMENT
+
     @property
     def key(self) -> tuple[str, str]:
         """What limits with different `rest` have in common if they share one amount."""
@@ -226,6 +244,8 @@ class SharedLimit:
 
     def cost(self, instance_type: InstanceType, offering: Offering | None) -> int:
         """Return what one node takes of it; without an offering, the least that it may take."""
+        if self.is_of_commitments:
+            return offering.commitment_use if offering and offering.commitment == self.owner else 0
         if offering is None:
             offers = instance_type.offerings
             return min((self.cost(instance_type, each) for each in offers), default=0)
@@ -320,7 +340,7 @@ def undominated_offers(
             found = cheapest.get(equals)
             if found is not None and price > found[0]:
                 continue
-            bought_as = offering.reservation or offering.capacity_type
+            bought_as = offering.reservation or offering.commitment or offering.capacity_type
             key = f"{name}/{offering.zone}/{bought_as}{'/dedicated' if offering.dedicated else ''}"
             if found is None or (price, key) < found[:2]:
                 cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)

@@ -239,7 +239,7 @@ class Left:
 
         Empty if not even one node is left.
         """
-        limits = [shared for name in made.remaining if (shared := shared_limit(name)) is not None]
+        limits = _quotas(made)
         if not limits:
             return list(offers)
         affordable = [each for each in offers if all(s.cost(*each) <= self._left[s.key] for s in limits)]
@@ -250,18 +250,23 @@ class Left:
 
     def take(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> None:
         """Charge one node that may become any of these offers."""
-        for name in made.remaining:
-            if (shared := shared_limit(name)) is not None:
-                self._left[shared.key] -= max(shared.cost(*offer) for offer in offers)
+        for shared in _quotas(made):
+            self._left[shared.key] -= max(shared.cost(*offer) for offer in offers)
 
     def obstacle(self, made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> str:
         """Return why not even one node is left, and what helps, in a sentence."""
         left = {
-            name: self._left[shared.key] if (shared := shared_limit(name)) is not None else amount
-            for name, amount in made.remaining.items()
+            **made.remaining,
+            **{shared.name: self._left[shared.key] for shared in _quotas(made)},
         }
         why, _, fix = _obstacle(replace(made, remaining=Resources(left)), offers) or ("", "", "")
         return f"{why}; {fix}" if fix else why
+
+
+def _quotas(made: Template) -> list[SharedLimit]:
+    """Return what is left of quotas among a template's limits, in order of name."""
+    shared = map(shared_limit, sorted(made.remaining))
+    return [each for each in shared if each is not None and not each.is_of_commitments]
 
 
 def obstacle(made: Template, offers: Iterable[tuple[TypeOption, Offering]]) -> tuple[str, str, str] | None:
@@ -271,7 +276,7 @@ def obstacle(made: Template, offers: Iterable[tuple[TypeOption, Offering]]) -> t
 
 def _obstacle(made: Template, offers: Sequence[tuple[InstanceType, Offering]]) -> tuple[str, str, str] | None:
     have = made.remaining
-    limits = {name: shared for name in sorted(have) if (shared := shared_limit(name)) is not None}
+    limits = {shared.name: shared for shared in _quotas(made)}
     costs = [{name: shared.cost(*offer) for name, shared in limits.items()} for offer in offers]
     if not costs or any(all(cost[name] <= have[name] for name in limits) for cost in costs):
         return None

@@ -73,6 +73,8 @@ class Template:
     """The quotas that its nodes count against; what is left of them is in `remaining`."""
     least_nodes: bool = False
     """Whether plans for the NodePools of its weight have as few nodes as possible."""
+    committed: TypeOptions = NO_OPTIONS
+    """On-demand offers again, as commitments pay for them; what is left of these is in `remaining`."""
 
     @property
     def name(self) -> str:
@@ -81,8 +83,9 @@ class Template:
 
     @property
     def is_steered(self) -> bool:
-        """Whether something besides price decides between its nodes: surcharges, their number, interruption risk."""
-        return self.least_nodes or self.type_options.is_surcharged or self.type_options.is_risky
+        """Whether something besides price decides: surcharges, the number of nodes, interruption risk, commitments."""
+        steered = self.least_nodes or self.type_options.is_surcharged or self.type_options.is_risky
+        return steered or bool(len(self.committed))
 
 
 def template_labels(pool: NodePool) -> dict[str, str]:

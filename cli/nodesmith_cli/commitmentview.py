@@ -1,0 +1,211 @@
+"""Commitments for the commands: read from a file or a bucket, and shown with their use, coverage and end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from nodesmith.decisions.provisioning import Inputs, PlannedNode
+from nodesmith.decisions.scheduling.offerings.commitments import Applied, applied_now, on_demand_prices
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.commitmentsettings import parse_listed
+from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
+from nodesmith.model.ledger.commitments import (
+    EXPIRING,
+    NO_COMMITMENTS,
+    Commitment,
+    CommitmentBook,
+    CommitmentPool,
+    Commitments,
+    read_book,
+)
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.settings import commitments_key
+from nodesmith_formats.wording import counted
+
+Told = Mapping[str, Any]
+_OLD = timedelta(hours=3)
+
+
+def commitments_in(file: str, catalog: Catalog, now: datetime) -> Commitments:
+    """Return the commitments that a file lists. Raises Rejected with everything that is wrong with it."""
+    found, problems = listed_in(file, catalog)
+    if problems:
+        raise Rejected(f"--commitments {file}: " + "; ".join(map(str, problems)))
+    return Commitments(CommitmentBook(now, tuple(found), vcpus=_vcpus(catalog)))
+
+
+def listed_in(
+    file: str, catalog: Catalog, now: datetime | None = None
+) -> tuple[list[Commitment], list[Problem]]:
+    """Return the commitments in a file (JSON or YAML), and what is wrong with the others. Raises Rejected.
+
+    With `now`, those that have expired are wrong.
+    """
+    try:
+        entries = yaml.safe_load(Path(file).read_text())
+    except OSError as error:
+        raise Rejected(f"--commitments {file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Rejected(f"--commitments {file}: neither JSON nor YAML: {error}") from None
+    listed, problems = parse_listed(_dated(entries), now)
+    prices = {kind: price for (kind, _), price in sorted(on_demand_prices(catalog).items())}
+    made = [each.commitment(prices, _vcpus(catalog)) for each in listed]
+    found = [each for each in made if isinstance(each, Commitment)]
+    return found, [*problems, *(each for each in made if isinstance(each, Problem))]
+
+
+def _dated(entries: Any) -> Any:
+    """Return the entries with times as text, which YAML reads as times."""
+    if not isinstance(entries, list):
+        return entries
+    return [
+        {key: value.isoformat() if isinstance(value, datetime) else value for key, value in each.items()}
+        if isinstance(each, dict)
+        else each
+        for each in entries
+    ]
+
+
+def _vcpus(catalog: Catalog) -> dict[str, int]:
+    return {
+        name: facts.vcpus
+        for name, facts in catalog.facts.items()
+        if isinstance(facts, InstanceFacts) and name.endswith(".metal")
+    }
+
+
+class Reads(Protocol):
+    """Anything that returns objects by key."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+
+def commitments_of(region: str, blobs: Reads | None) -> Commitments:
+    """Return what the catalog function has last read for a region; NO_COMMITMENTS if the bucket has nothing."""
+    data = blobs.get(commitments_key(region)) if blobs is not None else None
+    if data is None:
+        return NO_COMMITMENTS
+    try:
+        return Commitments(read_book(json.loads(data)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Rejected(f"{commitments_key(region)}: cannot be read ({error!r})") from error
+
+
+def with_commitments(inputs: Inputs, found: Commitments) -> Inputs:
+    """Return the inputs with these commitments."""
+    return replace(inputs, ledger=replace(inputs.ledger, commitments=found))
+
+
+def told_of(ledger: Ledger, catalog: Catalog, now: datetime) -> dict[str, Any] | None:
+    """Return the use of commitments as JSON data, None if there are none and no fault hides any.
+
+    `coverage` is the part of the on-demand price of everything that runs on demand which commitments pay for.
+    """
+    book = ledger.commitments.book
+    found = applied_now(ledger, catalog, now)
+    if found is None and not book.faults:
+        return None
+    pools = found.pools if found is not None else ()
+    total = found.covered_hourly_usd + found.uncovered_hourly_usd if found is not None else 0.0
+    return {
+        "readAt": book.read_at.isoformat(),
+        "isOld": now - book.read_at > _OLD,
+        "pools": [_pool(pool, found, book, now) for pool in pools if found is not None],
+        "coverage": round(found.covered_hourly_usd / total, 4) if found is not None and total else None,
+        "uncoveredHourly": round(found.uncovered_hourly_usd, 6) if found is not None else 0.0,
+        "faults": list(book.faults),
+    }
+
+
+def _pool(pool: CommitmentPool, found: Applied, book: CommitmentBook, now: datetime) -> dict[str, Any]:
+    mine = [each for each in book.commitments if each.pool_name() == pool.name and each.ends > now]
+    used = pool.amount - found.left[pool.name]
+    soon = sorted((each for each in mine if each.ends - now <= EXPIRING), key=lambda each: each.ends)
+    return {
+        "name": pool.name,
+        "kind": pool.kind.value,
+        "commitments": [each.id for each in mine],
+        "hourly": round(sum(each.hourly_usd for each in mine), 6),
+        "amount": pool.in_words(pool.amount),
+        "unused": pool.in_words(found.left[pool.name]),
+        "utilization": round(used / pool.amount, 4) if pool.amount else None,
+        "ends": min(each.ends for each in mine).isoformat(),
+        "endingSoon": {each.id: each.ends.isoformat() for each in soon},
+    }
+
+
+def covered_hourly_usd(inputs: Inputs) -> float:
+    """Return the on-demand price of what runs and commitments pay for."""
+    found = applied_now(inputs.ledger, inputs.catalog, inputs.now)
+    return found.covered_hourly_usd if found is not None else 0.0
+
+
+def lines_of(told: Told) -> Iterator[str]:
+    """Yield the use of commitments in lines for people."""
+    pools: Sequence[Told] = told["pools"]
+    if pools:
+        coverage = "" if told["coverage"] is None else f", {told['coverage']:.0%} of on-demand use covered"
+        rest = f" (${told['uncoveredHourly']:.4f}/hour is not)" if told["uncoveredHourly"] else ""
+        yield f"{counted(len(pools), 'commitment')}{coverage}{rest}"
+    width = max((len(pool["name"]) for pool in pools), default=0)
+    for pool in pools:
+        used = "unused" if not pool["utilization"] else f"{pool['utilization']:.0%} used"
+        yield f"  {pool['name']:<{width}}  {used:>9}  {pool['unused']} left of {pool['amount']} ({pool['kind']})"
+        for name, ends in pool["endingSoon"].items():
+            yield f"  {'':<{width}}  {name} ends at {ends}"
+    if told["isOld"]:
+        yield f"  commitments were last read at {told['readAt']}"
+    for fault in told["faults"]:
+        yield f"  commitments could not be read: {fault}"
+
+
+def covered_of(
+    instance_type: str, zone: str, ledger: Ledger, catalog: Catalog, now: datetime
+) -> dict[str, Any] | None:
+    """Return which part of the on-demand instances of a type in a zone commitments pay for; None if there are none.
+
+    AWS does not say which instance a commitment pays for, and all of them cost the same.
+    """
+    found = applied_now(ledger, catalog, now)
+    if found is None:
+        return None
+    share = found.share_of(instance_type, zone)
+    by = {name: round(count, 4) for name, count in sorted(found.paid.get((instance_type, zone), {}).items())}
+    return {"share": round(share, 4), "running": found.usage.get((instance_type, zone), 0.0), "by": by}
+
+
+def covered_line(told: Told) -> str:
+    """Return the same in a sentence."""
+    if not told["by"]:
+        return "no commitment pays for it"
+    pays = "pays" if len(told["by"]) == 1 else "pay"
+    return f"{', '.join(told['by'])} {pays} for {told['share']:.0%} of {told['running']:g} such nodes"
+
+
+def node_of(node: PlannedNode) -> dict[str, Any]:
+    """Return which commitments pay for a planned node, and what it would cost without them; empty if none do."""
+    cheapest = node.request.cheapest
+    if not cheapest.commitment:
+        return {}
+    return {"commitment": cheapest.commitment, "listPriceHourly": round(node.claim.price_hourly_usd, 9)}
+
+
+def paid_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:
+    """Yield a line for each pool of commitments that pays for planned nodes."""
+    found: dict[str, list[PlannedNode]] = {}
+    for node in nodes:
+        if node.request.cheapest.commitment:
+            found.setdefault(node.request.cheapest.commitment, []).append(node)
+    for name, paid in sorted(found.items()):
+        listed = sum(node.claim.price_hourly_usd for node in paid)
+        rest = sum(node.price_hourly_usd for node in paid)
+        left = f", of which ${rest:.4f}/hour remain to be paid" if rest else ""
+        yield f"{name} pays for {counted(len(paid), 'node')} at ${listed:.4f}/hour on demand{left}"

@@ -1,0 +1,179 @@
+"""Savings Plans and Reserved Instances of the account, which moto lacks: clients read them, tests and users add them.
+
+`with AccountCommitments().answering(): …` adds the Savings Plans service and EC2's DescribeReservedInstances to moto,
+both to its server and to `mock_aws`. A plan has rates for all types of the catalogue that it applies to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from moto import backend_index, backends
+from moto.core.responses import ActionResult
+from moto.ec2.responses import EC2Response
+
+_SERVICE = "savingsplans"
+_HOST = re.compile(r"https?://savingsplans(\..+)?\.amazonaws\.com")
+_PLANS, _RATES = "/DescribeSavingsPlans", "/DescribeSavingsPlanRates"
+_REGION_PREFIX = {"us-east-1": "", "us-west-2": "USW2-", "eu-west-1": "EU-", "eu-central-1": "EUC1-"}
+Answer = tuple[int, Mapping[str, str], str]
+
+
+@dataclass(slots=True)
+class AccountCommitments:
+    """What the account has committed to. `refuses` is the error code with which all calls are answered, if any."""
+
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    rates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    reserved: list[dict[str, Any]] = field(default_factory=list)
+    refuses: str = ""
+
+    def buy_plan(
+        self,
+        id_: str,
+        hourly_usd: float,
+        rates: Mapping[str, float],
+        region: str,
+        ends: datetime,
+        *,
+        family: str = "",
+        currency: str = "USD",
+    ) -> None:
+        """Add an active Savings Plan with these hourly rates by instance type: of a family if one is given."""
+        about = {"region": region, "ec2InstanceFamily": family} if family else {}
+        self.plans.append(
+            {
+                "savingsPlanId": id_,
+                "savingsPlanArn": f"arn:aws:savingsplans::123456789012:savingsplan/{id_}",
+                "offeringId": f"offering-{id_}",
+                "state": "active",
+                "savingsPlanType": "EC2Instance" if family else "Compute",
+                "paymentOption": "No Upfront",
+                "productTypes": ["EC2"] if family else ["EC2", "Fargate", "Lambda"],
+                "currency": currency,
+                "commitment": f"{hourly_usd:.8f}",
+                "start": "2026-01-01T00:00:00.000Z",
+                "end": ends.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+                **about,
+            }
+        )
+        self.rates[id_] = [_rate(kind, rate, region, currency) for kind, rate in sorted(rates.items())]
+
+    def reserve(
+        self,
+        id_: str,
+        instance_type: str,
+        count: int,
+        ends: datetime,
+        *,
+        zone: str = "",
+        hourly_usd: float = 0.0,
+    ) -> None:
+        """Add active Reserved Instances of Linux on shared hardware: zonal if a zone is given, else regional."""
+        self.reserved.append(
+            {
+                "ReservedInstancesId": id_,
+                "InstanceType": instance_type,
+                "InstanceCount": count,
+                "ProductDescription": "Linux/UNIX",
+                "InstanceTenancy": "default",
+                "CurrencyCode": "USD",
+                "State": "active",
+                "Scope": "Availability Zone" if zone else "Region",
+                "Start": datetime(2026, 1, 1, tzinfo=ends.tzinfo),
+                "End": ends,
+                "Duration": 31_536_000,
+                "FixedPrice": 0.0,
+                "UsagePrice": 0.0,
+                "RecurringCharges": [{"Amount": hourly_usd, "Frequency": "Hourly"}],
+                **({"AvailabilityZone": zone} if zone else {}),
+            }
+        )
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let moto answer these calls during the block."""
+        get_backend = backends.get_backend
+
+        def answer(request: Any, url: str, headers: Any) -> Answer:
+            del headers
+            body = request.get_data() if hasattr(request, "get_data") else request.body
+            return self._answer(str(getattr(request, "path", "") or url), json.loads(body or b"{}"))
+
+        named = SimpleNamespace(
+            urls={rf"https?://savingsplans\.amazonaws\.com{path}$": answer for path in (_PLANS, _RATES)},
+            flask_paths=dict.fromkeys((_PLANS, _RATES), answer),
+        )
+
+        def with_ours(name: Any) -> Any:
+            return {"global": named} if name == _SERVICE else get_backend(name)
+
+        def described(response: Any) -> ActionResult:
+            return self._reserved(response.params)
+
+        entry = (_SERVICE, _HOST)
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(backends, "get_backend", with_ours))
+            stack.enter_context(patch.object(EC2Response, "describe_reserved_instances", described))
+            backend_index.backend_url_patterns.append(entry)
+            stack.callback(backend_index.backend_url_patterns.remove, entry)
+            yield
+
+    def _answer(self, path: str, asked: Mapping[str, Any]) -> Answer:
+        if self.refuses:
+            return 403, {"x-amzn-ErrorType": self.refuses}, json.dumps({"message": "Failed on demand."})
+        if path.endswith(_RATES):
+            found = self.rates.get(str(asked["savingsPlanId"]), [])
+            kept = [each for each in found if _fits(each, asked.get("filters") or ())]
+            return _page(kept, asked, "searchResults")
+        states = asked.get("states") or ["active"]
+        return _page([plan for plan in self.plans if plan["state"] in states], asked, "savingsPlans")
+
+    def _reserved(self, asked: Mapping[str, Any]) -> ActionResult:
+        wanted = {str(one["Name"]): one.get("Values") or () for one in asked.get("Filters") or ()}
+        states = wanted.get("state", ["active"])
+        return ActionResult(
+            {"ReservedInstances": [each for each in self.reserved if each["State"] in states]}
+        )
+
+
+def _rate(kind: str, hourly_usd: float, region: str, currency: str) -> dict[str, Any]:
+    properties = {
+        "instanceType": kind,
+        "instanceFamily": kind.partition(".")[0],
+        "region": region,
+        "tenancy": "shared",
+        "productDescription": "Linux/UNIX",
+    }
+    return {
+        "rate": f"{hourly_usd:.8f}",
+        "currency": currency,
+        "unit": "Hrs",
+        "productType": "EC2",
+        "serviceCode": "AmazonEC2",
+        "usageType": f"{_REGION_PREFIX.get(region, '')}BoxUsage:{kind}",
+        "operation": "RunInstances",
+        "properties": [{"name": name, "value": value} for name, value in properties.items()],
+    }
+
+
+def _fits(rate: Mapping[str, Any], filters: Sequence[Mapping[str, Any]]) -> bool:
+    about = {each["name"]: each["value"] for each in rate["properties"]} | {
+        "productType": rate["productType"]
+    }
+    return all(about.get(one["name"]) in one["values"] for one in filters)
+
+
+def _page(found: Sequence[Any], asked: Mapping[str, Any], key: str) -> Answer:
+    """Return one page of a list. The token is the number of the first item that the next page has."""
+    first, most = int(asked.get("nextToken") or 0), int(asked.get("maxResults") or 1000)
+    rest = {"nextToken": str(first + most)} if first + most < len(found) else {}
+    return 200, {}, json.dumps({key: list(found[first : first + most]), **rest})
