@@ -60,10 +60,9 @@ class Store(Protocol):
     ) -> None:
         """Write new claims, and the move or gang that they belong to, in one transaction, and increment the version.
 
-        The transaction also notes the launches, and what the cluster then takes of the limits that clusters share. A
-        move or gang of revision 0 is new. `changed` are claims that exist. Raises Conflict if the version is no longer
-        `version`, if a new claim's name is taken, if the revision of anything else has changed, or if a limit of
-        launches or a limit that clusters share does not allow it.
+        It also notes the launches, and what the cluster takes of limits that clusters share. A move or gang of revision
+        0 is new. Raises Conflict if the version, or the revision of anything else, has changed, if a new claim's name
+        is taken, or if a limit of launches or one that clusters share does not allow it.
         """
 
     def save_shares(self) -> None:

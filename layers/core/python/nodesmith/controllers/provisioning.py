@@ -294,7 +294,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     written = record(inputs, plan, digest, durations)
     write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    bought = _carry_out(run, outcome, (plan, inputs, types), allowance)
+    bought = _carry_out(run, outcome, inputs, types, allowance)
     if bought is None:
         write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
         outcome.decisions.remove(decision)
@@ -305,17 +305,10 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
 
 
 def _carry_out(
-    run: Provisioning,
-    outcome: Outcome,
-    decided: tuple[Plan, Inputs, TypeTable],
-    allowance: Allowance,
+    run: Provisioning, outcome: Outcome, inputs: Inputs, types: TypeTable, allowance: Allowance
 ) -> bool | None:
-    """Start and buy the nodes of a plan; return whether all were, None if another run was first and nothing was done.
-
-    `decided` is the plan, and the inputs and types that it is based on.
-    """
-    plan, inputs, types = decided
-    ledger, decision = inputs.ledger, inputs.decision
+    """Start and buy the nodes of the plan; return whether all were, None if another run was first."""
+    plan, ledger, decision = outcome.plan, inputs.ledger, inputs.decision
     done, begun = True, 0
     try:
         if plan.starts:
@@ -390,15 +383,12 @@ def _resume(
     return replace(run.store.load(), learned=ledger.learned, commitments=ledger.commitments)
 
 
-_BY = {"controller": "provisioner"}
-
-
 def note_waiting(metrics: Metrics, pods: Sequence[Pod], unplaced: int, now: datetime) -> None:
     """Record how many pods of the cluster wait, in which zones they may run, and how many are `unplaced`."""
     zones, ignored = waiting_by_zone(pods)
-    by_zone = {labelled(**_BY, zone=zone): count for zone, count in zones.items()}
+    by_zone = {labelled(controller="provisioner", zone=zone): count for zone, count in zones.items()}
     shown: Mapping[str, Mapping[Labels, float]] = {
-        "scheduler_unschedulable_pods_count": {labelled(**_BY): unplaced},
+        "scheduler_unschedulable_pods_count": {labelled(controller="provisioner"): unplaced},
         "scheduler_ignored_pods_count": {(): ignored},
         "scheduler_pending_pods_by_effective_zone_count": by_zone,
     }

@@ -161,8 +161,7 @@ def _stand_by(
 
     The ledger is kept up to date, so that nodesmith can serve the cluster at once.
     """
-    written: list[str] = []
-    now = run.clock()
+    written, now = list[str](), run.clock()
     with Failures() as failures:
         dedicated = on_dedicated_only(_readable(pools))
         _, statuses, changed = _resolve(run, parsed, dedicated, ledger, now, failures)

@@ -62,10 +62,11 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, nodeclass_item, risk_item
+from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, risk_item
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.nodeclassitems import nodeclass_item
 from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus

@@ -26,7 +26,6 @@ from nodesmith.model.ledger.items import (
     read_cluster,
     read_drain_time,
     read_health,
-    read_nodeclass,
     read_risk,
 )
 from nodesmith.model.ledger.ledger import (
@@ -40,6 +39,7 @@ from nodesmith.model.ledger.ledger import (
     read_pause,
 )
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.nodeclassitems import read_nodeclass
 from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import Spent, month_end
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus

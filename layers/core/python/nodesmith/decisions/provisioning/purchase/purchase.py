@@ -18,8 +18,8 @@ from nodesmith.decisions.provisioning.purchase.packingproblem import (
     PackingProblem,
     least_nodes_first,
     packing_problem,
-    with_limits_left,
 )
+from nodesmith.decisions.provisioning.purchase.tierlimits import with_limits_left
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.options import NO_OPTIONS, Pricing
 from nodesmith.decisions.scheduling.offerings.templates import Template
