@@ -1,7 +1,6 @@
-"""The ports: external systems as the core sees them.
+"""The ports: external systems as the core sees them. Tests replace nothing else.
 
-Tests replace nothing else. Every call may raise Transient, after which it can be repeated later. A lack of capacity is
-a result, never an exception.
+Every call may raise Transient, after which it can be repeated. A lack of capacity is a result, never an exception.
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ class Store(Protocol):
     def take_lock(self, concern: Concern, now: datetime, until: datetime) -> bool:
         """Take the lock that lets one run of a concern work at a time. Return False while another run holds it.
 
-        That run is notified when it releases the lock (`release_lock`). The lock expires at `until`, so a dead run does
-        not block others for longer.
+        That run is notified when it releases the lock. It expires at `until`, so a dead run does not block others.
         """
 
     def release_lock(self, concern: Concern, until: datetime) -> bool:

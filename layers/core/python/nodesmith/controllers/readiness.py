@@ -389,10 +389,9 @@ def _shown_by(manifest: Mapping[str, Any], kind: str, origin: str) -> str:
 
     `origin` is the annotation that names the old object. The AWS part of a Provisioner has no object of its own.
     """
-    if _is_of_the_cluster(manifest):
-        return kind
     annotations = (manifest.get("metadata") or {}).get("annotations") or {}
-    return _OLD_KINDS[origin] if annotations.get(origin) else ""
+    old = _OLD_KINDS[origin] if annotations.get(origin) else ""
+    return kind if _is_of_the_cluster(manifest) else old
 
 
 def _write(cluster: Cluster, update: StatusUpdate) -> None:
