@@ -117,7 +117,8 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
         "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks)
         * prices.sqs_request,  # one look at the dead-letter queue
         "EventBridge Scheduler": scheduled * prices.schedule,
-        "DynamoDB": looks * 2 * prices.dynamodb_read + recorded * prices.dynamodb_write,
+        "DynamoDB": (looks * 2 + ticks[Concern.DISPATCH]) * prices.dynamodb_read  # and a look at the limits
+        + recorded * prices.dynamodb_write,
         "S3": ticks[Concern.CATALOG] * prices.s3_put,
         "CloudWatch": _logs(runs, prices) + ALARMS * prices.alarm_month,
     }
@@ -216,7 +217,10 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     reads = read * size / 4096 + 2 * (calls["FakeStore.load"] + searches) + calls["FakeStore.learned"]
     units = -(-size // 1024)
     commits = 2 * (calls["FakeStore.commit"] + units * fleet.launched)
-    others = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_")) * 2
+    # Two items that clusters share are read with the metadata, and by readiness alone. Idle clusters write none.
+    reads += 2 * (calls["FakeStore.load"] + searches + calls["FakeStore.save_shares"])
+    saved = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_"))
+    others = 2 * (saved - calls["FakeStore.save_shares"])
     others += calls["FakeStore.take_lock"] + calls["FakeStore.release_lock"]
     # Reads of the notices are strongly consistent, reads of an index are not. Kept notices are deleted later.
     reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
