@@ -26,7 +26,7 @@ def _annotated(manifest: Any, annotations: dict[str, str]) -> dict[str, Any]:
     return {**manifest, "metadata": about}
 
 
-@settings(max_examples=sampled(10, whole=80))
+@settings(max_examples=sampled(4, whole=40))
 @given(seen=clusters())
 def test_no_fewer_nodes_are_bought_than_the_bound_and_none_is_worth_less_than_its_bound(
     seen: Snapshot,
@@ -41,7 +41,7 @@ def test_no_fewer_nodes_are_bought_than_the_bound_and_none_is_worth_less_than_it
         assert few.fewest <= len(plain.nodes), "the bound holds for every plan for these pods"
 
 
-@settings(max_examples=sampled(10, whole=80))
+@settings(max_examples=sampled(4, whole=40))
 @given(seen=clusters(), surcharge=st.sampled_from(["0.01", "0.5", "20"]))
 def test_price_and_surcharges_are_above_their_bound_and_each_node_costs_one(
     seen: Snapshot, surcharge: str

@@ -19,7 +19,6 @@ from tests.builders import (
     NOW,
     bind,
     expression,
-    inputs,
     node,
     nodepool_manifest,
     pods,
@@ -28,6 +27,7 @@ from tests.builders import (
     spread,
 )
 from tests.fleets import fleet, pool, worker
+from tests.property.clusters import made_from
 from tests.samples import sampled
 
 _SOLD = [
@@ -57,10 +57,10 @@ def off_spot(plan: Plan) -> Counter[str]:
     return found
 
 
-@settings(max_examples=sampled(15, whole=150))
+@settings(max_examples=sampled(5, whole=100))
 @given(
     splits=st.tuples(SPLITS, SPLITS),
-    waiting=st.tuples(st.integers(1, 9), st.integers(0, 5)),
+    waiting=st.tuples(st.integers(1, 6), st.integers(0, 2)),
     there=st.tuples(st.integers(0, 3), st.integers(0, 3)),
     spreads=st.booleans(),
 )
@@ -77,7 +77,7 @@ def test_a_plan_gives_each_workload_its_split_unless_pods_stay_pending(
     ]
     seen = snapshot(pods=[*fresh, *bound], nodes=nodes, nodepools=(nodepool_manifest(requirements=_SOLD),))
 
-    plan = decide(inputs(snapshot=seen))
+    plan = decide(made_from(seen))
 
     found = off_spot(plan)
     left = Counter(key.rpartition("-")[0] for group in plan.unplaced for key in group.pods)
@@ -88,7 +88,7 @@ def test_a_plan_gives_each_workload_its_split_unless_pods_stay_pending(
         assert found[f"default/{app}"] + on_demand + left[f"default/{app}"] >= wanted
 
 
-@settings(max_examples=sampled(10, whole=100))
+@settings(max_examples=sampled(10, whole=60))
 @given(
     split=SPLITS,
     places=st.lists(st.tuples(st.sampled_from(_TYPES), st.integers(0, 4)), min_size=1, max_size=5),
