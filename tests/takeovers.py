@@ -263,7 +263,7 @@ def contended(base: World, seed: int, back_at: int) -> tuple[list[str], int]:
 
 
 def _troubled(world: World) -> None:
-    """Give every function something to do that is Karpenter's now.
+    """Change the world so that every function has something to do that is Karpenter's now.
 
     A NodePool that was edited, an end, an interruption, an unhealthy node, and a Node that lacks its finalizer.
     """
