@@ -47,7 +47,7 @@ class Bin:
     Bit i of `admits` is set if item i may go into the bin. `limit` is the number of the limit that each purchase uses
     up by `cost` (a vector in the limit's own units); -1 means none. `key` breaks ties between bins.
 
-    A bin with an `instead` is paid for by what its limit has on axis `paid_axis`: its price is only the `toll` for
+    A bin with an `instead` is paid for by what its limit has on axis `paid_axis`: its price is only the `dual_cost` for
     taking that from others. Where less than its cost is left, that pays for a part of one more bin, whose rest is
     charged at `unpaid_price`; after that `instead` is bought, which has room for the same items.
     """
@@ -61,7 +61,7 @@ class Bin:
     instead: Bin | None = field(default=None, compare=False, repr=False)
     paid_axis: int = field(default=0, compare=False, repr=False)
     unpaid_price: float = field(default=0.0, compare=False, repr=False)
-    toll: float = field(default=0.0, compare=False, repr=False)
+    dual_cost: float = field(default=0.0, compare=False, repr=False)
 
     @property
     def whole_key(self) -> str:
@@ -128,8 +128,8 @@ class RemainingLimits:
         paid = (*cost[:axis], min(left, cost[axis]), *cost[axis + 1 :])
         if share < _LEAST_PART or price >= instead.price or any(map(gt, paid, limit)):
             return None
-        key, toll = f"{candidate.key}{_PART}{share:.4f}", share * candidate.toll
-        return replace(candidate, key=key, price=price, cost=paid, instead=None, toll=toll)
+        key, dual_cost = f"{candidate.key}{_PART}{share:.4f}", share * candidate.dual_cost
+        return replace(candidate, key=key, price=price, cost=paid, instead=None, dual_cost=dual_cost)
 
     def spend(self, candidate: Bin, number: int) -> None:
         """Charge `number` of a bin to its limit; a negative number gives the amounts back."""
@@ -213,9 +213,9 @@ class PartialPlan:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The number of items left, then the price without tolls. The plan with the lower rank is the better one."""
-        tolls = fsum(bin_.toll * repeats for bin_, _, repeats in self.bought if bin_.toll)
-        return sum(self.left), self.price - tolls
+        """The number of items left, then the price without dual costs. The plan with the lower rank is the better one."""
+        dual_costs = fsum(bin_.dual_cost * repeats for bin_, _, repeats in self.bought if bin_.dual_cost)
+        return sum(self.left), self.price - dual_costs
 
     def repeats(self, counts: Vector) -> int:
         """Return how many nodes with this pattern the items left can fill."""

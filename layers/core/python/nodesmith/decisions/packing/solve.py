@@ -154,18 +154,22 @@ def _thought_over(part: Part, limits: Limits, most_steps: int, good_enough: floa
         if proved is not None:
             partial, bound = min(proved, partial, key=lambda plan: plan.rank), least
     if any(b.instead is not None for b in bins):
-        partial = _without_tolls(partial, bins, limits, most_steps)
+        partial = _without_dual_costs(partial, bins, limits, most_steps)
     elif limits and (any(partial.left) or partial.price > bound * good_enough):
         partial, bound = _thrifty(partial, bound, bins, limits)
     return _plan(partial, bound)
 
 
-def _without_tolls(partial: PartialPlan, bins: Sequence[Bin], limits: Limits, most_steps: int) -> PartialPlan:
+def _without_dual_costs(
+    partial: PartialPlan, bins: Sequence[Bin], limits: Limits, most_steps: int
+) -> PartialPlan:
     """Return the plan or a cheaper one that takes what limits pay for without counting what that is worth to others.
 
-    With few nodes, what is worth the same for many is not: a plan at all tolls may then leave limits unused.
+    With few nodes, what is worth the same for many is not: a plan at the whole dual costs may then leave limits unused.
     """
-    free = undominated([replace(b, price=b.price - b.toll, toll=0.0) if b.toll else b for b in bins])
+    free = undominated(
+        [replace(b, price=b.price - b.dual_cost, dual_cost=0.0) if b.dual_cost else b for b in bins]
+    )
     other = PartialPlan(partial.items, limits, partial.steps)
     prices = resource_prices(partial.items, free)
     fill_greedily(other, free, prices, max(0, most_steps - other.steps))

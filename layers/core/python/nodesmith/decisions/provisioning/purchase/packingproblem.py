@@ -250,15 +250,15 @@ def _at_their_worth(
     )
     priced = list(zip(charged, found, strict=True))
 
-    def toll(one: Bin) -> float:
+    def dual_cost(one: Bin) -> float:
         return fsum(
             unit * one.cost[axis] for (number, axis), unit in priced if number == one.limit and one.cost
         )
 
-    tolls = map(toll, bins)
+    dual_costs = map(dual_cost, bins)
     priced_bins = [
-        replace(one, price=one.price + much, toll=much) if much else one
-        for one, much in zip(bins, tolls, strict=True)
+        replace(one, price=one.price + much, dual_cost=much) if much else one
+        for one, much in zip(bins, dual_costs, strict=True)
     ]
     return tuple(_with_substitutes(priced_bins, charged)), worth
 
