@@ -213,7 +213,7 @@ class PartialPlan:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """The number of items left, then the price without dual costs. The plan with the lower rank is the better one."""
+        """The number of items left, then the price without dual costs. The plan of lower rank is the better one."""
         dual_costs = fsum(bin_.dual_cost * repeats for bin_, _, repeats in self.bought if bin_.dual_cost)
         return sum(self.left), self.price - dual_costs
 
