@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.scheduling.splits import Split
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
-from nodesmith.model.kubernetes.pods import ON_DEMAND_BASE, ON_DEMAND_PERCENT, Shape
+from nodesmith.model.kubernetes.pods import ON_DEMAND_BASE, ON_DEMAND_PERCENT, Shape, Split
 from tests.builders import (
     NOW,
     bind,

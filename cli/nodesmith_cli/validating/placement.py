@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nodesmith.decisions.scheduling.splits import KEYS, fault_of
 from nodesmith.model.apimachinery.problems import at, did_you_mean, shown
 from nodesmith.model.conversion.pods import TEMPLATES
+from nodesmith.model.kubernetes.pods import SPLITS, split_fault
 from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document
 
 _DOMAIN = "nodesmith.dev/"
 _OF_DAEMONSETS = frozenset({NODE_SURCHARGE})
-_OF_PODS = KEYS
+_OF_PODS = SPLITS
 _ANNOTATIONS = "metadata.annotations"
 
 
@@ -63,7 +63,7 @@ def _remedy(key: str, value: object) -> str:
             read_surcharge(value if isinstance(value, str) else "")
         except ValueError as error:
             return str(error)
-    return fault_of(key, value) if key in _OF_PODS else ""
+    return split_fault(key, value) if key in _OF_PODS else ""
 
 
 def _annotations(manifest: Any) -> Mapping[str, Any]:

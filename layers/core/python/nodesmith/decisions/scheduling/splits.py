@@ -22,52 +22,21 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import ON_DEMAND_BASE, ON_DEMAND_PERCENT, Pod, Reason, Shape
+from nodesmith.model.kubernetes.pods import (
+    ON_DEMAND_BASE,
+    ON_DEMAND_PERCENT,
+    SPLITS,
+    Pod,
+    Reason,
+    Shape,
+    Split,
+    split_fault,
+    split_of,
+)
 from nodesmith.model.snapshot import Snapshot
 
 _OFF_SPOT = Requirement(CAPACITY_TYPE, frozenset((SPOT,)), complement=True)
 _MOST_PROBLEMS = 20
-KEYS = frozenset((ON_DEMAND_BASE, ON_DEMAND_PERCENT))
-_MOST = {ON_DEMAND_BASE: 1_000_000, ON_DEMAND_PERCENT: 100}
-_RIGHT = {
-    ON_DEMAND_BASE: "must be a whole number of pods, such as 2",
-    ON_DEMAND_PERCENT: "must be a whole number from 0 to 100, without a percent sign, such as 30",
-}
-
-
-class Split(NamedTuple):
-    """How many pods of a workload stay off spot: at least `base`, and at least `percent` of all."""
-
-    base: int
-    percent: int
-
-    def wanted(self, pods: int) -> int:
-        """Return how many of so many pods stay off spot."""
-        return min(pods, max(self.base, -(-pods * self.percent // 100)))
-
-    def __str__(self) -> str:
-        given = ((ON_DEMAND_BASE, self.base), (ON_DEMAND_PERCENT, self.percent))
-        return ", ".join(f"{key}: {value}" for key, value in given if value)
-
-
-def split_of(shape: Shape) -> Split | None:
-    """Return the split of a workload with pods of this shape, None if there is none or it cannot be read."""
-    base, percent = (_number(key, shape.annotations.get(key)) for key in (ON_DEMAND_BASE, ON_DEMAND_PERCENT))
-    return Split(base or 0, percent or 0) if base or percent else None
-
-
-def fault_of(key: str, value: object) -> str:
-    """Return what is wrong with the value of an annotation of splits, empty if nothing is."""
-    return (
-        "" if isinstance(value, str) and _number(key, value) is not None else f"{_RIGHT[key]}; it is ignored"
-    )
-
-
-def _number(key: str, text: str | None) -> int | None:
-    if text is None:
-        return 0
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MOST[key]))
-    return int(text) if is_number and int(text) <= _MOST[key] else None
 
 
 class Workload(NamedTuple):
@@ -204,7 +173,7 @@ def _off_spot(shape: Shape) -> Shape:
 
 def _asks(shape: Shape) -> bool:
     """Return whether pods of a shape have annotations of splits, and are not bound to one node."""
-    return shape.moves and not KEYS.isdisjoint(shape.annotations)
+    return shape.moves and not SPLITS.isdisjoint(shape.annotations)
 
 
 def splits_for(pods: Iterable[Pod], snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) -> Splits:
@@ -218,6 +187,6 @@ def _faults(shapes: Iterable[Shape]) -> Iterator[str]:
     for shape in shapes:
         for key in (ON_DEMAND_BASE, ON_DEMAND_PERCENT):
             value = shape.annotations.get(key)
-            if value is not None and (fault := fault_of(key, value)):
+            if value is not None and (fault := split_fault(key, value)):
                 name = f"Pod/{shape.namespace}/{shape.owner.partition('/')[2] or shape.owner or '*'}"
                 yield str(Problem(name, at("metadata.annotations", key), shown(value), fault, fatal=False))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
@@ -324,7 +324,7 @@ class Reason:
 SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """On a pod: how long after its creation no node is bought for it, as a Go duration."""
 ON_DEMAND_BASE, ON_DEMAND_PERCENT = "nodesmith.dev/on-demand-base", "nodesmith.dev/on-demand-percent"
-"""On a pod: how many pods of its controller, and how many percent of them, stay off spot (see `splits`)."""
+"""On a pod: how many pods of its controller, and how many percent of them, stay off spot: see `Split`."""
 PROACTIVE = "nodesmith.dev/proactive-scale-up"
 """On a Namespace: `true` if its workloads' pods are planned before they exist. On a workload: `false` leaves it out."""
 DAEMON_EVICTION = "cluster-autoscaler.kubernetes.io/enable-ds-eviction"
@@ -380,6 +380,53 @@ def surcharge_problems(daemonsets: Iterable[Shape]) -> Iterator[Problem]:
         except ValueError as error:
             name = f"DaemonSet/{shape.namespace}/{shape.owner.removeprefix('DaemonSet/')}"
             yield Problem(name, at("metadata.annotations", NODE_SURCHARGE), shown(text), str(error), False)
+
+
+SPLITS = frozenset((ON_DEMAND_BASE, ON_DEMAND_PERCENT))
+_MOST_OF_SPLIT = {ON_DEMAND_BASE: 1_000_000, ON_DEMAND_PERCENT: 100}
+_RIGHT_SPLIT = {
+    ON_DEMAND_BASE: "must be a whole number of pods, such as 2",
+    ON_DEMAND_PERCENT: "must be a whole number from 0 to 100, without a percent sign, such as 30",
+}
+
+
+class Split(NamedTuple):
+    """How many pods of a workload stay off spot: at least `base`, and at least `percent` of all."""
+
+    base: int
+    percent: int
+
+    def wanted(self, pods: int) -> int:
+        """Return how many of so many pods stay off spot."""
+        return min(pods, max(self.base, -(-pods * self.percent // 100)))
+
+    def __str__(self) -> str:
+        given = ((ON_DEMAND_BASE, self.base), (ON_DEMAND_PERCENT, self.percent))
+        return ", ".join(f"{key}: {value}" for key, value in given if value)
+
+
+def split_of(shape: Shape) -> Split | None:
+    """Return the split of a workload with pods of this shape, None if there is none or it cannot be read."""
+    base, percent = (
+        _split_number(key, shape.annotations.get(key)) for key in (ON_DEMAND_BASE, ON_DEMAND_PERCENT)
+    )
+    return Split(base or 0, percent or 0) if base or percent else None
+
+
+def split_fault(key: str, value: object) -> str:
+    """Return what is wrong with the value of an annotation of splits, empty if nothing is."""
+    return (
+        ""
+        if isinstance(value, str) and _split_number(key, value) is not None
+        else f"{_RIGHT_SPLIT[key]}; it is ignored"
+    )
+
+
+def _split_number(key: str, text: str | None) -> int | None:
+    if text is None:
+        return 0
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_OF_SPLIT[key]))
+    return int(text) if is_number and int(text) <= _MOST_OF_SPLIT[key] else None
 
 
 def with_do_not_disrupt(annotations: Mapping[str, str], others: Mapping[str, str]) -> Mapping[str, str]:
