@@ -10,6 +10,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesmith_cli.migrating.fields import UNKNOWN, Told
+
 Json = dict[str, Any]
 CLUSTER, REGION, VERSION = "web", "us-east-1", "1.34"
 ACCOUNT = "111122223333"
@@ -466,3 +468,8 @@ class Clients:
 
 def _bare(group: Json) -> Json:
     return {name: value for name, value in group.items() if name not in ("data", "configuration")}
+
+
+def unaccounted(fields: Iterable[Told]) -> list[str]:
+    """Return the fields that the account names only because nothing knows them."""
+    return [each.field for each in fields if each.why == UNKNOWN]
