@@ -1,4 +1,4 @@
-"""`nodesmith migrate`: fields of thirty groups without an account, invalid objects, and seconds."""
+"""`nodesmith migrate`: fields of thirty groups without an account, invalid objects, and seconds of processor time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.nodegroups import CLUSTER, REGION, Clients, unaccounted
 def figures() -> list[Figure]:
     """Convert thirty groups of all kinds, each to a NodePool of its own."""
     found = GroupReading(Clients(), REGION).found(CLUSTER)
-    began = time.monotonic()
+    began = time.process_time()
     done = migrated(found, apart=True)
-    took = time.monotonic() - began
+    took = time.process_time() - began
     members = [member for each in done.found for member in each.members]
     fields = [told for member in members for told in member.account.all()]
     manifests = manifests_of(done.found)
@@ -33,5 +33,5 @@ def figures() -> list[Figure]:
             f"of {len(found.groups)}",
         ),
         Figure("migrate-invalid-objects", len(wrong), "errors", 0, f"in {len(manifests)} objects"),
-        Figure("migrate-30-groups-s", took, "s", 10),
+        Figure("migrate-30-groups-cpu-s", took, "s", 10),
     ]

@@ -16,7 +16,7 @@ from nodesmith_cli.main import main
 from nodesmith_cli.migrating.command import Wanted, run
 from nodesmith_local.aws.account import Network, make_network
 from tests.account import REGION, ZONES, client, strict_aws
-from tests.nodegroups import CLUSTER, NODE_CONFIG, Clients, managed
+from tests.nodegroups import CLUSTER, NODE_CONFIG, Clients, managed, thirty
 from tests.plancommand import Ran
 from tests.recordingserver import RecordingServer
 from tests.savingsclusters import node, pod
@@ -186,6 +186,17 @@ def test_pods_that_select_the_group_by_its_label_keep_a_nodepool(
     (pool,) = (each for each in found["manifests"] if each["kind"] == "NodePool")
     keys = [each["key"] for each in pool["spec"]["template"]["spec"]["requirements"]]
     assert "eks.amazonaws.com/nodegroup" in keys
+
+
+def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = (each for each in thirty() if each.get("nodegroupName") == "block")
+    taken = {"eks.amazonaws.com/nodegroup": "block"}
+    server = RecordingServer([node("g-1", "p5.48xlarge", labels=taken), pod("train", "g-1", "train", "100")])
+    with server:
+        status, found = report(server.kubeconfig(tmp_path), capsys, block)
+    assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 1, [])
 
 
 def test_a_cluster_that_cannot_be_read_is_told_and_the_groups_are_converted(
