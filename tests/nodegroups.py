@@ -10,6 +10,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesmith_cli.migrating.fields import UNKNOWN, Told
+
 Json = dict[str, Any]
 CLUSTER, REGION, VERSION = "web", "us-east-1", "1.34"
 ACCOUNT = "111122223333"
@@ -201,10 +203,15 @@ def thirty() -> list[Json]:
                 "KmsKeyId": "alias/nodes",
                 "DeleteOnTermination": True,
             },
-        },  # fmt: skip
+        },
         {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
     ]
-    interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": False, "Groups": ["sg-0b", "sg-0c"], "ConnectionTrackingSpecification": {"UdpTimeout": 40}}  # fmt: skip
+    interface = {
+        "DeviceIndex": 0,
+        "AssociatePublicIpAddress": False,
+        "Groups": ["sg-0b", "sg-0c"],
+        "ConnectionTrackingSpecification": {"UdpTimeout": 40},
+    }
     return [
         managed("on-demand"),
         managed("spot", capacityType="SPOT", instanceTypes=["m5.large", "m5a.large", "m6i.large"]),
@@ -215,10 +222,10 @@ def thirty() -> list[Json]:
             subnets=["subnet-20"],
             labels={"zonal": "yes"},
             scalingConfig={"minSize": 1, "maxSize": 9, "desiredSize": 1},
-        ),  # fmt: skip
+        ),
         managed(
             "fixed", scalingConfig={"minSize": 3, "maxSize": 3, "desiredSize": 3}, instanceTypes=["c6i.large"]
-        ),  # fmt: skip
+        ),
         managed(
             "labelled",
             labels={
@@ -226,20 +233,20 @@ def thirty() -> list[Json]:
                 "alpha.eksctl.io/nodegroup-name": "labelled",
                 "kubernetes.io/arch": "amd64",
             },
-        ),  # fmt: skip
+        ),
         managed(
             "tainted",
             taints=[
                 {"key": "dedicated", "value": "gpu", "effect": "NO_SCHEDULE"},
                 {"key": "slow", "effect": "PREFER_NO_SCHEDULE"},
             ],
-        ),  # fmt: skip
+        ),
         managed(
             "gpu",
             amiType="AL2023_x86_64_NVIDIA",
             instanceTypes=["g5.xlarge"],
             taints=[{"key": "nvidia.com/gpu", "effect": "NO_SCHEDULE"}],
-        ),  # fmt: skip
+        ),
         managed("neuron", amiType="AL2023_x86_64_NEURON", instanceTypes=["inf2.xlarge"]),
         managed("arm", amiType="AL2023_ARM_64_STANDARD", instanceTypes=["m7g.large", "c7g.large"]),
         managed("bottlerocket", amiType="BOTTLEROCKET_x86_64", releaseVersion="1.50.0-0abcdef"),
@@ -248,25 +255,25 @@ def thirty() -> list[Json]:
             amiType="BOTTLEROCKET_ARM_64_FIPS",
             releaseVersion="1.50.0-0abcdef",
             instanceTypes=["m7g.large"],
-        ),  # fmt: skip
+        ),
         managed(
             "windows",
             amiType="WINDOWS_CORE_2022_x86_64",
             diskSize=100,
             taints=[{"key": "os", "value": "windows", "effect": "NO_SCHEDULE"}],
-        ),  # fmt: skip
+        ),
         managed("amazon-linux-2", amiType="AL2_x86_64", version="1.32", releaseVersion="1.32.3-20250801"),
         managed(
             "lagging",
             version="1.33",
             releaseVersion="1.33.5-20251101",
             updateConfig={"maxUnavailablePercentage": 33, "updateStrategy": "MINIMAL"},
-        ),  # fmt: skip
+        ),
         managed(
             "repaired",
             nodeRepairConfig={"enabled": True, "maxUnhealthyNodeThresholdCount": 2},
             warmPoolConfig={"enabled": True, "minSize": 2},
-        ),  # fmt: skip
+        ),
         managed("reachable", remoteAccess={"ec2SshKey": "admins", "sourceSecurityGroups": ["sg-0d"]}),
         with_template(
             "volumes",
@@ -279,7 +286,7 @@ def thirty() -> list[Json]:
                     {"ResourceType": "instance", "Tags": [{"Key": "cost", "Value": "web"}]}
                 ],
             },
-        ),  # fmt: skip
+        ),
         with_template(
             "network",
             {
@@ -288,13 +295,13 @@ def thirty() -> list[Json]:
                 "EbsOptimized": True,
                 "DisableApiTermination": False,
             },
-        ),  # fmt: skip
+        ),
         with_template(
             "custom",
             {"ImageId": "ami-0g0lden", "UserData": encoded(BOOTSTRAP)},
             amiType="CUSTOM",
             releaseVersion=None,
-        ),  # fmt: skip
+        ),
         with_template(
             "script",
             {
@@ -302,7 +309,7 @@ def thirty() -> list[Json]:
                 "CreditSpecification": {"CpuCredits": "unlimited"},
                 "CpuOptions": {"CoreCount": 1, "ThreadsPerCore": 1},
             },
-        ),  # fmt: skip
+        ),
         with_template(
             "block",
             {
@@ -313,10 +320,10 @@ def thirty() -> list[Json]:
             capacityType="CAPACITY_BLOCK",
             instanceTypes=None,
             amiType="AL2023_x86_64_NVIDIA",
-        ),  # fmt: skip
+        ),
         scaling(
             "nodeadm", {"UserData": encoded(NODE_CONFIG)}, MaxInstanceLifetime=604800, CapacityRebalance=True
-        ),  # fmt: skip
+        ),
         scaling("rocket", {"ImageId": "ami-0b0ttle", "InstanceType": "m5.large", "UserData": encoded(TOML)}),
         scaling("win", {"ImageId": "ami-0w1n", "InstanceType": "m5.xlarge", "UserData": encoded(POWERSHELL)}),
         scaling(
@@ -332,14 +339,14 @@ def thirty() -> list[Json]:
                 OnDemandPercentageAboveBaseCapacity=25,
                 SpotMaxPrice="0.2",
             ),
-        ),  # fmt: skip
+        ),
         scaling(
             "attributes",
             {"ImageId": "resolve:ssm:/web/ami", "InstanceType": None, "UserData": encoded(NODE_CONFIG)},
             **mixed(
                 "attributes", [{"InstanceRequirements": requirements}], OnDemandPercentageAboveBaseCapacity=0
             ),
-        ),  # fmt: skip
+        ),
         scaling(
             "tagged",
             {"KeyName": "admins", "SecurityGroupIds": None, "SecurityGroups": ["nodes"]},
@@ -353,20 +360,18 @@ def thirty() -> list[Json]:
             },
             TargetGroupARNs=["arn:aws:elasticloadbalancing:us-east-1:111122223333:targetgroup/web/1"],
             WarmPoolConfiguration={"MinSize": 1, "PoolState": "Stopped"},
-        ),  # fmt: skip
+        ),
         scaling(
             "dedicated",
             {
                 "Placement": {"Tenancy": "dedicated", "PartitionNumber": 2, "GroupName": "parts"},
                 "EnclaveOptions": {"Enabled": True},
                 "LicenseSpecifications": [
-                    {
-                        "LicenseConfigurationArn": "arn:aws:license-manager:us-east-1:111122223333:license-configuration:lic-1"
-                    }
+                    {"LicenseConfigurationArn": "arn:aws:license-manager::111122223333:lic-1"}
                 ],
                 "HibernationOptions": {"Configured": False},
             },
-        ),  # fmt: skip
+        ),
     ]
 
 
@@ -381,19 +386,15 @@ class Clients:
     asked: list[str] = field(default_factory=list)
 
     def __call__(self, service: str) -> Clients:
+        assert service in ("eks", "ec2", "autoscaling")
         return self
 
     def get_paginator(self, operation: str) -> Any:
-        pages = {
-            "list_nodegroups": lambda **_: [
-                {"nodegroups": [each["nodegroupName"] for each in self._managed()]}
-            ],
-            "describe_auto_scaling_groups": lambda **_: [
-                {"AutoScalingGroups": [_bare(g) for g in self._own()]}
-            ],
-            "describe_subnets": lambda **_: [
-                {"Subnets": [{"SubnetId": s, "AvailabilityZone": z} for s, z in SUBNETS.items()]}
-            ],  # fmt: skip
+        subnets = [{"SubnetId": id_, "AvailabilityZone": zone} for id_, zone in SUBNETS.items()]
+        pages: dict[str, Json] = {
+            "list_nodegroups": {"nodegroups": [each["nodegroupName"] for each in self._managed()]},
+            "describe_auto_scaling_groups": {"AutoScalingGroups": [_bare(each) for each in self._own()]},
+            "describe_subnets": {"Subnets": subnets},
         }
         actions = {
             "list_nodegroups": "eks:ListNodegroups",
@@ -403,9 +404,9 @@ class Clients:
 
         class Paginator:
             @staticmethod
-            def paginate(**parameters: Any) -> Iterable[Json]:
+            def paginate(**_: Any) -> Iterable[Json]:
                 self._ask(actions[operation])
-                return pages[operation](**parameters)
+                return [pages[operation]]
 
         return Paginator()
 
@@ -414,10 +415,16 @@ class Clients:
         return {"cluster": {"name": name, "version": VERSION, "status": "ACTIVE", "resourcesVpcConfig": vpc}}
 
     def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> Json:  # noqa: N803 (AWS's names)
+        assert clusterName == CLUSTER
         self._ask("eks:DescribeNodegroup")
         return {"nodegroup": next(_bare(g) for g in self._managed() if g["nodegroupName"] == nodegroupName)}
 
-    def describe_launch_template_versions(self, LaunchTemplateId: str, Versions: list[str]) -> Json:  # noqa: N803 (AWS's names)
+    def describe_launch_template_versions(
+        self,
+        LaunchTemplateId: str,  # noqa: N803 (AWS's names)
+        Versions: list[str],  # noqa: N803
+    ) -> Json:
+        assert len(Versions) == 1
         self._ask("ec2:DescribeLaunchTemplateVersions")
         if LaunchTemplateId in self.gone:
             code = "InvalidLaunchTemplateId.NotFound"
@@ -461,3 +468,8 @@ class Clients:
 
 def _bare(group: Json) -> Json:
     return {name: value for name, value in group.items() if name not in ("data", "configuration")}
+
+
+def unaccounted(fields: Iterable[Told]) -> list[str]:
+    """Return the fields that the account names only because nothing knows them."""
+    return [each.field for each in fields if each.why == UNKNOWN]

@@ -11,7 +11,7 @@ import pytest
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.disruption import SCHEDULE
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
-from nodesmith.model.kubernetes.pods import DAEMON_EVICTION, SCALE_UP_DELAY
+from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION, SCALE_UP_DELAY
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, taint

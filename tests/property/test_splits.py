@@ -13,7 +13,8 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
-from nodesmith.model.kubernetes.pods import ON_DEMAND_BASE, ON_DEMAND_PERCENT, Shape, Split
+from nodesmith.model.kubernetes.podannotations import ON_DEMAND_BASE, ON_DEMAND_PERCENT, Split
+from nodesmith.model.kubernetes.pods import Shape
 from tests.builders import (
     NOW,
     bind,

@@ -26,7 +26,8 @@ from nodesmith.model.commands import Advance, Evict, Initialize, TerminateInstan
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Condition, Node
-from nodesmith.model.kubernetes.pods import DAEMON_EVICTION, SCALE_UP_DELAY, Pod, Shape, scale_up_delay
+from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION, SCALE_UP_DELAY, scale_up_delay
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod

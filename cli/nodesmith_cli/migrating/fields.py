@@ -12,7 +12,8 @@ from nodesmith.model.apimachinery.problems import at
 
 Path = tuple[str, ...]
 _LONGEST_VALUE = 200
-_UNKNOWN = "this release does not know the field: check whether the nodes need it"
+UNKNOWN = "this release does not know the field: check whether the nodes need it"
+"""The remedy of a field that nothing accounts for."""
 
 
 class Outcome(StrEnum):
@@ -84,7 +85,7 @@ class Account:
         for path in self._leaves():
             covering = next((path[:n] for n in range(1, len(path) + 1) if path[:n] in self._told), None)
             if covering is None:
-                found.append(Told(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", _UNKNOWN))
+                found.append(Told(_text(path), _short(self.get(*path)), Outcome.NO_EQUAL, "", UNKNOWN))
             elif covering not in seen:
                 seen.add(covering)
                 found.append(self._told[covering])

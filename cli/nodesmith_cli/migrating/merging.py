@@ -96,7 +96,7 @@ def _classes(named: Sequence[tuple[str, Sequence[Converted]]], names: set[str]) 
 
 def _image(spec: Mapping[str, Any]) -> str:
     alias = str(spec["amiSelectorTerms"][0].get("alias") or "")
-    return alias.partition("@")[0] or str(spec["amiFamily"])
+    return alias.replace("@", "-") or str(spec["amiFamily"])
 
 
 def _class_spec(members: Sequence[Converted]) -> Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
@@ -10,11 +10,11 @@ from nodesmith.model.nodeclasses.instancesettings import DEFAULT_BLOCK_DEVICES
 from nodesmith_cli.migrating.fields import Account, Path
 from nodesmith_cli.migrating.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around, Group
 from nodesmith_cli.migrating.images import Chosen, chosen
+from nodesmith_cli.migrating.network import interfaces_of, security_groups_of, subnets_of
 from nodesmith_cli.migrating.userdata import Carried, carried, decoded
 
 _USER_DATA = (TEMPLATE, "UserData")
 _SSH = "nodes have no key: use Session Manager, or add the public key to spec.userData"
-_INTERFACES = (TEMPLATE, "NetworkInterfaces")
 _OTHERS_TAGS = ("aws:", "eks:", "kubernetes.io/cluster/", "k8s.io/", "karpenter.sh/", "karpenter.k8s.aws/")
 _EBS = {
     "DeleteOnTermination": "deleteOnTermination",
@@ -31,11 +31,6 @@ _METADATA = {
     "HttpProtocolIpv6": "httpProtocolIPv6",
     "HttpPutResponseHopLimit": "httpPutResponseHopLimit",
     "HttpTokens": "httpTokens",
-}
-_TIMEOUTS = {
-    "TcpEstablishedTimeout": "tcpEstablishedTimeout",
-    "UdpStreamTimeout": "udpStreamTimeout",
-    "UdpTimeout": "udpTimeout",
 }
 
 
@@ -57,7 +52,7 @@ def nodeclass_of(group: Group, around: Around, account: Account) -> Made | str:
         text, images = "", chosen(group, around, account, "")
     if images is None:
         return "it names no image that can be selected: set ImageId in its launch template"
-    subnets = _subnets(around, account)
+    subnets = subnets_of(around, account)
     if not subnets:
         return "it names no subnets, and its zones have no default subnets"
     data = _user_data(text, images, account)
@@ -66,21 +61,19 @@ def nodeclass_of(group: Group, around: Around, account: Account) -> Made | str:
         "amiSelectorTerms": [images.term],
         **({} if images.has_alias else {"amiFamily": images.family}),
         "subnetSelectorTerms": [{"id": each} for each in subnets],
-        "securityGroupSelectorTerms": list(_security_groups(around, account)),
+        "securityGroupSelectorTerms": list(security_groups_of(around, account)),
         **({"userData": data.text} if data.text else {}),
         **({"kubelet": data.kubelet} if data.kubelet else {}),
         **_volumes(images, account),
         **({"instanceStorePolicy": "RAID0"} if data.joins_disks else {}),
         "metadataOptions": _metadata(group, images, account),
-        **_network(account),
+        **interfaces_of(account),
         **_reservations(account),
         **_placement(account),
         **_tags(account),
         **_others(account),
     }
     _without_equal(account)
-    if not spec["securityGroupSelectorTerms"]:
-        return "it has no security groups, and that of the cluster is unknown"
     if "role" not in spec and "instanceProfile" not in spec:
         return "it has neither a role nor an instance profile"
     return Made(spec, images, data)
@@ -91,46 +84,14 @@ def _role(account: Account) -> dict[str, Any]:
         name = str(arn).rpartition("/")[2]
         why = "the role must be one of the cluster's node roles: nodesmith connect --node-role"
         account.kept((NODEGROUP, "nodeRole"), f"EC2NodeClass spec.role: {name}", why)
+        account.lost(
+            (TEMPLATE, "IamInstanceProfile"), "the node group's role applies: nothing to do", is_quiet=True
+        )
         return {"role": name}
     profile = account.get(TEMPLATE, "IamInstanceProfile") or {}
     name = str(profile.get("Name") or str(profile.get("Arn") or "").rpartition("/")[2])
     account.kept((TEMPLATE, "IamInstanceProfile"), f"EC2NodeClass spec.instanceProfile: {name}")
     return {"instanceProfile": name} if name else {}
-
-
-def _subnets(around: Around, account: Account) -> list[str]:
-    zone = account.get(TEMPLATE, "Placement", "AvailabilityZone")
-    named = account.get(NODEGROUP, "subnets") or [
-        each.strip() for each in str(account.get(SCALING_GROUP, "VPCZoneIdentifier") or "").split(",")
-    ]
-    ids = sorted({str(each) for each in named if each})
-    for path in ((NODEGROUP, "subnets"), (SCALING_GROUP, "VPCZoneIdentifier")):
-        account.kept(path, "EC2NodeClass spec.subnetSelectorTerms")
-    interfaces = account.get(*_INTERFACES) or []
-    ids = ids or sorted({str(each["SubnetId"]) for each in interfaces if each.get("SubnetId")})
-    if not ids:
-        zones = account.get(SCALING_GROUP, "AvailabilityZones") or []
-        ids = [around.default_subnets[each] for each in zones if each in around.default_subnets]
-        account.kept((SCALING_GROUP, "AvailabilityZones"), "EC2NodeClass spec.subnetSelectorTerms")
-    for path in ((SCALING_GROUP, "AvailabilityZones"), (SCALING_GROUP, "AvailabilityZoneIds")):
-        account.kept(path, "the zones of the subnets")
-    account.kept((TEMPLATE, "Placement", "AvailabilityZone"), "EC2NodeClass spec.subnetSelectorTerms")
-    account.kept((TEMPLATE, "Placement", "AvailabilityZoneId"), "the zones of the subnets")
-    return [each for each in ids if not zone or around.zones.get(each, zone) == zone]
-
-
-def _security_groups(around: Around, account: Account) -> Iterator[dict[str, str]]:
-    became = "EC2NodeClass spec.securityGroupSelectorTerms"
-    interfaces = account.get(*_INTERFACES) or []
-    first: Mapping[str, Any] = next((each for each in interfaces if each.get("Groups")), {})
-    ids = account.get(TEMPLATE, "SecurityGroupIds") or first.get("Groups") or []
-    names = account.get(TEMPLATE, "SecurityGroups") or []
-    account.kept((TEMPLATE, "SecurityGroupIds"), became)
-    account.kept((TEMPLATE, "SecurityGroups"), became)
-    yield from ({"id": str(each)} for each in sorted(set(ids)))
-    yield from ({"name": str(each)} for each in sorted(set(names)))
-    if not ids and not names and around.security_group:
-        yield {"id": around.security_group}  # EKS's own choice for a group that names none
 
 
 def _user_data(text: str, images: Chosen, account: Account) -> Carried:
@@ -166,10 +127,11 @@ def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
     path = (TEMPLATE, "BlockDeviceMappings")
     usable = [each for each in mappings if each.get("Ebs") and _has_size(each["Ebs"])]
     if mappings:
-        left_out = [str(each.get("DeviceName")) for each in mappings if each not in usable]
-        if left_out:
-            why = "mappings need an EBS volume with a size or snapshot; instance store disks: instanceStorePolicy"
-            account.changed(path, became, f"{', '.join(left_out)} left out: {why}")
+        account.lost(
+            (NODEGROUP, "diskSize"), "the launch template's volumes apply: nothing to do", is_quiet=True
+        )
+        if notes := [*_volume_notes(mappings, usable)]:
+            account.changed(path, became, "; ".join(notes))
         else:
             account.kept(path, became)
         return {"blockDeviceMappings": [_mapping(each) for each in usable]} if usable else {}
@@ -181,6 +143,18 @@ def _volumes(images: Chosen, account: Account) -> dict[str, Any]:
     sizes = {each.device_name: each.ebs.volume_size for each in usual if each.ebs}
     sizes[usual[-1].device_name] = f"{size}Gi"
     return {"blockDeviceMappings": [_volume(device, each) for device, each in sizes.items()]}
+
+
+def _volume_notes(
+    mappings: Iterable[Mapping[str, Any]], usable: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    left_out = [str(each.get("DeviceName")) for each in mappings if each not in usable]
+    if left_out:
+        why = "mappings need an EBS volume with a size or snapshot; instance store disks: instanceStorePolicy"
+        yield f"{', '.join(left_out)} left out: {why}"
+    others = sorted({name for each in usable for name in each["Ebs"]} - {*_EBS, "VolumeSize"})
+    if others:
+        yield f"{', '.join(others)}: no equal"
 
 
 def _volume(device: str, size: str) -> dict[str, Any]:
@@ -219,59 +193,6 @@ def _metadata(group: Group, images: Chosen, account: Account) -> dict[str, Any]:
         "httpPutResponseHopLimit": 2 if group.is_managed or is_strict else 1,
     }
     return {**usual, **made}
-
-
-def _network(account: Account) -> dict[str, Any]:
-    """Return the settings of network interfaces. The first one's also apply to the group's launches so far."""
-    interfaces: list[Mapping[str, Any]] = account.get(*_INTERFACES) or []
-    if not interfaces:
-        return {}
-    first = interfaces[0]
-    made: dict[str, Any] = {}
-    if first.get("AssociatePublicIpAddress") is not None:
-        made["associatePublicIPAddress"] = first["AssociatePublicIpAddress"]
-    if first.get("Ipv4PrefixCount"):
-        made["ipPrefixCount"] = first["Ipv4PrefixCount"]
-    tracking = first.get("ConnectionTrackingSpecification") or {}
-    if tracking:
-        made["connectionTracking"] = {
-            _TIMEOUTS[name]: value for name, value in tracking.items() if name in _TIMEOUTS
-        }
-    notes = [*_network_notes(interfaces)]
-    if len(interfaces) > 1 and not any(each.get("InterfaceType") == "efa" for each in interfaces):
-        made["networkInterfaces"] = [
-            {
-                "networkCardIndex": each.get("NetworkCardIndex") or 0,
-                "deviceIndex": each.get("DeviceIndex") or 0,
-                "interfaceType": each.get("InterfaceType") or "interface",
-            }
-            for each in interfaces
-        ]
-    became = ", ".join(f"spec.{name}" for name in made) or "the instance type's default"
-    if notes:
-        account.changed(_INTERFACES, became, "; ".join(notes))
-    else:
-        account.kept(_INTERFACES, became)
-    return made
-
-
-_CARRIED_OF_INTERFACES = frozenset(
-    "AssociatePublicIpAddress Ipv4PrefixCount ConnectionTrackingSpecification Groups DeviceIndex InterfaceType "
-    "NetworkCardIndex SubnetId DeleteOnTermination Description".split()
-)
-
-
-def _network_notes(interfaces: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    listed = list(interfaces)
-    if any(each.get("InterfaceType") == "efa" for each in listed):
-        yield "EFA interfaces are added for pods that request vpc.amazonaws.com/efa"
-    if len({tuple(sorted(each.get("Groups") or ())) for each in listed}) > 1:
-        yield "all interfaces get the security groups of the first"
-    others = sorted(
-        {name for each in listed for name, value in each.items() if value} - _CARRIED_OF_INTERFACES
-    )
-    if others:
-        yield f"{', '.join(others)}: no equal"
 
 
 def _reservations(account: Account) -> dict[str, Any]:
@@ -350,6 +271,7 @@ def _others(account: Account) -> dict[str, Any]:
     found: dict[str, Any] = {}
     monitoring = account.get(TEMPLATE, "Monitoring", "Enabled")
     account.kept((TEMPLATE, "Monitoring", "Enabled"), "EC2NodeClass spec.detailedMonitoring")
+    account.lost((TEMPLATE, "Monitoring", "MetricCategoryIds"), "categories of metrics cannot be chosen")
     if monitoring is not None:
         found["detailedMonitoring"] = bool(monitoring)
     nested = account.get(TEMPLATE, "CpuOptions", "NestedVirtualization")

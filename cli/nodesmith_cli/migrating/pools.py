@@ -52,7 +52,6 @@ _DURATION = re.compile(r"^([0-9]+(s|m|h))+$")
 _LB = "register the target group by the AWS Load Balancer Controller (TargetGroupBinding) instead"
 _SCALING_LOSSES: Mapping[str, str] = {
     "HealthCheckType": "nodesmith observes Nodes and instances: see nodesmith.dev/node-repair",
-    "HealthCheckGracePeriod": "a node has nodesmith.dev/registration-timeout to join",
     "LoadBalancerNames": _LB,
     "TargetGroupARNs": _LB,
     "TrafficSources": _LB,
@@ -63,6 +62,7 @@ _SCALING_LOSSES: Mapping[str, str] = {
 }
 _SCALING_QUIET: Mapping[str, str] = {
     "DefaultCooldown": "a cooldown",
+    "HealthCheckGracePeriod": "a time to start, instead of which nodes have nodesmith.dev/registration-timeout",
     "DefaultInstanceWarmup": "a warm-up time",
     "DesiredCapacityType": "a unit of sizes",
     "TerminationPolicies": "nodes are removed by what that saves and disrupts",

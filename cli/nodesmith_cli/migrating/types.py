@@ -124,7 +124,9 @@ def _of_attributes(
         if families:
             yield allows(f"{AWS_DOMAIN}/instance-family", *families)
         lost.append("MemoryGiBPerVCpu became the families with that ratio")
-    lost += [f"{name}: {_NO_LABEL}" for name in sorted(wanted) if name in _UNSAID]
+    lost += [
+        f"{name}: {_NO_LABEL}" for name, value in sorted(wanted.items()) if value and name not in _LABELLED
+    ]
     lost += [
         f"{name}: {_BY_PRICE}"
         for name in sorted(wanted)
@@ -139,10 +141,6 @@ def _of_attributes(
         account.kept(path, became)
 
 
-_UNSAID = frozenset(
-    "RequireHibernateSupport NetworkInterfaceCount LocalStorageTypes AcceleratorTotalMemoryMiB "
-    "BaselinePerformanceFactors".split()
-)
 _RANGES = {
     "VCpuCount": ("instance-cpu", 1),
     "MemoryMiB": ("instance-memory", 1),
@@ -151,6 +149,15 @@ _RANGES = {
     "TotalLocalStorageGB": ("instance-local-nvme", 1),
 }
 """Attribute → the label with the same meaning, and how many of the label's units are one of the attribute's."""
+
+
+_LABELLED = frozenset(
+    "CpuManufacturers InstanceGenerations BareMetal BurstablePerformance LocalStorage AllowedInstanceTypes "
+    "ExcludedInstanceTypes AcceleratorTypes AcceleratorCount AcceleratorNames AcceleratorManufacturers "
+    "MemoryGiBPerVCpu RequireEncryptionInTransit SpotMaxPricePercentageOverLowestPrice "
+    "OnDemandMaxPricePercentageOverLowestPrice MaxSpotPriceAsPercentageOfOptimalOnDemandPrice".split()
+) | set(_RANGES)
+"""The attributes that become requirements, or that are told apart."""
 
 
 def _ranges(wanted: Mapping[str, Any]) -> Iterator[Requirement]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.problems import at, did_you_mean, shown
 from nodesmith.model.conversion.pods import TEMPLATES
-from nodesmith.model.kubernetes.pods import SPLITS, split_fault
+from nodesmith.model.kubernetes.podannotations import SPLITS, split_fault
 from nodesmith.model.policies import NODE_SURCHARGE, read_surcharge
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document

@@ -9,7 +9,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, CAPACITY_TYPES, RESERVED
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
@@ -50,10 +50,14 @@ def pool_findings(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
     """Yield findings about NodePools that can launch no nodes, and about pairs that accept the same pods."""
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     templates = [template for template in offers.templates if template.name in pools_there]
-    if len(templates) < len(
-        pools_there
-    ):  # counting the types that each condition rules out is half of the work
-        yield from _nothing_left(inputs, pools_there)
+    without = {name: each for name, each in pools_there.items() if name not in {t.name for t in templates}}
+    awaiting = {name for name, each in without.items() if _awaits_reservations(inputs, each)}
+    for name in sorted(awaiting):
+        yield warning(pools_there[name].fault(_RESERVED_ALONE, "spec.template.spec.requirements"))
+    if without.keys() > awaiting:  # counting the types that each condition rules out is half of the work
+        yield from _nothing_left(
+            inputs, {name: each for name, each in without.items() if name not in awaiting}
+        )
     for template in templates:
         yield from _limit_findings(template, pools_there[template.name])
         if template.least_nodes and template.pool.options.objective is not Objective.LEAST_NODES:
@@ -94,20 +98,14 @@ def _overlays(documents: Sequence[Document]) -> dict[str, Document]:
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
     for counted in considered(inputs):
         document = pools_there.get(counted.nodepool)
-        if document is None or not counted.all or counted.left:
-            continue
-        if _awaits_reservations(inputs, document):
-            yield warning(document.fault(_RESERVED_ALONE, "spec.template.spec.requirements"))
-        else:
+        if document is not None and counted.all and not counted.left:
             yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
 
 
 def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
     """Return whether a NodePool buys from reservations alone, which its EC2NodeClass selects but does not show yet."""
     pool = parse_nodepool(document.manifest).value
-    if pool is None or [t for t in CAPACITY_TYPES if pool.requirements[CAPACITY_TYPE].allows(t)] != [
-        RESERVED
-    ]:
+    if pool is None or any(pool.requirements[CAPACITY_TYPE].allows(each) for each in (ON_DEMAND, SPOT)):
         return False
     classes = {str(each["metadata"]["name"]): each for each in inputs.snapshot.nodeclasses}
     spec = classes.get(pool.nodeclass.name, {}).get("spec") or {}

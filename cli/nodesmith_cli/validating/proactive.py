@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import at, did_you_mean, shown
-from nodesmith.model.kubernetes.pods import PROACTIVE
+from nodesmith.model.kubernetes.podannotations import PROACTIVE
 from nodesmith_cli.validating.findings import Finding, warning
 from nodesmith_formats.manifests.manifests import Document
 

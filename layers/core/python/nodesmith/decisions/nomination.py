@@ -20,7 +20,8 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.kubernetes.pods import SCALE_UP_DELAY, Pod, scale_up_delay
+from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY, scale_up_delay
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 LATELY = timedelta(minutes=10)

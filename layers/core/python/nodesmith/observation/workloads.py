@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.karpenter.capacitybuffers import POD_TEMPLATE, WARM_CAPACITY
-from nodesmith.model.kubernetes.pods import GROWING, LACKING_FOR, PROACTIVE, Manifest
+from nodesmith.model.kubernetes.podannotations import PROACTIVE
+from nodesmith.model.kubernetes.pods import GROWING, LACKING_FOR, Manifest
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
 

@@ -35,7 +35,8 @@ from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import COMING, WARM, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.kubernetes.pods import Pod, surcharge_of
+from nodesmith.model.kubernetes.podannotations import surcharge_of
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 
 _YOUNG = COMING | WARM

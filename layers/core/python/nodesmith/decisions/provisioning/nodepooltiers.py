@@ -37,7 +37,7 @@ from nodesmith.model.ec2.instancetypes import (
 )
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
-from nodesmith.model.kubernetes.pods import surcharge_problems
+from nodesmith.model.kubernetes.podannotations import surcharge_problems
 from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.learned import attaching, known_types
 from nodesmith.model.ledger.ledger import Ledger

@@ -39,7 +39,7 @@ from nodesmith.model.karpenter.nodepools import (
     parse_nodepools,
     parsed_nodepools,
 )
-from nodesmith.model.kubernetes.pods import surcharge_of
+from nodesmith.model.kubernetes.podannotations import surcharge_of
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

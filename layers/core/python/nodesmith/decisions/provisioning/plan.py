@@ -11,7 +11,8 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import OPTED_OUT, SCALE_UP_DELAY, Pod, Reason
+from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY
+from nodesmith.model.kubernetes.pods import OPTED_OUT, Pod, Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot

@@ -19,14 +19,8 @@ from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.apimachinery.resources import format_amount
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
-from nodesmith.model.kubernetes.pods import (
-    CONTRADICT,
-    NOT_ALL_VOLUMES,
-    SCALE_UP_DELAY,
-    Pod,
-    Shape,
-    scale_up_delay,
-)
+from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY, scale_up_delay
+from nodesmith.model.kubernetes.pods import CONTRADICT, NOT_ALL_VOLUMES, Pod, Shape
 
 _LAST = datetime.max.replace(tzinfo=UTC)
 FLEXIBLE, NONE = "flexible", "none"

@@ -22,17 +22,15 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.pods import (
+from nodesmith.model.kubernetes.podannotations import (
     ON_DEMAND_BASE,
     ON_DEMAND_PERCENT,
     SPLITS,
-    Pod,
-    Reason,
-    Shape,
     Split,
     split_fault,
     split_of,
 )
+from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 from nodesmith.model.snapshot import Snapshot
 
 _OFF_SPOT = Requirement(CAPACITY_TYPE, frozenset((SPOT,)), complement=True)

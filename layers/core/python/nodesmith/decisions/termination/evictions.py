@@ -20,7 +20,8 @@ from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
 from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
-from nodesmith.model.kubernetes.pods import DAEMON_EVICTION, Pod, Shape
+from nodesmith.model.kubernetes.podannotations import DAEMON_EVICTION
+from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 
 STUCK_AFTER = timedelta(minutes=1)

@@ -12,7 +12,8 @@ from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, KARPENTERS_MANAGER, is_foreign
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
-from nodesmith.model.kubernetes.pods import NODE_PROTECTIONS, PROACTIVE, Manifest, with_do_not_disrupt
+from nodesmith.model.kubernetes.podannotations import NODE_PROTECTIONS, PROACTIVE, with_do_not_disrupt
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.reduction.podspecs import without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN, DELETION_DELAY)

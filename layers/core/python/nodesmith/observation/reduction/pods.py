@@ -15,16 +15,16 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.kubernetes.pods import (
+from nodesmith.model.kubernetes.podannotations import (
     DAEMON_EVICTION,
     ON_DEMAND_BASE,
     ON_DEMAND_PERCENT,
     POD_PROTECTIONS,
     PROACTIVE,
     SCALE_UP_DELAY,
-    Manifest,
     with_do_not_disrupt,
 )
+from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, with_consumption
 from nodesmith.model.policies import NODE_SURCHARGE
 from nodesmith.observation.podgroups import POD_GROUP, group_of

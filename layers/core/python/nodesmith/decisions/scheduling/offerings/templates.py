@@ -32,7 +32,8 @@ from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.pods import Shape, surcharge_of
+from nodesmith.model.kubernetes.podannotations import surcharge_of
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus
 
