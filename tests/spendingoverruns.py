@@ -55,7 +55,7 @@ class Sharing(World):
         super().__init__(pods, nodepool=pool, boundaries=boundaries)
         self.pair, self.ended = pair, dict[str, datetime]()
         self.requested: list[tuple[datetime, int]] = []
-        self.store.name, self.store.region, self.store.clock = name, pair.region, self.clock
+        self.store.name, self.store.region, self.store.wall_clock = name, pair.region, self.clock
         self.store.most_launches = pair.limits.cluster_launches
         self.store.raise_before, self.store.raise_after = self._before_write, self._after_write
         self._known: set[str] = set()

@@ -40,7 +40,7 @@ def stores(request: pytest.FixtureRequest) -> Stores:
     """Return a function that returns the store of a cluster. All share one region with a limit of a dollar an hour."""
     if request.param == "memory":
         shared = [Region("", (LIMIT,), CLUSTERS)]
-        return lambda name: FakeStore(name=name, region=shared, clock=lambda: NOW)
+        return lambda name: FakeStore(name=name, region=shared, wall_clock=lambda: NOW)
     client: Any = FakeTable() if request.param == "table" else request.getfixturevalue("dynamodb")
     is_real = request.param == "dynamodb"
 

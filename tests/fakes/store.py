@@ -76,7 +76,7 @@ class FakeStore:
     most_launches: int = LAUNCHES_OF_CLUSTER
     region: list[Region] | None = None
     """What clusters share, in a list that the stores of other clusters may share; None to share nothing."""
-    clock: Callable[[], datetime] | None = None
+    wall_clock: Callable[[], datetime] | None = None
     """The time at which claims are forgotten, so that what their nodes have cost is kept; None to keep nothing."""
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
@@ -130,7 +130,7 @@ class FakeStore:
             raise Conflict(f"version {version} is no longer the newest")
         spending = self._spending()
         if claims:
-            now = self.clock() if self.clock else max(claim.created_at for claim in claims)
+            now = self.wall_clock() if self.wall_clock else max(claim.created_at for claim in claims)
             spending = spending.charged(self.claims.values(), claims, now)
         if move is not None:
             self._write_move(move)
@@ -154,8 +154,8 @@ class FakeStore:
     def save_shares(self) -> None:
         self.raise_before("save_shares")
         region = self._spending().region
-        if region is not None and self.clock is not None:
-            own = region.own_shares(self.claims.values(), self.spent.values(), self.clock())
+        if region is not None and self.wall_clock is not None:
+            own = region.own_shares(self.claims.values(), self.spent.values(), self.wall_clock())
             self._write_spending(replace(self._spending(), region=region.with_own(own)))
         self.raise_after("save_shares")
 
@@ -177,7 +177,9 @@ class FakeStore:
         departure = departure_of(claim)
         if departure is not None:
             self.departures[claim.name] = departure
-        spent = spent_by(claim, self.clock()) if self.clock is not None and known is not None else None
+        spent = (
+            spent_by(claim, self.wall_clock()) if self.wall_clock is not None and known is not None else None
+        )
         if spent is not None:
             before = self.spent.get(spent.key)
             self.spent[spent.key] = replace(spent, amount=spent.amount + (before.amount if before else 0))
