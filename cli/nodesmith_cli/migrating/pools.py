@@ -267,7 +267,7 @@ def _sizes(found: Converted) -> None:
         found.limit = int(most)
         account.kept(paths["max"], f"NodePool spec.limits.nodes: {most}")
     if least:
-        account.lost(paths["min"], f"{_MIN} ({least} nodes)")
+        account.lost(paths["min"], f"{_MIN}; it was {least}")
     else:
         account.kept(paths["min"], "a NodePool shrinks to no node")
     account.changed(paths["desired"], "", "pods decide how many nodes there are", is_quiet=True)
