@@ -199,6 +199,16 @@ def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
     assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 1, [])
 
 
+def test_a_cluster_without_any_node_of_the_groups_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, kubeconfig = live(tmp_path)
+    with server:
+        status, found = report(kubeconfig, capsys, managed("elsewhere"))
+    assert (status, found["pods"]["nodes"]) == (1, 0)
+    assert "is it web?" in found["problems"][0]
+
+
 def test_a_cluster_that_cannot_be_read_is_told_and_the_groups_are_converted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -401,6 +401,14 @@ def test_a_missing_right_is_named_and_the_rest_goes_on(action: str, left: int) -
     assert len(result.found) == left
 
 
+def test_a_degraded_group_is_converted_and_its_issues_are_told() -> None:
+    issues = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": "no capacity"}]}
+    (found,) = done([managed("ill", status="DEGRADED", health=issues)]).found
+    said = {each.field: each for each in found.members[0].account.all()}
+    assert "DEGRADED" in said["nodegroup.health"].why
+    assert not said["nodegroup.health"].is_quiet
+
+
 def test_a_launch_configuration_is_read_like_a_launch_template() -> None:
     configuration = {
         "LaunchConfigurationName": "old",
