@@ -188,6 +188,23 @@ def test_pods_that_select_the_group_by_its_label_keep_a_nodepool(
     assert "eks.amazonaws.com/nodegroup" in keys
 
 
+def test_joined_groups_still_serve_pods_that_select_one_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = "eks.amazonaws.com/nodegroup"
+    server = RecordingServer(
+        [
+            *(node(f"n-{name}", labels={label: f"pool-{name}"}) for name in "ab"),
+            *(pod(f"p-{name}", f"n-{name}", name, nodeSelector={label: f"pool-{name}"}) for name in "ab"),
+        ]
+    )
+    with server:
+        groups = [managed(f"pool-{name}", instanceTypes=["m5.xlarge"]) for name in "ab"]
+        status, found = report(server.kubeconfig(tmp_path), capsys, *groups)
+    assert [each["name"] for each in found["nodePools"]] == ["pool"]
+    assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 2, [])
+
+
 def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
