@@ -188,6 +188,23 @@ def test_pods_that_select_the_group_by_its_label_keep_a_nodepool(
     assert "eks.amazonaws.com/nodegroup" in keys
 
 
+def test_joined_groups_still_serve_pods_that_select_one_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = "eks.amazonaws.com/nodegroup"
+    server = RecordingServer(
+        [
+            *(node(f"n-{name}", labels={label: f"pool-{name}"}) for name in "ab"),
+            *(pod(f"p-{name}", f"n-{name}", name, nodeSelector={label: f"pool-{name}"}) for name in "ab"),
+        ]
+    )
+    with server:
+        groups = [managed(f"pool-{name}", instanceTypes=["m5.xlarge"]) for name in "ab"]
+        status, found = report(server.kubeconfig(tmp_path), capsys, *groups)
+    assert [each["name"] for each in found["nodePools"]] == ["pool"]
+    assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 2, [])
+
+
 def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +214,16 @@ def test_pods_on_a_capacity_block_find_a_place_in_its_reservation(
     with server:
         status, found = report(server.kubeconfig(tmp_path), capsys, block)
     assert (status, found["pods"]["planned"], found["pods"]["unplaced"]) == (0, 1, [])
+
+
+def test_a_cluster_without_any_node_of_the_groups_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, kubeconfig = live(tmp_path)
+    with server:
+        status, found = report(kubeconfig, capsys, managed("elsewhere"))
+    assert (status, found["pods"]["nodes"]) == (1, 0)
+    assert "is it web?" in found["problems"][0]
 
 
 def test_a_cluster_that_cannot_be_read_is_told_and_the_groups_are_converted(

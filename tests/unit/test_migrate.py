@@ -317,6 +317,27 @@ def test_settings_of_bottlerocket_and_windows_are_read() -> None:
     assert "Write-Host hello" in windows.text
 
 
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [
+        ("[settings]\nkubernetes = {node-labels = 3}\n", "Bottlerocket"),
+        ("settings = 3\n", "Bottlerocket"),
+        ("apiVersion: node.eks.aws/v1alpha1\nspec: {kubelet: {config: {registerWithTaints: 3}}}\n", "AL2023"),
+        ("apiVersion: node.eks.aws/v1alpha1\nspec: {instance: 3}\n", "AL2023"),
+        ("apiVersion: node.eks.aws/v1alpha1\nspec: {kubelet: {flags: 3}}\n", "AL2023"),
+    ],
+)
+def test_settings_of_unexpected_types_are_refused(text: str, family: str) -> None:
+    with pytest.raises(MalformedUserData):
+        carried(text, family)
+
+
+def test_groups_are_not_joined_if_one_nodeclass_cannot_select_all_their_subnets() -> None:
+    groups = [managed(f"g{n}", subnets=[f"subnet-{n}{m}a" for m in range(16)]) for n in range(2)]
+    assert len(done(groups, apart=False).found) == 2
+    assert len(done([{**each, "subnets": each["subnets"][:15]} for each in groups], apart=False).found) == 1
+
+
 def test_user_data_that_cannot_be_merged_is_left_out_and_told() -> None:
     broken = [
         with_template("a", {"UserData": base64.b64encode(b"\xff\xfe").decode()}),
@@ -378,6 +399,14 @@ def test_a_missing_right_is_named_and_the_rest_goes_on(action: str, left: int) -
     result = done(thirty(), denied=frozenset({action}))
     assert any(f"not allowed to call {action}" in problem for problem in result.problems)
     assert len(result.found) == left
+
+
+def test_a_degraded_group_is_converted_and_its_issues_are_told() -> None:
+    issues = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": "no capacity"}]}
+    (found,) = done([managed("ill", status="DEGRADED", health=issues)]).found
+    said = {each.field: each for each in found.members[0].account.all()}
+    assert "DEGRADED" in said["nodegroup.health"].why
+    assert not said["nodegroup.health"].is_quiet
 
 
 def test_a_launch_configuration_is_read_like_a_launch_template() -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_cli.migrating.fields import Outcome, Told
-from nodesmith_cli.migrating.groups import Found
+from nodesmith_cli.migrating.groups import NODEGROUP, SCALING_GROUP, Found
 from nodesmith_cli.migrating.merging import Merged, merged
 from nodesmith_cli.migrating.placing import Placing, placing
 from nodesmith_cli.migrating.pools import Converted, converted
@@ -73,7 +73,9 @@ def run(
         found = replace(found, around=replace(found.around, selected=selected_labels(pods)))
     done = migrated(_restricted(found, wanted), apart=wanted.one_per_group)
     if cluster:
-        done = replace(done, placing=placing(cluster, done.found, found.around))
+        placed = placing(cluster, done.found, found.around)
+        unread += _other_cluster(done.found, placed, wanted)
+        done = replace(done, placing=placed)
     done = replace(done, problems=(*unread, *done.problems))
     if wanted.path is not None:
         _write(wanted.path, done.found)
@@ -105,6 +107,20 @@ def _documents(wanted: Wanted) -> tuple[list[Document], list[str]]:
         return list(cluster_documents(wanted.kubeconfig)), []
     except NodesmithError as error:
         return [], [f"pods were not planned: {error}"]
+
+
+def _other_cluster(found: Sequence[Merged], placed: Placing, wanted: Wanted) -> list[str]:
+    """Return a sentence if groups have nodes in AWS, but none in the cluster that was read."""
+    desired = [
+        member.account.get(*path)
+        for each in found
+        for member in each.members
+        for path in ((NODEGROUP, "scalingConfig", "desiredSize"), (SCALING_GROUP, "DesiredCapacity"))
+    ]
+    if placed.nodes or not any(desired):
+        return []
+    where = f"the kubeconfig's cluster {wanted.kubeconfig}".rstrip()
+    return [f"{where} has no node of these groups, so no pod was planned: is it {wanted.cluster}?"]
 
 
 def _restricted(found: Found, wanted: Wanted) -> Found:

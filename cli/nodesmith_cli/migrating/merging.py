@@ -17,6 +17,8 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 _LONGEST_NAME = 52
 """Leaves room in a name of 63 characters for the suffix of NodeClaims."""
 _SHORTEST_PREFIX = 3
+_MOST_SUBNETS = 30
+"""The most selectors of subnets in an EC2NodeClass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def merged(groups: Iterable[Converted], *, apart: bool) -> list[Merged]:
     """
     alike: list[list[Converted]] = []
     for each in groups:
-        first = next((found for found in alike if not apart and _same(found[0], each)), None)
+        first = next((found for found in alike if not apart and _joins(found, each)), None)
         if first is None:
             alike.append([each])
         else:
@@ -51,6 +53,12 @@ def merged(groups: Iterable[Converted], *, apart: bool) -> list[Merged]:
     named = [(_name([each.group.name for each in members], names), members) for members in alike]
     classes = _classes(named, names)
     return [_merged(name, members, classes) for name, members in named]
+
+
+def _joins(found: Sequence[Converted], other: Converted) -> bool:
+    """Return whether a group can become one NodePool with these."""
+    subnets = _class_spec((*found, other))["subnetSelectorTerms"]
+    return _same(found[0], other) and len(subnets) <= _MOST_SUBNETS
 
 
 def _same(one: Converted, other: Converted) -> bool:

@@ -137,10 +137,19 @@ def converted(group: Group, around: Around) -> Converted | str:
     account.lost((NODEGROUP, "warmPoolConfig"), _SCALING_LOSSES["WarmPoolConfiguration"])
     for name, what in _SCALING_QUIET.items():
         account.lost((SCALING_GROUP, name), f"{what}: nothing to do", is_quiet=True)
+    _health(account)
     account.about(_IDENTITY)
     for path in ((SCALING_GROUP, "MixedInstancesPolicy", "LaunchTemplate", "LaunchTemplateSpecification"),):
         account.about({path: "the reference to the launch template, whose fields are listed"})
     return found
+
+
+def _health(account: Account) -> None:
+    """Report a group that is converted although it is not well: its nodes' problems may be those of new nodes."""
+    if account.get(NODEGROUP, "status") == "DEGRADED":
+        why = "the group is DEGRADED: new nodes may meet what its health issues name, so resolve them first"
+        account.lost((NODEGROUP, "status"), why)
+        account.lost((NODEGROUP, "health"), why)
 
 
 def _base(made: Made, account: Account, nodeclass: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -267,7 +276,7 @@ def _sizes(found: Converted) -> None:
         found.limit = int(most)
         account.kept(paths["max"], f"NodePool spec.limits.nodes: {most}")
     if least:
-        account.lost(paths["min"], f"{_MIN} ({least} nodes)")
+        account.lost(paths["min"], f"{_MIN}; it was {least}")
     else:
         account.kept(paths["min"], "a NodePool shrinks to no node")
     account.changed(paths["desired"], "", "pods decide how many nodes there are", is_quiet=True)

@@ -22,6 +22,8 @@ from nodesmith.decisions.launch.userdata.mime import is_mime, mime, mime_parts, 
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
 
 _MOST_BYTES = 2**20
+_MISSHAPEN = (AttributeError, KeyError, TypeError)
+"""What reading settings of unexpected types raises."""
 _BOOTSTRAP = re.compile(
     r"^(?P<indent>[ \t]*)(?:exec[ \t]+|sudo[ \t]+)*(?:(?:/bin/)?bash[ \t]+(?:-\w+[ \t]+)*)?"
     r"(?P<call>/etc/eks/bootstrap\.sh\b(?:\\\r?\n|[^\n])*)",
@@ -79,6 +81,13 @@ def carried(text: str, family: str) -> Carried:
     """Return what becomes of user data for a family. Raises MalformedUserData if it cannot be read."""
     if not text.strip():
         return Carried()
+    try:
+        return _carried(text, family)
+    except _MISSHAPEN:
+        raise MalformedUserData("a setting in it has another type than it should have") from None
+
+
+def _carried(text: str, family: str) -> Carried:
     match family:
         case "AL2":
             return _of_al2(text)
