@@ -41,11 +41,11 @@ def bind(
     for pod in pods.values() if these is None else these:
         if pod["spec"].get("nodeName"):
             continue
-        wish = pod["status"].pop("nominatedNodeName", "")
+        nominated = pod["status"].pop("nominatedNodeName", "")
         crowd = _crowd(pod, pods, nodes)
         tried = sorted(
             nodes.items(),
-            key=lambda item: (item[0] != wish, crowd[item[1]["metadata"]["labels"].get(ZONE, "")]),
+            key=lambda item: (item[0] != nominated, placed_in[item[1]["metadata"]["labels"].get(ZONE, "")]),
         )
         found = next((name for name, node in tried if _takes(node, pod, pods)), None)
         if found is not None:

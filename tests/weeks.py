@@ -466,8 +466,8 @@ class Fleet(TickedWorld):
         room = self._room()
         for pod in waiting:
             asked = _asked(pod)
-            wish = pod["status"].get("nominatedNodeName", "")
-            names = [wish, *room] if wish in room else room
+            nominated = pod["status"].get("nominatedNodeName", "")
+            names = [nominated, *room] if nominated in room else room
             found = next((name for name in names if asked.fits_in(room[name])), None)
             key = f"default/{pod['metadata']['name']}"
             status = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
@@ -475,7 +475,7 @@ class Fleet(TickedWorld):
                 room[found] = room[found] - asked
                 status["conditions"] = [{"type": "Ready", "status": "True"}]
                 self.cluster.pods[key] = {**pod, "spec": {**pod["spec"], "nodeName": found}, "status": status}
-            elif wish:
+            elif nominated:
                 self.cluster.pods[key] = {**pod, "status": status}
 
     def _room(self) -> dict[str, Resources]:

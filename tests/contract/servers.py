@@ -85,9 +85,9 @@ def real(plane: ControlPlane) -> Server:
 def make_real_forget(plane: ControlPlane) -> None:
     """Compact etcd and restart the API server, so that its caches are empty."""
     _, newest = real(plane).call("GET", "/api/v1/namespaces", limit="1")
-    wish = {"revision": newest["metadata"]["resourceVersion"], "physical": True}
+    request = {"revision": newest["metadata"]["resourceVersion"], "physical": True}
     url = f"http://127.0.0.1:{plane._ports.etcd}/v3/kv/compaction"
-    with urlopen(Request(url, json.dumps(wish).encode(), method="POST"), timeout=_PATIENCE_SECONDS):
+    with urlopen(Request(url, json.dumps(request).encode(), method="POST"), timeout=_PATIENCE_SECONDS):
         plane.restart_api_server()
 
 

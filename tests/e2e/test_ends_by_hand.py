@@ -58,8 +58,8 @@ class Victim:
         pool["spec"]["disruption"] = {"consolidateAfter": "Never"}
         yield pool
         terms = [{"matchExpressions": [requirement(HOME, self.name, REFUGE)]}]
-        wish = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        yield deployment(self.name, 1, affinity={"nodeAffinity": wish})
+        affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        yield deployment(self.name, 1, affinity={"nodeAffinity": affinity})
         if self.phase == "draining":
             yield {
                 "apiVersion": "policy/v1",

@@ -241,7 +241,9 @@ def test_pods_with_the_same_host_port_get_a_node_each_and_impossible_preferences
 ) -> None:
     system = shared
     elsewhere = {"matchExpressions": [requirement("topology.kubernetes.io/zone", "us-east-1z")]}
-    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "preference": elsewhere}]}
+    preference = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "preference": elsewhere}]
+    }
     ports = [{"containerPort": 80, "hostPort": 8080}]
     requests = {"requests": {"cpu": "100m", "memory": "64Mi"}}
     container = {"name": "main", "image": "busybox", "ports": ports, "resources": requests}
@@ -253,7 +255,7 @@ def test_pods_with_the_same_host_port_get_a_node_each_and_impossible_preferences
                 f"port-{number}",
                 labels={"app": "ports"},
                 containers=[container],
-                affinity={"nodeAffinity": wish},
+                affinity={"nodeAffinity": preference},
                 **of("ports"),
             )
             for number in range(2)

@@ -266,8 +266,8 @@ def test_all_pods_are_nominated_before_the_first_node_is_opened(scene: Scene) ->
     assert scene.follow() == {"Nominate": 2, "Open": 2, "Register": 2, "Event": 2}
 
     assert [c.method for c in scene.cluster.calls][:4] == ["nominate"] * 2 + ["register_node"] * 2
-    wishes = {key: pod["status"]["nominatedNodeName"] for key, pod in scene.cluster.pods.items()}
-    assert wishes == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
+    nominated = {key: pod["status"]["nominatedNodeName"] for key, pod in scene.cluster.pods.items()}
+    assert nominated == {"default/pod-a": "node-a", "default/pod-b": "node-b"}
 
 
 def test_work_on_a_node_waits_for_its_previous_step_and_not_for_other_nodes(scene: Scene) -> None:

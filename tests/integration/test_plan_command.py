@@ -631,12 +631,12 @@ def test_a_static_nodepool_without_pods_is_planned_in_a_table_too(run: Run, tmp_
 
 
 def test_a_preferred_zone_of_another_region_does_not_choose_the_region(run: Run, tmp_path: Path) -> None:
-    wish = {
+    term = {
         "weight": 1,
         "preference": {"matchExpressions": [expression("topology.kubernetes.io/zone", "In", "eu-west-1a")]},
     }
     moved = pod("moved")
-    moved["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    moved["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     stays = pod("stays")
     stays["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "us-east-1b"}
     file = written(tmp_path, "all.json", nodepool_manifest(), nodeclass_manifest(), moved, stays)

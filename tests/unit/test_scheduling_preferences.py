@@ -108,7 +108,7 @@ class TestRespect:
         assert [len(n.claim.nominated) for n in decided.nodes] == [1] * 4
 
     @pytest.mark.parametrize(
-        ("wishes", "goes_to_a"),
+        ("preferences", "goes_to_a"),
         [
             ({"near": (wish_about("web", ZONE),), "apart": (wish_about("web", ZONE, weight=100),)}, False),
             ({"apart": (wish_about("web", ZONE),), "nodes": [wish_for(ZONE, A, weight=100)]}, True),
@@ -121,10 +121,10 @@ class TestRespect:
         ],
     )
     def test_preferences_that_contradict_each_other_are_dropped_by_kind_whatever_their_weight(
-        self, wishes: dict[str, Any], goes_to_a: bool
+        self, preferences: dict[str, Any], goes_to_a: bool
     ) -> None:
         """Two pods of `web` fill a node in zone A. Pods that follow them go there; pods that avoid them do not."""
-        of = relaxation(*wishes.pop("nodes", ()), app="new", **wishes)
+        of = relaxation(*preferences.pop("nodes", ()), app="new", **preferences)
         there = bind(shape("2"), "n-a", 2)
 
         decided = decide(inputs(snapshot=snapshot(pods=[*pods(of), *there], nodes=[node("n-a", zone=A)])))

@@ -49,9 +49,9 @@ def test_a_toleration_may_compare_integers(operator: str, bound: str, found: str
 
 
 def test_the_first_untolerated_taint_is_returned_and_preferences_do_not_count() -> None:
-    wish = Taint("example.com/wish", "PreferNoSchedule")
-    assert first_untolerated([wish, TAINT, DISRUPTED], []) == TAINT
-    assert first_untolerated([wish, TAINT], [Toleration("", "Exists")]) is None
+    soft = Taint("example.com/soft", "PreferNoSchedule")
+    assert first_untolerated([soft, TAINT, DISRUPTED], []) == TAINT
+    assert first_untolerated([soft, TAINT], [Toleration("", "Exists")]) is None
 
 
 @pytest.mark.parametrize(

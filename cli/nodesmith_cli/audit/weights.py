@@ -63,10 +63,10 @@ def _is_rooted(pod: Pod, aversions: Aversions) -> bool:
     affinity = [
         dig(spec, "affinity", kind) or {} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     ]
-    wishes = any(each.get(_PREFERRED) for each in affinity)
+    preferred = any(each.get(_PREFERRED) for each in affinity)
     apart = any(term["topologyKey"] != HOSTNAME for term in affinity[2].get(_REQUIRED) or ())
     shunned = any(aversion.term.topology_key != HOSTNAME for aversion in aversions.about(pod))
-    return bool(spec.get("volumes") or soft or wishes or apart or shunned or affinity[1].get(_REQUIRED))
+    return bool(spec.get("volumes") or soft or preferred or apart or shunned or affinity[1].get(_REQUIRED))
 
 
 def _minded(result: Outcome, peers: Peers) -> set[int]:

@@ -183,7 +183,7 @@ _ON_DEMAND = Requirements.of(requirement(CAPACITY_TYPE, "In", [ON_DEMAND]))
 
 
 def _on_demand(shape: Shape) -> Shape:
-    """Return a shape that only on-demand instances hold: EC2 stops no others at a customer's wish."""
+    """Return a shape that only on-demand instances hold: EC2 stops no others at a customer's request."""
     terms, own = (tuple(term.union(_ON_DEMAND) for term in each) for each in (shape.terms, shape.own_terms))
     return replace(shape, terms=terms, own_terms=own)
 
