@@ -42,7 +42,7 @@ def bind(
         if pod["spec"].get("nodeName"):
             continue
         nominated = pod["status"].pop("nominatedNodeName", "")
-        crowd = _crowd(pod, pods, nodes)
+        placed_in = _placed_by_zone(pod, pods, nodes)
         tried = sorted(
             nodes.items(),
             key=lambda item: (item[0] != nominated, placed_in[item[1]["metadata"]["labels"].get(ZONE, "")]),
@@ -58,7 +58,9 @@ def places(pod: Manifest) -> tuple[str, str]:
     return pod["spec"].get("nodeName", ""), pod["status"].get("nominatedNodeName", "")
 
 
-def _crowd(pod: Manifest, pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]) -> Counter[str]:
+def _placed_by_zone(
+    pod: Manifest, pods: Mapping[str, Manifest], nodes: Mapping[str, Manifest]
+) -> Counter[str]:
     """Count a pod's peers by zone if the pod has a spread over zones; otherwise return an empty Counter."""
     spreads = pod["spec"].get("topologySpreadConstraints") or ()
     if not any(spread["topologyKey"] == ZONE for spread in spreads):

@@ -27,8 +27,8 @@ LONGEST_FIRST = (
     "seeds-0 seeds-1 test_kueue test_plans real-api-server test_releases test_two_clusters test_disruption "
     "test_observed_disruption test_ends_by_hand test_faults test_kills test_controlplane test_observed_lifecycle "
     "test_observed_times test_observed_provisioning "
-    "test_ends_in_order test_nodes_without_pods test_nodepools test_volumes test_forwarder test_local_up test_workloads "
-    "test_capacity test_no_nodes"
+    "test_ends_in_order test_nodes_without_pods test_nodepools test_volumes test_forwarder test_local_up "
+    "test_workloads test_capacity test_no_nodes"
 ).split()
 """The order in which test modules, and xdist groups that stay together, start."""
 MEASURED = (
