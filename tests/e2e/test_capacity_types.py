@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
@@ -18,6 +20,7 @@ def capacity_types(system: System, app: str) -> Counter[str]:
     return Counter(system.node_of(pod)["metadata"]["labels"][CAPACITY_TYPE] for pod in system.pods(app))
 
 
+@pytest.mark.slow  # without real controllers: tests/unit/test_splits.py
 def test_a_part_of_a_deployment_runs_off_spot(start: Start) -> None:
     system = start()
     system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE, BOTH]))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_FAMILY
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS
 from tests.devices import DRIVER, declaring, gpus, model
@@ -81,6 +83,7 @@ def nodes(system: System) -> dict[str, dict[str, str]]:
     return {name: labels for name, labels in found.items() if labels.get(INSTANCE_FAMILY) == "m5"}
 
 
+@pytest.mark.slow  # without real controllers: tests/unit/test_devices.py
 def test_a_node_is_bought_for_claims_and_opened_once_its_devices_are_published(start: Start) -> None:
     system = start(speed=10)
     system.apply(nodeclass(CLUSTER), nodepool(), CLASS, TWO, declaring([gpus(8)], "m5"), claiming("job", 4))

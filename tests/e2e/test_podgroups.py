@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import nodeclass, nodepool, pod, requirement
 from tests.e2e.system import CLUSTER, Manifest, System
@@ -29,6 +31,7 @@ def ready(system: System) -> None:
     system.until_nodepools_ready()
 
 
+@pytest.mark.slow  # without real controllers: tests/unit/test_podgroups.py
 def test_a_group_gets_a_node_for_each_of_its_pods_and_one_that_is_too_large_gets_none(start: Start) -> None:
     system = start(pod_groups=True)
     ready(system)
