@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.methods import is_asked, rebalanced
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, as_read
-from nodesmith.decisions.provisioning.bufferroom import with_room_taken
+from nodesmith.decisions.provisioning.buffers.room import with_room_taken
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

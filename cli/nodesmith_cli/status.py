@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any, Literal
 
 from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
-from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.takeover import shown_standby

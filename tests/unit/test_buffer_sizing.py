@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.rooms import next_sizes, tell_rooms
+from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import decide
-from nodesmith.decisions.provisioning.buffers import due_statuses, resolutions
-from nodesmith.decisions.provisioning.forecast import (
+from nodesmith.decisions.provisioning.buffers.forecast import (
     MOST_DAYS,
     STEP,
     History,
@@ -24,6 +23,7 @@ from nodesmith.decisions.provisioning.forecast import (
     sizing,
     step_of,
 )
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, resolutions
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile, parse_buffer
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.settings import growth_key

@@ -13,8 +13,7 @@ from nodesmith.adapters.kubernetes.statuspatches import merged_status
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, by_turns, decide
-from nodesmith.decisions.provisioning import buffers as rooms
-from nodesmith.decisions.provisioning.buffers import due_statuses
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, is_room, parse_buffer
@@ -181,7 +180,7 @@ def test_an_unreadable_schedule_keeps_no_room(changed: Mapping[str, str], field:
 )
 def test_a_buffer_on_a_schedule_keeps_room_in_its_window_only(at: str, count: int) -> None:
     now = datetime.fromisoformat(at).replace(tzinfo=UTC)  # Berlin is an hour ahead in winter
-    (found,) = rooms.resolutions(given(manifest(annotations=SCHEDULE)).snapshot, now)
+    (found,) = resolutions(given(manifest(annotations=SCHEDULE)).snapshot, now)
     assert (found.is_ready, found.count) == (True, count)
 
 
@@ -189,7 +188,7 @@ def test_provisioning_looks_again_when_a_window_begins_and_disruption_when_it_en
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)  # a Saturday
     asked = given(manifest(annotations=SCHEDULE))
     assert next_change(replace(asked, now=now)) == datetime(2026, 11, 23, 6, tzinfo=UTC)
-    assert rooms.next_window(asked.snapshot, datetime(2026, 11, 23, 9, tzinfo=UTC)) == datetime(
+    assert next_window(asked.snapshot, datetime(2026, 11, 23, 9, tzinfo=UTC)) == datetime(
         2026, 11, 23, 16, tzinfo=UTC
     )
 
@@ -282,7 +281,7 @@ def test_the_templates_firm_rules_count_and_its_preferences_do_not() -> None:
 def test_planned_pods_are_capped_for_each_buffer_and_for_the_cluster() -> None:
     small = template(shape("1m", "1Mi", app="room"))
     buffers = [manifest(f"room-{n}", **TEMPLATE, replicas=2_000_000_000) for n in range(5)]
-    found = rooms.resolutions(given(*buffers, templates=[small]).snapshot, NOW)
+    found = resolutions(given(*buffers, templates=[small]).snapshot, NOW)
     assert [each.count for each in found] == [1000, 1000, 1000, 0, 0]
 
 
@@ -296,14 +295,14 @@ def test_planned_pods_are_capped_for_each_buffer_and_for_the_cluster() -> None:
     ],
 )
 def test_a_reference_is_resolved_or_the_reason_said(spec: Mapping[str, Any], reason: str) -> None:
-    (found,) = rooms.resolutions(given(manifest(**spec)).snapshot, NOW)
+    (found,) = resolutions(given(manifest(**spec)).snapshot, NOW)
     assert found.reason == reason
     assert found.key == "default/room"
 
 
 def test_buffers_of_other_strategies_are_left_alone() -> None:
     other = manifest(**TEMPLATE, replicas=1, provisioningStrategy="example.com/warm")
-    assert rooms.resolutions(given(other).snapshot, NOW) == []
+    assert resolutions(given(other).snapshot, NOW) == []
     assert decide(given(other)).rooms == ()
 
 

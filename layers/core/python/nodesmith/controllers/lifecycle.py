@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any
 
-from nodesmith.controllers.launching.rooms import next_sizes, tell_rooms
+from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
     tell_pods,
     tell_unplaced,
 )
 from nodesmith.controllers.nodeclaims.gangs import follow_gangs
-from nodesmith.controllers.nodeclaims.lessons import keep_health, learn, note_stayed, wake_after_health
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
+from nodesmith.controllers.nodeclaims.observations import keep_health, learn, note_stayed, wake_after_health
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import (
     EventDeduplication,
@@ -42,9 +42,9 @@ from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
 from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
+from nodesmith.decisions.provisioning.buffers.warmcapacity import next_need
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.provisioning.static import surplus
-from nodesmith.decisions.provisioning.warmcapacity import next_need
 from nodesmith.decisions.scheduling.existing import NOMINATION
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import carry_out

@@ -34,7 +34,7 @@ from nodesmith.decisions.provisioning import (
     record,
     unread,
 )
-from nodesmith.decisions.provisioning.buffers import due_statuses
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.provisioning.gangs import next_turn, turns
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.launch.userdata.starting import PULLING_POD
 from nodesmith.decisions.lifecycle.stages import capacity_of, wait
-from nodesmith.decisions.provisioning.warmcapacity import warm_capacity
+from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.model.apimachinery.labels import PREPARING, REGISTERED
 from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral

@@ -14,8 +14,9 @@ from nodesmith.decisions.budgets import is_open, next_turn, opens_from
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
-from nodesmith.decisions.provisioning.bufferroom import Rest, with_room
-from nodesmith.decisions.provisioning.buffers import next_window
+from nodesmith.decisions.provisioning.buffers.resolutions import next_window
+from nodesmith.decisions.provisioning.buffers.room import Rest, with_room
+from nodesmith.decisions.provisioning.buffers.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
     foreseen,
@@ -38,7 +39,6 @@ from nodesmith.decisions.provisioning.proactive import (
 )
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
-from nodesmith.decisions.provisioning.warmcapacity import Starting, next_need, started
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed

@@ -25,7 +25,7 @@ from nodesmith.decisions.disruption.search.methods import (
 )
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.disruption.simulation.simulation import Trial
-from nodesmith.decisions.provisioning.bufferroom import with_room_taken
+from nodesmith.decisions.provisioning.buffers.room import with_room_taken
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED

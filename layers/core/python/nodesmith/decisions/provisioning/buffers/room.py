@@ -15,27 +15,27 @@ from datetime import timedelta
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
-from nodesmith.decisions.provisioning.bufferdollars import (
+from nodesmith.decisions.provisioning.buffers.dollars import (
     DEAR,
     bought_within,
     limits_of,
     runs_something,
     within_dollars,
 )
-from nodesmith.decisions.provisioning.buffers import Resolution, resolutions
-from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
-from nodesmith.decisions.provisioning.nodepooltiers import pools
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
-from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.proactive import with_planned
-from nodesmith.decisions.provisioning.purchase.claims import WarmFor
-from nodesmith.decisions.provisioning.warmcapacity import (
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
+from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     Wanted,
     WarmCapacity,
     hosting,
     wanted,
     warm_capacity,
 )
+from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
+from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
+from nodesmith.decisions.provisioning.planner import Planner, Search
+from nodesmith.decisions.provisioning.proactive import with_planned
+from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, wait_after
-from nodesmith.decisions.provisioning.buffers import Resolution, next_window, resolutions
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node

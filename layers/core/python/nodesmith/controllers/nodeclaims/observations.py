@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.decisions.provisioning.attempts import Workloads, stayed
-from nodesmith.decisions.provisioning.bufferroom import with_stand_ins
-from nodesmith.decisions.provisioning.buffers import resolutions
+from nodesmith.decisions.provisioning.buffers.resolutions import resolutions
+from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
 from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register

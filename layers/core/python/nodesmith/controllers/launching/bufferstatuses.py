@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from nodesmith.decisions.due import first
-from nodesmith.decisions.provisioning.buffers import due_statuses, next_window
-from nodesmith.decisions.provisioning.forecast import (
+from nodesmith.decisions.provisioning.buffers.forecast import (
     History,
     Sizing,
     history_item,
@@ -19,6 +18,7 @@ from nodesmith.decisions.provisioning.forecast import (
     read_history,
     sizing,
 )
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER, CapacityBuffer, parse_buffers
 from nodesmith.model.snapshot import Snapshot

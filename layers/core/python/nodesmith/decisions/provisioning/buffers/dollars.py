@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from nodesmith.decisions.provisioning.buffers import Resolution
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.existing import ExistingNode
