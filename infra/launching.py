@@ -49,16 +49,16 @@ def launch_grants(
         Grant("LaunchOn", LAUNCHING, _chosen(region), wildcard=NODE_CHOICE),
         _vpc_grant(region),
         Grant(
-            "LaunchFromTemplate",
+            "LaunchFrom",
             (*LAUNCHING, "ec2:StartInstances") if starts else LAUNCHING,
             (*templates, names.arn("ec2", "instance/*", region=region)) if starts else templates,
             _tagged("Resource", nodepool),
             NO_IDS_YET,
         ),
-        Grant("LaunchTagged", LAUNCHING, launched, tags, NO_IDS_YET),
-        Grant("MakeTemplate", ("ec2:CreateLaunchTemplate",), templates, tags, NO_IDS_YET),
+        Grant("Tagged", LAUNCHING, launched, tags, NO_IDS_YET),
+        Grant("Template", ("ec2:CreateLaunchTemplate",), templates, tags, NO_IDS_YET),
         Grant(
-            "TagAtLaunch",
+            "TagNew",
             ("ec2:CreateTags",),
             (*launched, *templates),
             _while_creating(tags),
@@ -76,7 +76,7 @@ def _vpc_grant(region: str) -> Grant:
     """
     kinds = ("security-group", "subnet")
     return Grant(
-        "LaunchInVpc",
+        "InVpc",
         LAUNCHING,
         tuple(names.arn("ec2", f"{kind}/*", region=region, account="*") for kind in kinds),
         {"ArnLike": {"ec2:Vpc": names.arn("ec2", f"vpc/{VPC}", region=region, account="*")}},
@@ -94,8 +94,8 @@ def volume_key_grants(region: str, kms_key_arns: Sequence[str]) -> list[Grant]:
     keys, service = tuple(kms_key_arns), {"kms:ViaService": f"ec2.{region}.{Aws.URL_SUFFIX}"}
     for_volumes = {"StringEquals": service, "Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [
-        Grant("UseVolumeKeys", EBS_KEY_USES, keys, {"StringEquals": service}),
-        Grant("GiveVolumeKeys", ("kms:CreateGrant",), keys, for_volumes),
+        Grant("UseKeys", EBS_KEY_USES, keys, {"StringEquals": service}),
+        Grant("GiveKeys", ("kms:CreateGrant",), keys, for_volumes),
     ]
 
 
@@ -211,7 +211,7 @@ def node_role(cluster: str) -> str:
 def pass_role_grant(node_roles: Sequence[str]) -> Grant:
     """Return the grant to pass the cluster's own role and the named ones, no others, to instances and nothing else."""
     return Grant(
-        "PassNodeRole",
+        "PassRole",
         ("iam:PassRole",),
         tuple(names.role_arn(role) for role in (node_role(CLUSTER), *node_roles)),
         {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"]}},

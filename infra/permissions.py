@@ -70,7 +70,7 @@ def read_grants(region: str, *keys: str) -> list[Grant]:
 def write_grant(region: str, *keys: str, wildcard: str = "") -> Grant:
     """Write these objects; keys may be patterns."""
     arns = tuple(names.object_arn(region, key) for key in keys)
-    return Grant("WriteObjects", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
+    return Grant("Write", ("s3:PutObject",), arns, _OWN_BUCKET, wildcard)
 
 
 def metrics_grants(scope: Scope, concern: str, *others: str) -> list[Grant]:

@@ -51,7 +51,7 @@ def own_grants(role_arn: str, region: str) -> list[Grant]:
     return [
         Grant("WorkForCluster", ("sts:AssumeRole", "sts:TagSession"), (role_arn,)),
         Grant(
-            "ReadRegistrations",
+            "Registrations",
             ("ssm:GetParameters",),
             (registrations, canaries),
             wildcard="each cluster has its own parameter",

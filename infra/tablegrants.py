@@ -55,7 +55,7 @@ def notices_grant(region: str) -> Grant:
 
 def health_grant(region: str, cluster: str = "") -> Grant:
     """Record how the runs of a cluster's concerns end or, without a cluster, those of the shared functions."""
-    sid = "RecordHealth" if cluster else "RecordOwnHealth"
+    sid = "Health" if cluster else "OwnHealth"
     return _grant(sid, region, ("PutItem", "Query"), health_partition_key(cluster))
 
 

@@ -203,7 +203,7 @@ def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
     for claim in store.load().claims:
         store.forget(claim)
     kept = FULL_CLAIM.attempts, FULL_CLAIM.served
-    moments = NOW, FULL_CLAIM.created_at, FULL_CLAIM.initialized_at
+    moments = NOW, FULL_CLAIM.bought_at, FULL_CLAIM.initialized_at
     assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept),)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.garbagecollection import Facts, garbage, suspects
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import End, Lift, Release, TakeBack, Terminate
+from nodesmith.model.karpenter.nodeclaimobjects import DECISION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
@@ -112,7 +113,7 @@ def test_needed_objects_stay_and_others_are_removed(
 ) -> None:
     manifests: tuple[dict[str, Any], ...] = tuple(
         {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": {DECISION: "d1"}},
             "status": {
                 "conditions": [{"type": "Launched", "status": "True"}],
                 "providerID": provider_id(IDS[NAMES.index(name)]),

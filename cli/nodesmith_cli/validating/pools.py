@@ -105,7 +105,9 @@ def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterat
 def _awaits_reservations(inputs: Inputs, document: Document) -> bool:
     """Return whether a NodePool buys from reservations alone, which its EC2NodeClass selects but does not show yet."""
     pool = parse_nodepool(document.manifest).value
-    if pool is None or any(pool.requirements[CAPACITY_TYPE].allows(each) for each in (ON_DEMAND, SPOT)):
+    if pool is None or CAPACITY_TYPE not in pool.requirements:
+        return False
+    if any(pool.requirements[CAPACITY_TYPE].allows(each) for each in (ON_DEMAND, SPOT)):
         return False
     classes = {str(each["metadata"]["name"]): each for each in inputs.snapshot.nodeclasses}
     spec = classes.get(pool.nodeclass.name, {}).get("spec") or {}
