@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR
+from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, OBJECTIVE
+from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS, seconds_left
 from nodesmith_local.runs.timeline import condition
 from tests.e2e.manifests import Manifest, deployment, nodeclass, requirement
 from tests.e2e.observing import ONE_SIZE, claims_of, pool_of, told
@@ -151,3 +152,45 @@ def test_a_limit_in_dollars_stops_purchases_with_events_until_it_is_raised(share
     system.until_running(4, team)
     assert system.clock.now() - raised < timedelta(seconds=30), "a tick, not the change of the limit, woke it"
     system.until_settled()
+
+
+def test_a_limit_in_dollars_a_month_leaves_room_for_what_nodes_cost_until_its_end(shared: System) -> None:
+    system, team = shared, "month"
+    hours = max(seconds_left(system.clock.now()), LEAST_HORIZON_SECONDS) / 3600
+    pool = pool_of(team, ONE_SIZE, ON_DEMAND)
+    pool["metadata"]["annotations"] = {LIMIT_USD_PER_MONTH: f"{2.4 * PRICE * hours:.2f}"}
+    system.apply(nodeclass(CLUSTER), pool)
+    system.until_nodepools_ready()
+    system.apply(deployment(team, 4, cpu="3", nodeSelector={"team": team}))
+    until_only(system, 2, team)
+    system.until(
+        "`explain pod` names the limit",
+        lambda: "USD a month of NodePool month is reached" in explained(system, team),
+    )
+    told(system, team, "LimitReached")
+
+    pool["metadata"]["annotations"] = {LIMIT_USD_PER_MONTH: "100000"}
+    system.apply(pool)
+
+    system.until_running(4, team)
+    system.until_settled()
+
+
+def test_a_nodepool_with_least_nodes_buys_one_large_node_where_small_ones_cost_less(shared: System) -> None:
+    system = shared
+    sizes = requirement("node.kubernetes.io/instance-type", "c6a.large", "c6a.4xlarge")
+    few, cheap = pool_of("few", sizes, ON_DEMAND), pool_of("cheap", sizes, ON_DEMAND)
+    few["metadata"]["annotations"] = {OBJECTIVE: "LeastNodes"}
+    few["spec"]["weight"] = 10
+    system.apply(nodeclass(CLUSTER), few, cheap)
+    system.until_nodepools_ready()
+    system.apply(*(deployment(team, 4, cpu="1", nodeSelector={"team": team}) for team in ("few", "cheap")))
+    for team in ("few", "cheap"):
+        system.until_running(4, team)
+
+    assert [types_of(system, team) for team in ("few", "cheap")] == [["c6a.4xlarge"], ["c6a.large"] * 4]
+    system.until_settled()
+
+
+def types_of(system: System, team: str) -> list[str]:
+    return [c["metadata"]["labels"]["node.kubernetes.io/instance-type"] for c in claims_of(system, team)]
