@@ -276,11 +276,13 @@ def test_a_budget_outside_its_schedule_limits_nothing(stage: Stage) -> None:
     assert stage.seen.conditions(name, "DisruptionReason") == ["", "Empty"]
 
 
-@scene(
-    before=[pool("halves", budgets=[{"nodes": "50%"}]), app("halves", 3)],
-    after=[app("halves", 0)],
-)
+@scene(before=[pool("halves", budgets=NONE), app("halves", 3)], after=[app("halves", 0)])
 def test_as_many_empty_nodes_end_together_as_the_budgets_percentage_rounded_up_allows(stage: Stage) -> None:
+    stage.until(
+        "all are Consolidatable, so that the budget alone decides",
+        lambda: sum(is_true(claim, "Consolidatable") for claim in stage.seen.now("halves").values()) == 3,
+    )
+    stage.system.apply(pool("halves", budgets=[{"nodes": "50%"}]))
     stage.until("all are gone", lambda: len(stage.seen.ended("halves")) == 3 and not stage.seen.now("halves"))
     at_once = {
         sum(bool(claim["metadata"].get("deletionTimestamp")) for claim in claims.values())
@@ -370,12 +372,11 @@ def test_a_drifted_node_is_replaced_by_as_many_nodes_as_its_pods_need(stage: Sta
         app("empty-first"),
         app("empty-first", name="emptied"),
     ],
-    after=[
-        pool("empty-first", budgets=[{"nodes": "1"}], after="Never", age="new"),
-        app("empty-first", 0, name="emptied"),
-    ],
+    after=[app("empty-first", 0, name="emptied")],
 )
 def test_drifted_nodes_without_pods_end_first(stage: Stage) -> None:
+    stage.until("one node is empty", lambda: not stage.system.pods("emptied"))
+    stage.system.apply(pool("empty-first", budgets=[{"nodes": "1"}], after="Never", age="new"))
     stage.until("both are ending", lambda: len(stage.seen.ended("empty-first")) == 2)
     assert stage.seen.ended("empty-first") == [stage.claim_of("emptied"), stage.claim_of("empty-first")]
 
