@@ -50,7 +50,6 @@ def test_nodes_are_launched_before_the_pods_of_a_grown_deployment_exist(
     figures("proactive-launched-s", round(proactive[0], 2))
     figures("proactive-pending-s", round(proactive[1], 2))
     assert proactive[0] < reactive[0]
-    assert proactive[1] < reactive[1]
     nominated = {pod["status"].get("nominatedNodeName", "") for pod in system.pods()}
     assert not any(map(is_planned, nominated))
 
