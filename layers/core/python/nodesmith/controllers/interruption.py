@@ -91,13 +91,13 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
             told += [(event.id, notice) for notice in _read(run, event, now)]
         except Rejected as error:
             report.rejected.append(str(error))
-    ledger = run.store.load()
-    if _stands_by(run, ledger, now):
+    ledger, snapshot = run.store.load(), _readable(run)
+    if standby(ledger, snapshot or Snapshot(run.cluster_name, now), now) is not None:
         report.due = now + STANDS_BY
         return
     if not kept:
         told = [("", notice) for notice in _swept(run, ledger, report)]
-    failed = _carry_out(run, told, ledger, report)
+    failed = _carry_out(run, told, ledger, snapshot, report)
     done = [event.id for event in kept if event.id not in failed]
     if done:
         run.notices.done(done)
@@ -106,11 +106,15 @@ def _look(run: Interruption, report: Report, *, asks_ec2: bool) -> None:
 
 
 def _carry_out(
-    run: Interruption, told: Sequence[tuple[str, Notice]], ledger: Ledger, report: Report
+    run: Interruption,
+    told: Sequence[tuple[str, Notice]],
+    ledger: Ledger,
+    snapshot: Snapshot | None,
+    report: Report,
 ) -> set[str]:
     """Handle notices, each with the id of its event; return the ids of those for which a claim could not be written."""
     told = [(id_, each) for id_, notice in told for each in of_instances(notice, ledger.claims)]
-    found, lost = _commit(run, [notice for _, notice in told], ledger, report)
+    found, lost = _commit(run, [notice for _, notice in told], ledger, snapshot, report)
     if found.going:
         _replace(run, found.going, report)
     if found.interrupted:
@@ -152,10 +156,20 @@ def _swept(run: Interruption, ledger: Ledger, report: Report) -> Sequence[Notice
 
 
 def _commit(
-    run: Interruption, notices: Sequence[Notice], ledger: Ledger, report: Report
+    run: Interruption,
+    notices: Sequence[Notice],
+    ledger: Ledger,
+    snapshot: Snapshot | None,
+    report: Report,
 ) -> tuple[Answer, set[str]]:
-    """Save the claims that end; return the decision, and the instance ids of claims that could not be saved."""
-    snapshot = _snapshot(run, report) if any(not n.fate.is_certain for n in notices) else None
+    """Save the claims that end; return the decision, and the instance ids of claims that could not be saved.
+
+    Only uncertain notices need the snapshot. If it could not be read, they read it again, and report why.
+    """
+    if all(n.fate.is_certain for n in notices):
+        snapshot = None
+    elif snapshot is None:
+        snapshot = _snapshot(run, report)
     pools = parsed_nodepools(snapshot.nodepools) if snapshot is not None else {}
     interrupted: dict[str, OfferingKey] = {}
     for attempt in range(ATTEMPTS):
@@ -198,13 +212,12 @@ def _remember(run: Interruption, found: Answer, ledger: Ledger, report: Report) 
         report.counts["RisksForgotten"] += 1
 
 
-def _stands_by(run: Interruption, ledger: Ledger, now: datetime) -> bool:
-    """Return whether Karpenter serves the cluster. Without a snapshot, only the user's word counts."""
+def _readable(run: Interruption) -> Snapshot | None:
+    """Return the snapshot; None if it cannot be read: then only the user's word says whether nodesmith stands by."""
     try:
-        snapshot = newest_snapshot(run.blobs, run.cluster_name)
+        return newest_snapshot(run.blobs, run.cluster_name)
     except (Rejected, Transient):
-        snapshot = None
-    return standby(ledger, snapshot or Snapshot(run.cluster_name, now), now) is not None
+        return None
 
 
 def _snapshot(run: Interruption, report: Report) -> Snapshot | None:
