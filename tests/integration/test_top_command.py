@@ -70,6 +70,20 @@ def test_json_is_one_document_a_line(kubeconfig: str) -> None:
     assert [each["name"] for each in json.loads(line)["nodes"]] == ["ip-10-0-0-1"]
 
 
+def test_nodes_that_name_no_region_are_shown_without_prices(tmp_path: Path) -> None:
+    nowhere = node("here")
+    nowhere["spec"].pop("providerID", None)
+    nowhere["metadata"]["labels"] = {"kubernetes.io/hostname": "here"}
+    file = tmp_path / "kubeconfig"
+    with ApiServer(now=lambda: datetime.now(UTC)) as server:
+        server.store.create("nodes", nowhere)
+        file.write_text(json.dumps(server.kubeconfig()))
+        done = run(str(file), "--once")
+    assert done.returncode == 0, done.stderr
+    assert "Node here: unknown type" in done.stdout
+    assert "prices: no node names its region by label or provider id" in done.stdout
+
+
 def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     with ApiServer(now=lambda: datetime.now(UTC)) as server:

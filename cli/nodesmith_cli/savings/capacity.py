@@ -22,7 +22,7 @@ from nodesmith_cli.savings.reading import Usage
 
 _GIB = 2**30
 _GIB_PER_CPU = 10.0
-_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
+ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
 _BURSTABLE = "t"
 _HASH = "pod-template-hash"
 
@@ -66,7 +66,7 @@ class Shares:
 def shares_of(each: PricedNode) -> Shares:
     """Return what a unit of each resource of a node costs: of its accelerators if it has any, or of cpu and memory."""
     offered = each.node.allocatable
-    accelerators = [name for name in _ACCELERATORS if offered.of(name)]
+    accelerators = [name for name in ACCELERATORS if offered.of(name)]
     if accelerators:
         part = each.hourly_usd / len(accelerators)
         return Shares({name: part / offered.of(name) for name in accelerators})

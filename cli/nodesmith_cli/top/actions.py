@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.adapters.kubernetes.writes import object_path, pod_path
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith_cli.pause import TABLE, ledger_of, pause, resume
+from nodesmith_cli.sharing.survey import listed
 from nodesmith_cli.top.fleet import Fleet
 from nodesmith_cli.top.rows import duration
 from nodesmith_formats.wording import printable
@@ -29,9 +31,7 @@ class Actions:
 
     def cordon(self, node: str, *, unschedulable: bool) -> str:
         """Cordon or uncordon a node, and return a message. Raises Rejected or Transient."""
-        found = self.server.patch(
-            f"/api/v1/nodes/{quote(node, safe='')}", {"spec": {"unschedulable": unschedulable}}
-        )
+        found = self.server.patch(object_path("Node", node), {"spec": {"unschedulable": unschedulable}})
         if found is None:
             raise Rejected(f"node {node} is gone")
         return f"node {node} is {'cordoned' if unschedulable else 'uncordoned'}"
@@ -48,8 +48,7 @@ class Actions:
 
     def explained(self, key: str, now: datetime) -> Iterator[str]:
         """Yield what is known about a pod, with its Events, the newest first. Raises Rejected or Transient."""
-        namespace, _, name = key.partition("/")
-        pod = self.server.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}")
+        pod = self.server.get(pod_path(key))
         if pod is None:
             raise Rejected(f"pod {key} is gone")
         status, node = pod.get("status") or {}, (pod.get("spec") or {}).get("nodeName")
@@ -60,12 +59,8 @@ class Actions:
         if refusal:
             yield from ("", refusal)
         selector = quote(f"involvedObject.uid={pod['metadata'].get('uid')}", safe="=")
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        events = [
-            item
-            for page in self.server.pages(path, f"fieldSelector={selector}")
-            for item in page.get("items") or ()
-        ]
+        path = f"/api/v1/namespaces/{quote(key.partition('/')[0], safe='')}/events"
+        events = listed(self.server, path, f"fieldSelector={selector}")
         yield ""
         for event in sorted(events, key=_at, reverse=True)[:20]:
             ago = duration((now - parse_time(_at(event))).total_seconds()) if _at(event) else "?"
@@ -79,5 +74,5 @@ class Actions:
         return self.cluster
 
 
-def _at(event: dict[str, object]) -> str:
+def _at(event: Mapping[str, object]) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or "")

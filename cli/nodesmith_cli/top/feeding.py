@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -18,7 +18,7 @@ from typing import Any
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.decisions.budgets import is_active, next_boundary
-from nodesmith.errors import NodesmithError
+from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.apimachinery.quantities import QuantityError
 from nodesmith.model.apimachinery.resources import Resources, parse_resources
 from nodesmith.model.ec2.catalog import Catalog
@@ -26,6 +26,7 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.savings.nodeprices import PricedNode, priced_nodes, region_of_nodes, with_spot_prices
 from nodesmith_cli.savings.running import current_spot_prices, has_credentials
+from nodesmith_cli.sharing.survey import listed
 from nodesmith_cli.top.fleet import KINDS, Fleet
 from nodesmith_cli.top.rows import Prospect
 from nodesmith_formats.wording import printable
@@ -37,7 +38,7 @@ _EVENTS, _USAGE = "/api/v1/events", "/apis/metrics.k8s.io/v1beta1/nodes"
 _REFUSALS = "fieldSelector=reason%3DFailedScheduling"
 _OURS = ("nodesmith", "karpenter")
 """Components whose Events say more about a pending pod than kube-scheduler's."""
-_POLL_SECONDS = 10.0
+_POLL_SECONDS, _SOON_SECONDS = 10.0, 0.2
 _PROSPECT_SECONDS, _PROSPECT_TIMEOUT_SECONDS = 900.0, 300.0
 _SETTLED_SECONDS = 5.0
 
@@ -91,10 +92,11 @@ class _Notes(logging.Handler):
 
 
 def _poll(fleet: Fleet, server: ApiServer, clock: Clock, stop: Event) -> None:
-    catalog: Catalog | None = None
+    while not (fleet.is_current or stop.wait(_SOON_SECONDS)):
+        pass  # until everything was listed once
     while not stop.is_set():
-        if catalog is None and fleet.is_current:
-            catalog = _price(fleet)
+        if not fleet.is_priced:
+            _price(fleet)
         fleet.windows = tuple(budget_windows(fleet.nodepools(), clock()))
         for topic, read in (("Events", _read_refusals), ("usage", _read_usage)):
             try:
@@ -102,22 +104,24 @@ def _poll(fleet: Fleet, server: ApiServer, clock: Clock, stop: Event) -> None:
                 fleet.notes.pop(topic, None)
             except NodesmithError as error:
                 fleet.notes[topic] = f"{topic}: {error}"
-        stop.wait(_POLL_SECONDS if catalog is not None else 0.2)
+        stop.wait(_POLL_SECONDS)
 
 
-def _price(fleet: Fleet) -> Catalog | None:
+def _price(fleet: Fleet) -> None:
     """Price the fleet's nodes with the catalogue of their region, and with EC2's spot prices if it may be asked."""
-    region = region_of_nodes(fleet.nodes())
-    if not region:
-        return None
+    nodes = fleet.nodes()
+    region = region_of_nodes(nodes)
     try:
-        catalog = embedded_catalog(region)
-        fleet.price_with(pricing(catalog))
-        if has_credentials():
-            fleet.price_with(pricing(with_spot_prices(catalog, current_spot_prices(region))))
+        if nodes and not region:
+            raise Rejected("no node names its region by label or provider id")
+        if region:
+            catalog = embedded_catalog(region)
+            fleet.price_with(pricing(catalog))
+            fleet.notes.pop("prices", None)
+            if has_credentials():
+                fleet.price_with(pricing(with_spot_prices(catalog, current_spot_prices(region))))
     except NodesmithError as error:
         fleet.notes["prices"] = f"prices: {error}"
-    return catalog
 
 
 def pricing(catalog: Catalog) -> Callable[[Node, bool], PricedNode]:
@@ -133,11 +137,10 @@ def _read_refusals(fleet: Fleet, server: ApiServer) -> None:
     if not fleet.has_pending:
         fleet.explanations = {}
         return
-    items = (item for page in server.pages(_EVENTS, _REFUSALS) for item in page.get("items") or ())
-    fleet.explanations = refusals(items)
+    fleet.explanations = refusals(listed(server, _EVENTS, _REFUSALS))
 
 
-def refusals(events: Iterator[Manifest]) -> dict[str, str]:
+def refusals(events: Iterable[Manifest]) -> dict[str, str]:
     """Return the newest message of each pod by uid. Those of nodesmith and Karpenter come before kube-scheduler's."""
     newest: dict[str, tuple[bool, str, str]] = {}
     for event in events:

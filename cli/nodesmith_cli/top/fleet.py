@@ -20,8 +20,9 @@ from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.observation.decoding import UNREADABLE
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WatchedKind, key_of
+from nodesmith_cli.savings.capacity import ACCELERATORS
 from nodesmith_cli.savings.nodeprices import PricedNode
-from nodesmith_cli.top.rows import GPUS, Gauge, NodeRow, PodRow, Prospect, View
+from nodesmith_cli.top.rows import Gauge, NodeRow, PodRow, Prospect, View
 from nodesmith_cli.top.states import LONGEST, claim_row, refusal_of, state_of
 from nodesmith_formats.wording import printable
 
@@ -60,7 +61,7 @@ class _Node:
         """Add a pod's requests, or take them away with a step of -1."""
         self.cpu += step * pod.requests.cpu_milli
         self.memory += step * pod.requests.memory_bytes
-        self.gpus += step * sum(pod.requests.of(name) for name in GPUS)
+        self.gpus += step * sum(pod.requests.of(name) for name in ACCELERATORS)
 
 
 class Fleet:
@@ -340,7 +341,7 @@ class Fleet:
             Gauge(state.cpu, room.cpu_milli, used.cpu_milli if known else None),
             Gauge(state.memory, room.memory_bytes, used.memory_bytes if known else None),
             Gauge(len(state.pods), room.pods),
-            Gauge(state.gpus, sum(room.of(gpu) for gpu in GPUS)),
+            Gauge(state.gpus, sum(room.of(gpu) for gpu in ACCELERATORS)),
             node.created_at,
             status,
             printable(detail[:LONGEST]),

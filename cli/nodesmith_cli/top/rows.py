@@ -12,8 +12,6 @@ from typing import Any
 
 from nodesmith_formats.prices import HOURS_A_MONTH, Price
 
-GPUS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
-
 
 class State(StrEnum):
     """What a node does, the most urgent first."""

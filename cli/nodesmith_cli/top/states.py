@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith_cli.top.rows import GPUS, Gauge, NodeRow, State
+from nodesmith_cli.savings.capacity import ACCELERATORS
+from nodesmith_cli.top.rows import Gauge, NodeRow, State
 from nodesmith_formats.wording import printable
 
 Manifest = Mapping[str, Any]
 LONGEST = 300
 """Characters of a message that are kept; the cluster's texts are not trusted to be short."""
-_DISRUPTED = "karpenter.sh/disrupted"
 _FATES = frozenset(Fate)
 COMING = {
     Phase.PENDING: "EC2 is being asked for an instance",
@@ -37,7 +38,7 @@ def claim_row(claim: NodeClaim) -> NodeRow:
         Gauge(0, room.cpu_milli),
         Gauge(0, room.memory_bytes),
         Gauge(0, room.pods),
-        Gauge(0, sum(room.of(gpu) for gpu in GPUS)),
+        Gauge(0, sum(room.of(gpu) for gpu in ACCELERATORS)),
         claim.created_at,
         State.DRAINING if claim.is_ending else State.LAUNCHING,
         printable((claim.message or COMING.get(claim.phase, ""))[:LONGEST]),
@@ -51,7 +52,7 @@ def state_of(node: Node, claim: NodeClaim | None, *, is_cordoned: bool) -> tuple
         return (State.INTERRUPTED if interrupted else State.DRAINING), claim.message or claim.cause
     if node.deleting:
         return State.DRAINING, "its deletion was requested"
-    if any(taint.key == _DISRUPTED for taint in node.taints):
+    if is_closed(node):
         return State.DISRUPTING, "a move that it is part of has begun"
     if claim is not None and claim.phase in COMING:
         return State.JOINING, claim.message or COMING[claim.phase]
