@@ -6,14 +6,15 @@ import os
 import sys
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nodesmith import __version__
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.adoptapp import adopt_command, release_command
 from nodesmith_cli.catalog import catalog_command
+from nodesmith_cli.completion import PROGRAM, VARIABLE, Shell, enable_completion
 from nodesmith_cli.connectapp import connect_command, disconnect_command, doctor_command
 from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
@@ -54,7 +55,9 @@ app = typer.Typer(
 
 def _tell_version(is_asked: bool) -> None:
     if is_asked:
-        print(__version__)
+        from nodesmith_cli.version import short_version
+
+        print(short_version())
         raise typer.Exit(OK)
 
 
@@ -62,7 +65,12 @@ def _tell_version(is_asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version",
+            callback=_tell_version,
+            is_eager=True,
+            help="Print the version and its commit, and exit.",
+        ),
     ] = False,
 ) -> None:
     """A Karpenter-compatible node autoscaler for Amazon EKS, with nothing to host."""
@@ -168,16 +176,35 @@ app.command("savings", short_help="Show what a live cluster costs, and what it w
 app.command("top", short_help="Watch nodes, pods, prices and moves live.")(top_command)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
+@app.command("version", short_help="Print the version and its commit.")
+def version_command(output: OutputOption = "table") -> None:
+    """Print the version, its commit, and the versions of the formats that it reads and writes."""
+    from nodesmith_cli.version import print_version
+
+    print_version(output)
+
+
+@app.command("completion", short_help="Print a script for shell completion.")
+def completion_command(
+    shell: Annotated[Shell, typer.Argument(help="The shell that will read the script.")],
+) -> None:
+    """Print a script with which a shell completes commands, options and the names of kubeconfig contexts.
+
+    For bash: `source <(nodesmith completion bash)`. For zsh: `source <(nodesmith completion zsh)`. For fish:
+    `nodesmith completion fish | source`. `kubectl nodesmith` is completed by kubectl's own script.
+    """
+    from nodesmith_cli.completion import print_script
+
+    print_script(main, shell)
 
 
 def main() -> None:
     """Run the command. An expected error prints one line to standard error and exits with status 2."""
+    if VARIABLE in os.environ:
+        enable_completion()
+    is_plugin = Path(sys.argv[0]).stem == "kubectl-nodesmith"
     try:
-        app()
+        app(prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM)
     except NodesmithError as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

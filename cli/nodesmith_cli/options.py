@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from nodesmith_cli.completion import contexts
+
 Output = Literal["table", "json"]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 SpeedOption = Annotated[float, typer.Option(help="How many times faster than real time the clock runs.")]
@@ -32,5 +34,9 @@ BucketRegionOption = Annotated[
 ]
 KubeconfigOption = Annotated[
     str,
-    typer.Option(metavar="[CONTEXT]", help="Kubeconfig context or file. Defaults to the current context."),
+    typer.Option(
+        metavar="[CONTEXT]",
+        help="Kubeconfig context or file. Defaults to the current context.",
+        autocompletion=contexts,
+    ),
 ]

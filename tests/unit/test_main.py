@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected
+from nodesmith_cli import version
 from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_cli.main import app, main
 from nodesmith_formats.manifests.manifests import Fault
@@ -116,8 +118,28 @@ def test_short_help_fits_on_one_line(group: list[str]) -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    for asked in ("version", "--version"):
-        assert CliRunner().invoke(app, [asked]).stdout == f"{__version__}\n"
+    told = json.loads(CliRunner().invoke(app, ["version", "-o", "json"]).stdout)
+    assert told["version"] == __version__
+    assert told["formats"]["snapshot"] >= 4
+
+
+def test_a_checkout_tells_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "checkout"
+    git = ["git", "-C", str(checkout), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    checkout.mkdir()
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    monkeypatch.setattr(version, "CHECKOUT", checkout)
+    assert len(version.commit()) == 12
+    assert head.startswith(version.commit())
+
+
+def test_an_installation_without_a_commit_tells_its_version_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "CHECKOUT", tmp_path)
+    assert version.short_version() == __version__
 
 
 def test_unusable_files_exit_with_status_two_and_a_reason(tmp_path: Path) -> None:
