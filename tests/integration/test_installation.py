@@ -129,6 +129,13 @@ def test_commands_describe_themselves_without_the_extra(command: str, base: Path
     assert ran.stdout.startswith(f"Usage: nodesmith {command}".rstrip())
 
 
+def test_an_installation_tells_the_commit_it_was_built_from(base: Path) -> None:
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    told = json.loads(told_by(base, "version", "-o", "json").stdout)
+    assert len(told["commit"].removesuffix("-dirty")) == 12
+    assert head.stdout.startswith(told["commit"].removesuffix("-dirty"))
+
+
 def test_all_but_the_simulator_can_be_imported_without_the_extra(base: Path) -> None:
     ran = subprocess.run(
         [base.parent / "python", "-c", IMPORT_ALL], capture_output=True, text=True, check=False
