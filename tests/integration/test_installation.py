@@ -19,6 +19,7 @@ from nodesmith_cli.preconditions import SIMULATOR_LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "express-test")
+GIT = ("git", "-C", str(ROOT))
 NEED_THE_EXTRA = (["demo"], ["local", "run", "-f", EXAMPLE], ["local", "up"], ["local", "interrupt", "node"])
 # Imports every module that other commands than local and demo may import, also the ones that load late.
 IMPORT_ALL = """
@@ -130,7 +131,7 @@ def test_commands_describe_themselves_without_the_extra(command: str, base: Path
 
 
 def test_an_installation_tells_the_commit_it_was_built_from(base: Path) -> None:
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    head = subprocess.run([*GIT, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     told = json.loads(told_by(base, "version", "-o", "json").stdout)
     assert len(told["commit"].removesuffix("-dirty")) == 12
     assert head.stdout.startswith(told["commit"].removesuffix("-dirty"))
