@@ -33,11 +33,11 @@ ACCOUNT_KEYS = (
     "anomalyMonitorArn",
 )
 _AMOUNTS = ("estimatedChargesUsd", "budgetUsdPerMonth", "anomalyUsd")
-_MOST_USD = 1_000_000_000
-_MOST_EMAILS = 10
-_TOPIC = re.compile(rf"arn:aws:sns:{BILLING_REGION}:\d{{12}}:[\w-]{{1,256}}", re.ASCII)
-_MONITOR = re.compile(r"arn:aws:ce::\d{12}:anomalymonitor/[\w-]{1,64}", re.ASCII)
-_EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}", re.ASCII)
+MOST_USD = 1_000_000_000
+MOST_EMAILS = 10
+TOPIC = re.compile(rf"arn:aws:sns:{BILLING_REGION}:\d{{12}}:[\w-]{{1,256}}", re.ASCII)
+MONITOR = re.compile(r"arn:aws:ce::\d{12}:anomalymonitor/[\w-]{1,64}", re.ASCII)
+EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}", re.ASCII)
 _THRESHOLDS = (("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100))
 
 
@@ -64,16 +64,16 @@ def account_faults(entry: Any) -> Iterator[str]:
     yield from unknown("account", entry, ACCOUNT_KEYS)
     for key in _AMOUNTS:
         if (amount := entry.get(key)) is not None:
-            yield from number(f"account.{key}", amount, 1, _MOST_USD)
+            yield from number(f"account.{key}", amount, 1, MOST_USD)
     for key, pattern, expected in (
-        ("topicArn", _TOPIC, f"the ARN of an SNS topic in {BILLING_REGION}"),
-        ("anomalyMonitorArn", _MONITOR, "the ARN of a monitor of Cost Anomaly Detection"),
+        ("topicArn", TOPIC, f"the ARN of an SNS topic in {BILLING_REGION}"),
+        ("anomalyMonitorArn", MONITOR, "the ARN of a monitor of Cost Anomaly Detection"),
     ):
         if key in entry:
             yield from text(f"account.{key}", entry[key], pattern, expected)
-    yield from texts("account.emails", entry.get("emails", []), _EMAIL, "addresses of email")
-    if isinstance(entry.get("emails"), list) and len(entry["emails"]) > _MOST_EMAILS:
-        yield f"account.emails: expected at most {_MOST_EMAILS} addresses, found {len(entry['emails'])}"
+    yield from texts("account.emails", entry.get("emails", []), EMAIL, "addresses of email")
+    if isinstance(entry.get("emails"), list) and len(entry["emails"]) > MOST_EMAILS:
+        yield f"account.emails: expected at most {MOST_EMAILS} addresses, found {len(entry['emails'])}"
     if not any(key in entry for key in _AMOUNTS):
         yield f"account: expected an amount in {', '.join(_AMOUNTS)}, found none"
     if "estimatedChargesUsd" in entry and not entry.get("topicArn"):

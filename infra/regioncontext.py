@@ -31,9 +31,9 @@ VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
 _LONGEST_COMMITMENTS = 2500
 _FLAGS = ("isolated", "tracing", "dashboard")
-_ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
-_LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-_PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
+ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
+LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _names_and_arns(where: str, name: str, entry: Mapping[str, Any]) -> Iterator
     lists = {
         "nodeRoles": (ROLE_NAME, "names (not ARNs) of IAM roles"),
         "kmsKeyArns": (key, f"ARNs of KMS keys (not aliases) in {name}"),
-        "ssmParameters": (_PARAMETER_NAME, "names (not ARNs) of SSM parameters"),
+        "ssmParameters": (PARAMETER_NAME, "names (not ARNs) of SSM parameters"),
     }
     for about, (pattern, expected) in lists.items():
         yield from texts(f"{where}.{about}", entry.get(about, []), pattern, expected)
@@ -132,7 +132,7 @@ def _limits_faults(where: str, limits: Any) -> Iterator[str]:
         yield f"{where}: expected an object of limits by name, found {limits!r}"
         return
     for name, limit in limits.items():
-        yield from text(f"{where}.{name}", name, _LIMIT_NAME, "a name of letters, digits, -, _ and .")
+        yield from text(f"{where}.{name}", name, LIMIT_NAME, "a name of letters, digits, -, _ and .")
         spec = {"format": LIMIT_FORMAT, **limit} if isinstance(limit, dict) else limit
         for fault in read_spending_limit(name, spec)[1]:
             yield f"{where}.{name}.{fault}"
@@ -160,5 +160,5 @@ def _vpcs_faults(where: str, vpcs: Any) -> Iterator[str]:
             yield f"{here}: expected an object with {' and '.join(VPC_KEYS)}, found {vpc!r}"
             continue
         yield from unknown(here, vpc, VPC_KEYS)
-        for key, kind, ids in zip(VPC_KEYS, _ID, ("subnet ids", "security group ids"), strict=True):
-            yield from texts(f"{here}.{key}", vpc.get(key), _ID[kind], ids, least=1)
+        for key, kind, ids in zip(VPC_KEYS, ID, ("subnet ids", "security group ids"), strict=True):
+            yield from texts(f"{here}.{key}", vpc.get(key), ID[kind], ids, least=1)
