@@ -13,6 +13,7 @@ from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.shapereading import NAME_LABEL
+from nodesmith.observation.devices import DeviceClaims
 from nodesmith.observation.observed import (
     DELETING,
     FORMAT,
@@ -25,7 +26,6 @@ from nodesmith.observation.observed import (
     held_volumes,
 )
 from nodesmith.observation.olderversions import todays
-from nodesmith.observation.reduction.devices import DeviceClaims
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
