@@ -62,8 +62,8 @@ def test_nodes_are_bought_and_opened_for_claims_to_partitions(system: ServedClus
     objects.create(
         "deviceclasses.resource.k8s.io", {"metadata": {"name": DRIVER}, "spec": {"selectors": every}}
     )
-    template = {"metadata": {"name": "large", "namespace": "default"}}
-    template |= {"spec": {"spec": {"devices": {"requests": [request]}}}}
+    asked = {"spec": {"devices": {"requests": [request]}}}
+    template = {"metadata": {"name": "large", "namespace": "default"}, "spec": asked}
     objects.create("resourceclaimtemplates.resource.k8s.io", template)
     claims = [{"name": "gpu", "resourceClaimTemplateName": "large"}]
     objects.create("deployments.apps", workload("job", 3, resourceClaims=claims))
