@@ -30,6 +30,7 @@ PACKAGES = {
     "node": "api@{}/node/v1/types.go",
     "policy": "api@{}/policy/v1/types.go",
     "rbac": "api@{}/rbac/v1/types.go",
+    "resource": "api@{}/resource/v1/types.go",
     "scheduling": "api@{}/scheduling/v1/types.go",
     "storage": "api@{}/storage/v1/types.go",
     "meta": "apimachinery@{}/pkg/apis/meta/v1/types.go",
@@ -44,7 +45,8 @@ ROOTS = (
     "storage.VolumeAttachment apiextensions.CustomResourceDefinition meta.DeleteOptions "
     "authentication.TokenReview authentication.SelfSubjectReview authorization.SelfSubjectAccessReview "
     "authorization.SelfSubjectRulesReview authorization.SubjectAccessReview authorization.LocalSubjectAccessReview "
-    "core.LimitRange node.RuntimeClass"
+    "core.LimitRange node.RuntimeClass "
+    "resource.DeviceClass resource.ResourceClaim resource.ResourceClaimTemplate resource.ResourceSlice"
 ).split()
 SCALARS = set("string bool int32 int64 float64 bytes Quantity IntOrString Time MicroTime any".split())
 SPECIAL = {

@@ -10,6 +10,7 @@ from nodesmith.model.kubernetes.devices import (
     ClusterDevices,
     DeviceKind,
     DevicePool,
+    amount_of,
     parse_devices,
     parse_kind,
 )
@@ -38,6 +39,35 @@ def request(
     """Return a request of a claim as snapshots have it, with one alternative."""
     want = {"name": "", "class": device_class, "selectors": list(selectors), "count": count}
     return {"name": name, "wants": [want], **also}
+
+
+def part(amount: str, count: int = 1, name: str = "gpu") -> dict[str, Any]:
+    """Return a request for devices that give so much of their memory."""
+    made = request(count, name=name)
+    made["wants"][0]["capacity"] = {"memory": amount_of(amount)}
+    return made
+
+
+def shared(memory: str = "80Gi", **policy: Any) -> dict[str, Any]:
+    """Return an entry of the annotation that declares a device whose memory claims share."""
+    capacity = {"memory": {"value": memory, "requestPolicy": policy} if policy else memory}
+    return {"driver": DRIVER, "allowMultipleAllocations": True, "capacity": capacity}
+
+
+def parted(count: int = 1, **also: Any) -> dict[str, Any]:
+    """Return an entry of the annotation: GPUs of 80 GiB and 7 slices, whole, in two large or seven small parts."""
+    parts = [
+        {"attributes": {"profile": "whole"}, "consumes": {"memory": "80Gi", "slices": "7"}},
+        {"count": 2, "attributes": {"profile": "large"}, "consumes": {"memory": "40Gi", "slices": "3"}},
+        {"count": 7, "attributes": {"profile": "small"}, "consumes": {"memory": "10Gi", "slices": "1"}},
+    ]
+    counters = {"memory": "80Gi", "slices": "7"}
+    return {"driver": DRIVER, "count": count, "counters": counters, "partitions": parts, **also}
+
+
+def profile(name: str) -> str:
+    """Return a selector of the partitions of a profile."""
+    return f'device.attributes["{DRIVER}"].profile == "{name}"'
 
 
 def first_of(*requests: Mapping[str, Any], name: str = "gpu") -> dict[str, Any]:

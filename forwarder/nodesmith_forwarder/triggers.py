@@ -33,7 +33,7 @@ from nodesmith.observation.mirror import (
     WORKLOADS,
     Change,
 )
-from nodesmith.observation.workloads import referred_objects, wanted
+from nodesmith.observation.workloads import is_concerned, referred_objects, wanted
 from nodesmith_forwarder.disruptions import may_free_a_node
 from nodesmith_forwarder.drains import can_wait, moves_a_drain
 from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
@@ -123,7 +123,8 @@ def has_grown(change: Change, proactive: Collection[str]) -> bool:
 def _is_referred(change: Change, buffers: Collection[Mapping[str, Any]]) -> bool:
     namespace, _, name = change.key.partition("/")
     if change.kind.referred:
-        return (change.kind.kind, namespace, name) in referred_objects(buffers)
+        referred, states = referred_objects(buffers), filter(None, (change.before, change.after))
+        return any(is_concerned(each, change.kind.kind, referred) for each in states)
     mine = (each["spec"] for each in buffers if each["metadata"]["namespace"] == namespace)
     return any((spec.get("podTemplateRef") or {}).get("name") == name for spec in mine)
 

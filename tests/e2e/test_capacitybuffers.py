@@ -17,6 +17,7 @@ from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
 from nodesmith.settings import growth_key
 from nodesmith_local.runs.timeline import condition
+from tests import rollouts
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.system import CLUSTER, ROOT, Manifest, System
@@ -152,6 +153,40 @@ def test_a_buffer_for_a_share_of_a_deployment_follows_its_replicas(start: Start)
     system.until_running(4, "web", seconds=120)
     system.until("there is more room", lambda: len(system.nodes()) == 6, seconds=120)
     system.until("it is all there", lambda: reason(system) == "FitsExistingCapacity", seconds=60)
+
+
+def test_a_buffer_for_a_share_of_a_custom_resource_follows_what_it_controls(start: Start) -> None:
+    system = start()
+    install_crd(system)
+    system.apply(nodeclass(CLUSTER), nodepool(requirements=[ONE_SIZE]), rollouts.definition())
+    system.until_nodepools_ready()
+    system.kubectl("wait", "--for=condition=Established", "crd/rollouts.argoproj.io", "--timeout=30s")
+    system.apply(buffer(scalableRef=rollouts.REFERENCE, percentage=50))
+    system.until(
+        "it says that nothing is controlled by such a Rollout",
+        lambda: reason(system, "ReadyForProvisioning") == "ScalableRefNotFound",
+    )
+    system.apply(rollouts.rollout(deployment("web", 1)))
+
+    def scaled(replicas: int) -> None:
+        """Scale the Rollout, and do what its controller does."""
+        system.kubectl("scale", "rollout", "web", f"--replicas={replicas}")
+        there = yaml.safe_load(system.kubectl("get", "rollout", "web", "-o", "yaml"))
+        system.apply(rollouts.replicaset(there))
+
+    scaled(2)
+    system.until_running(2, "web", seconds=120)
+    system.until("there is room", lambda: reason(system) == "FitsExistingCapacity", seconds=120)
+    assert len(system.nodes()) == 3
+    scaled(4)
+    system.until_running(4, "web", seconds=120)
+    system.until("there is more room", lambda: len(system.nodes()) == 6, seconds=120)
+    system.kubectl("delete", "rollout", "web")
+    system.until(
+        "its pods are gone",
+        lambda: reason(system, "ReadyForProvisioning") == "ScalableRefNotFound",
+        seconds=60,
+    )
 
 
 def test_a_buffer_is_sized_by_the_history_of_its_workload(start: Start) -> None:

@@ -20,7 +20,7 @@ from nodesmith_cli.main import app
 from nodesmith_cli.status import lines, tell
 from nodesmith_formats.decisions.summaries import summary
 from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest, pods, shape
-from tests.unit.test_capacitybuffers import DEPLOYMENT, TEMPLATE, given, manifest, of_one_type
+from tests.unit.test_capacitybuffers import DEPLOYMENT, ROLLOUT, TEMPLATE, given, manifest, of_one_type
 
 POD_SPEC = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 ROOM = {
@@ -51,6 +51,7 @@ def findings(folder: Path, *objects: Mapping[str, Any]) -> list[tuple[str, str, 
         (manifest(**TEMPLATE, replicas=1, percentage=5), "warning", "spec.percentage", "scalableRef"),
         (manifest(**TEMPLATE, limits={"cpu": "4gb"}), "error", "spec.limits.cpu", "did you mean"),
         (manifest(**DEPLOYMENT, replicas=1), "warning", "spec.scalableRef.name", "no such Deployment"),
+        (manifest(**ROLLOUT, replicas=1), "warning", "spec.scalableRef.name", "no such Rollout.argoproj.io"),
         (
             manifest(podTemplateRef={"name": "rom"}, replicas=1),
             "error",
@@ -83,6 +84,13 @@ def test_validate_reports_a_mistake_with_its_field_and_remedy(
     (found,) = findings(tmp_path, buffer, ROOM)
     assert found[:2] == (severity, field)
     assert words in found[2]
+
+
+def test_validate_finds_a_custom_resource_by_its_group(tmp_path: Path) -> None:
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
+    other = {**rollout, "apiVersion": "example.com/v1"}
+    assert findings(tmp_path, manifest(**ROLLOUT, replicas=1), rollout) == []
+    assert len(findings(tmp_path, manifest(**ROLLOUT, replicas=1), other)) == 1
 
 
 def test_validate_names_the_namespace_of_a_template_elsewhere(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def read(**spec: Any) -> CapacityBuffer:
 
 TEMPLATE: dict[str, Any] = {"podTemplateRef": {"name": "room"}}
 DEPLOYMENT: dict[str, Any] = {"scalableRef": {"kind": "Deployment", "name": "web"}}
+ROLLOUT: dict[str, Any] = {"scalableRef": {"apiGroup": "argoproj.io", "kind": "Rollout", "name": "web"}}
 
 
 @pytest.mark.parametrize(
@@ -131,11 +132,21 @@ def test_the_count_follows_replicas_percentage_and_limits(
             "spec.scalableRef.kind",
             "did you mean 'Deployment'?",
         ),
-        ({"scalableRef": {"kind": "Rollout", "name": "web"}}, "spec.scalableRef.kind", "podTemplateRef"),
+        ({"scalableRef": {"kind": "Rollout", "name": "web"}}, "spec.scalableRef.kind", "set the apiGroup"),
+        (
+            {"scalableRef": {"kind": "Rollout", "apiGroup": "argoproj.io/v1alpha1", "name": "web"}},
+            "spec.scalableRef.kind",
+            "apiGroup must have no version: 'argoproj.io'",
+        ),
+        (
+            {"scalableRef": {"kind": "ReplicationController", "apiGroup": "apps", "name": "web"}},
+            "spec.scalableRef.kind",
+            "leave out apiGroup 'apps'",
+        ),
         (
             {"scalableRef": {"kind": "Job", "apiGroup": "apps", "name": "web"}},
             "spec.scalableRef.kind",
-            "must be batch for a Job",
+            "must be of the apiGroup batch, not 'apps'",
         ),
     ],
 )
@@ -298,6 +309,16 @@ def test_a_reference_is_resolved_or_the_reason_said(spec: Mapping[str, Any], rea
     (found,) = resolutions(given(manifest(**spec)).snapshot, NOW)
     assert found.reason == reason
     assert found.key == "default/room"
+
+
+def test_a_custom_resource_that_controls_nothing_is_told_what_must_name_it() -> None:
+    of_rollout = template(kind="Rollout.argoproj.io", name="web", replicas=4)
+    share = manifest(**ROLLOUT, percentage=50)
+    (lacking,) = resolutions(given(share).snapshot, NOW)
+    assert lacking.reason == "ScalableRefNotFound"
+    assert "nothing in namespace default is controlled by Rollout.argoproj.io 'web'" in lacking.message
+    (found,) = resolutions(given(share, templates=[of_rollout]).snapshot, NOW)
+    assert (found.reason, found.count) == ("Resolved", 2)
 
 
 def test_buffers_of_other_strategies_are_left_alone() -> None:

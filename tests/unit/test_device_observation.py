@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.kubernetes.devices import ClusterDevices, PodClaim
+from nodesmith.model.kubernetes.devices import ClusterDevices, PodClaim, amount_of
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
@@ -123,7 +123,6 @@ def test_alternatives_selectors_and_constraints_are_kept() -> None:
     ("request_", "told"),
     [
         ({"exactly": {"deviceClassName": "gpu", "adminAccess": True}}, "adminAccess"),
-        ({"exactly": {"deviceClassName": "gpu", "capacity": {"requests": {"memory": "1Gi"}}}}, "capacity"),
         ({"exactly": {"deviceClassName": "gpu", "count": 33}}, "more than 32 devices"),
         ({"exactly": {"deviceClassName": "gpu", "allocationMode": "Some"}}, "'Some', which is not known"),
     ],
@@ -176,11 +175,78 @@ def test_a_pool_is_complete_once_all_slices_of_its_newest_generation_are_there()
     assert pool(piece(device("a"), device("b"), generation=1), piece(device("a"), generation=2)) == (True, 1)
 
 
-def test_devices_that_are_shared_parted_or_tainted_are_left_out() -> None:
+def consuming(counter_set: str, amount: str) -> dict[str, Any]:
+    return {"consumesCounters": [{"counterSet": counter_set, "counters": {"slices": {"value": amount}}}]}
+
+
+SLICES_OF_GPU = [{"name": "gpu-0", "counters": {"slices": {"value": "7"}}}]
+
+
+def test_an_allocated_partition_takes_from_its_counters() -> None:
+    spec = asks({"name": "r", "exactly": EXACTLY})
+    parts = [{**device(f"part-{number}"), **consuming("gpu-0", "2")} for number in range(3)]
+    of_counters = piece(node="n1", total=2, nodeName="n1", sharedCounters=SLICES_OF_GPU)
+    seen = read(
+        pod("p", resourceClaimName="x"),
+        resourceclaims=[claim("x", spec, "part-1")],
+        resourceslices=[piece(*parts, total=2), of_counters],
+    )
+    (pool,) = devices_of(seen).pools
+    ((kind, total, free), (other, *counts)) = sorted(pool.stock, key=lambda row: row[1])
+    assert pool.complete
+    assert (total, free, counts) == (1, 0, [2, 2])
+    assert kind == other
+    (name,) = kind.consumes
+    assert kind.consumes[name] == 2000
+    assert kind.counters[name] == (5000, 7000)
+
+
+def test_shared_devices_are_free_with_what_claims_take_of_them() -> None:
+    spec = asks(
+        {"name": "r", "exactly": {"deviceClassName": "gpu", "capacity": {"requests": {"memory": "4Gi"}}}}
+    )
+    results = [
+        {
+            "request": "r",
+            "driver": DRIVER,
+            "pool": "n1",
+            "device": "a",
+            "consumedCapacity": {"memory": amount},
+        }
+        for amount in ("4Gi", "6Gi")
+    ]
+    status = {"allocation": {"devices": {"results": results}}}
+    taking = reduce_device_claim(
+        {"metadata": {"namespace": "a", "name": "x"}, "spec": spec, "status": status}
+    )
+    seen = read(
+        pod("p", resourceClaimName="x"),
+        resourceclaims=[taking],
+        resourceslices=[piece({**device("a"), "allowMultipleAllocations": True})],
+    )
+    ((kind, *counts),) = devices_of(seen).pools[0].stock
+    assert (kind.is_shared, counts) == (True, [1, 1])
+    assert dict(kind.used) == {f"{DRIVER}/memory": amount_of("10Gi")}
+    assert dict(kind.capacity) == {f"{DRIVER}/memory": "40Gi"}
+    ((want,),) = [request.wants for request in claim_of(seen).requests]
+    assert dict(want.capacity) == {"memory": amount_of("4Gi")}
+
+
+def test_nodes_of_a_type_have_the_same_partitions() -> None:
+    def of(node: str) -> Any:
+        parts = {**device("part", uuid="x"), **consuming("gpu-0", "2")}
+        return piece(parts, node=node, nodeName=node, sharedCounters=SLICES_OF_GPU)
+
+    first, second = devices_of(
+        read(pod("p", resourceClaimName="x"), resourceslices=[of("n1"), of("n2")])
+    ).pools
+    assert first.stock == second.stock
+
+
+def test_devices_that_are_tainted_or_consume_unknown_counters_are_left_out() -> None:
     odd = [
         {**device("b"), "taints": [{"key": "broken", "effect": "NoSchedule"}]},
-        {**device("c"), "allowMultipleAllocations": True},
-        {**device("d"), "consumesCounters": [{"counterSet": "s", "counters": {}}]},
+        {**device("d"), **consuming("none", "1")},
     ]
     seen = read(pod("p", resourceClaimName="x"), resourceslices=[piece(device("a"), *odd)])
     assert [total for _, total, _ in devices_of(seen).pools[0].stock] == [1]
@@ -228,6 +294,22 @@ def test_the_beta_versions_of_a_slice_are_read() -> None:
         ),
         (DEVICE_CLAIMS, {"devices": {"requests": [{"name": "r", "exactly": {"count": "many"}}]}}),
         (DEVICE_CLAIMS, {"devices": {"requests": ["gpu"]}}),
+        (
+            DEVICE_CLAIMS,
+            {
+                "devices": {
+                    "requests": [{"name": "r", "exactly": {"capacity": {"requests": {"memory": "-1"}}}}]
+                }
+            },
+        ),
+        (
+            SLICES,
+            {
+                "driver": "d",
+                "pool": {"name": "p"},
+                "sharedCounters": [{"name": "s", "counters": {"a": {"value": "x"}}}],
+            },
+        ),
         (DEVICE_CLASSES, {"selectors": [{"cel": "true"}]}),
     ],
 )

@@ -12,13 +12,21 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle.steps import next_steps
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
-from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated, copies
+from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher, copies
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.commands import Initialize, Wait
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.devices import DEVICES, REQUESTED_DRIVERS, ClusterDevices, parse_claim
+from nodesmith.model.kubernetes.deviceparts import parse_annotated
+from nodesmith.model.kubernetes.devices import (
+    DEVICES,
+    REQUESTED_DRIVERS,
+    ClusterDevices,
+    amount_of,
+    parse_claim,
+    parse_devices,
+)
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -34,8 +42,12 @@ from tests.devices import (
     gpus,
     kind,
     model,
+    part,
+    parted,
+    profile,
     published,
     request,
+    shared,
 )
 from tests.fleets import fleet, pool, running, worker
 
@@ -215,6 +227,99 @@ def test_pods_whose_devices_are_not_known_stay_pending_with_the_reason(asked: An
     assert told in why(plan)
 
 
+def test_claims_share_the_capacity_of_a_device() -> None:
+    overlay = declaring([{**shared(), "count": 2}], "m5")
+    assert sum(types(decided(claiming(16, part("10Gi")), overlay))) == 16
+    assert types(decided(claiming(17, part("10Gi")), overlay)) == [1, 16]
+    assert types(decided(claiming(3, part("50Gi")), overlay)) == [1, 2]
+    whole = claiming(3, request())  # a request that names no capacity takes all of it
+    assert types(decided(whole, overlay)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "fit"),
+    [
+        ({"default": "10Gi", "validRange": {"min": "10Gi", "step": "20Gi", "max": "50Gi"}}, "15Gi", 2),
+        ({"default": "10Gi", "validValues": ["20Gi", "40Gi"]}, "10Gi", 4),
+        ({"default": "10Gi", "validValues": ["20Gi", "40Gi"]}, "50Gi", 0),
+        ({"default": "10Gi", "validRange": {"min": "10Gi", "max": "50Gi"}}, "60Gi", 0),
+        ({"default": "40Gi"}, "", 2),
+    ],
+)
+def test_a_device_gives_what_its_policy_allows(policy: dict[str, Any], asked: str, fit: int) -> None:
+    plan = decided(claiming(1, part(asked) if asked else request()), declaring([shared(**policy)], "m5"))
+    assert len(plan.nodes) == min(fit, 1)
+    ((made, count),) = parse_annotated([shared(**policy)])
+    (claim,) = map(parse_claim, claims(part(asked) if asked else request()))
+    assert copies(((made, count, count),), [claim], Matcher(GPU)) == fit
+
+
+def test_a_request_for_more_than_a_device_has_says_how_much_it_asks_for() -> None:
+    assert "1 of gpu.example.com with memory 90Gi" in why(decided(claiming(1, part("90Gi")), EIGHT))
+    assert types(decided(claiming(8, part("40Gi")), EIGHT)) == [
+        8
+    ]  # a device that is not shared is given whole
+
+
+def test_partitions_take_from_the_counters_of_their_device() -> None:
+    overlay = declaring([parted(2)], "m5")
+    assert types(decided(claiming(4, request(1, profile("large"))), overlay)) == [4]
+    assert types(decided(claiming(5, request(1, profile("large"))), overlay)) == [1, 4]
+    assert types(decided(claiming(14, request(1, profile("small"))), overlay)) == [14]
+    both = request(1, profile("large")), request(1, profile("small"), name="other")
+    assert types(decided(claiming(4, *both), overlay)) == [1, 3]  # 150 of 160 GiB
+    whole = [request(1, profile("whole")), request(1, profile("small"), name="other")]
+    assert types(decided(claiming(2, *whole), overlay)) == [1, 1]
+
+
+def test_pods_with_different_partitions_do_not_share_a_new_node() -> None:
+    asked = [*claiming(1, request(1, profile("large"))), *claiming(1, request(1, profile("small")), name="b")]
+    assert types(decided(asked, declaring([parted()], "m5"))) == [1, 1]
+
+
+def test_what_is_left_of_a_nodes_divided_devices_is_used_first() -> None:
+    node, named = builders.node(labels=TYPE), {"consumes": {"s/slices": 1000}}
+    kinds = [
+        {"driver": DRIVER, **named},
+        {"driver": DRIVER, "shared": True, "capacity": {"memory": "80Gi"}},
+    ]
+    pool = {"driver": DRIVER, "name": "p", "node": "node-1", "complete": True, "stock": []}
+    rows = [[0, 7, 7, {}], [1, 1, 1, {f"{DRIVER}/memory": amount_of("60Gi")}]]
+    pool |= {"divisible": rows, "counters": {"s/slices": [3000, 7000]}}
+    there = parse_devices({"kinds": kinds, "pools": [pool], "classes": GPU})
+    assert joining(decided(claiming(4, request()), devices=there, nodes=(node,))) == [3]
+    assert joining(decided(claiming(4, part("10Gi")), devices=there, nodes=(node,))) == [2]
+    # A new node of its type has them all.
+    learned = decided(claiming(9, part("10Gi")), devices=there, nodes=(node,))
+    assert (joining(learned), types(learned)) == ([2], [7])
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({**gpus(1), "partitions": []}, "[0]: counters and partitions must be set together"),
+        (parted(partitions=[]), "[0].partitions: must be a list of maps with consumes"),
+        (
+            parted(partitions=[{"consumes": {"memry": "1Gi"}}]),
+            "must name amounts of the entry's counters: memory",
+        ),
+        (
+            parted(partitions=[{"consume": {}}]),
+            "[0].partitions[0].consume is unknown, did you mean 'consumes'?",
+        ),
+        (parted(counters={"memory": "80gb"}), "did you mean '80G'?"),
+        (parted(counters={"memory": "-1", "slices": "7"}), "'-1' is negative"),
+        (parted(128, partitions=[{"consumes": {"slices": str(n)}} for n in range(1, 7)]), "at most 512"),
+        (shared("80Gi", validRange={"min": "1gb"}), "did you mean '1G'?"),
+        (shared("80Gi", validValues="x"), "not a quantity"),
+    ],
+)
+def test_a_mistake_in_declared_devices_is_told(entry: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=r"^\[0\]") as error:
+        parse_annotated([entry])
+    assert told in str(error.value)
+
+
 def test_a_claim_of_more_devices_than_a_node_has_is_told_in_devices() -> None:
     told = why(decided(claiming(1, request(9)), EIGHT))
     assert "9 of gpu.example.com" in told
@@ -236,9 +341,9 @@ def test_a_pod_whose_claims_are_not_in_the_snapshot_is_told_so() -> None:
 def test_the_allocator_tries_other_devices_when_the_first_choice_leads_nowhere() -> None:
     stock = ((kind("a", numa=0), 1, 1), (kind("b", numa=1), 2, 2))
     (claim,) = map(parse_claim, claims(request(), request(1, model("b"), name="b"), alike=[f"{DRIVER}/numa"]))
-    left = allocated(stock, [claim], Matcher(GPU))
-    assert left is not None
-    assert [free for _, _, free in left] == [1, 0]
+    allocator = Allocator(stock, Matcher(GPU))
+    assert allocator.allocate([claim])
+    assert allocator.free == [1, 0]
 
 
 def test_a_search_that_takes_too_long_ends() -> None:
@@ -310,13 +415,13 @@ def test_the_steps_of_a_decision_are_bounded_whatever_is_claimed() -> None:
     matcher = Matcher({**GPU, "slow": (slow,)})
     stock = tuple((kind(f"m{number}", numa=0), 1, 1) for number in range(20))
     (other,) = map(parse_claim, claims(request(device_class="slow")))
-    assert allocated(stock, [other], matcher) is None
+    assert not Allocator(stock, matcher).allocate([other])
     assert matcher.errors == {("slow", ()): "it takes too many steps"}
 
     many = (request(3, name=f"r{number}") for number in range(10))
     (hostile,) = map(parse_claim, claims(*many, alike=[f"{DRIVER}/numa"]))
     matcher.left = 50_000
-    assert not any(allocated(stock, [hostile], matcher) for _ in range(4))
+    assert not any(Allocator(stock, matcher).allocate([hostile]) for _ in range(4))
     assert matcher.left == 0
 
 

@@ -26,6 +26,7 @@ from nodesmith.observation.mirror import (
     NODES,
     POD_TEMPLATES,
     PODS,
+    REPLICA_SETS,
     REQUESTS,
     SLICES,
     STORAGE_CLASSES,
@@ -410,6 +411,17 @@ def test_templates_and_workloads_wake_something_only_if_a_buffer_refers_to_them(
     assert woken(POD_TEMPLATES, template) == set()
     assert woken(DEPLOYMENTS, workload, deployment("web", 4), buffers=[FOR_DEPLOYMENT]) == both
     assert woken(DEPLOYMENTS, deployment("api", 3), buffers=[FOR_DEPLOYMENT]) == set()
+
+
+def test_a_workload_wakes_something_if_a_buffer_refers_to_the_custom_resource_that_controls_it() -> None:
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "controller": True}
+    mine = with_metadata(
+        deployment("web-1", 3), ownerReferences=[rollout], creationTimestamp="2026-11-21T10:00:00Z"
+    )
+    reference = {"kind": "Rollout", "apiGroup": "argoproj.io", "name": "web"}
+    for_rollout = buffer_for(scalableRef=reference, percentage=10)
+    assert woken(REPLICA_SETS, mine, buffers=[for_rollout]) == {Concern.PROVISIONING, Concern.DISRUPTION}
+    assert woken(REPLICA_SETS, deployment("api", 3), buffers=[for_rollout]) == set()
 
 
 def test_a_pod_that_comes_to_a_node_wakes_provisioning_while_there_are_buffers() -> None:

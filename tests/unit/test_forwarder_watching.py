@@ -216,6 +216,13 @@ def test_workloads_are_read_only_while_a_buffer_refers_to_one_of_their_kind() ->
     assert server.listed == 1
 
 
+def test_workloads_of_every_kind_are_read_while_a_buffer_refers_to_a_custom_resource() -> None:
+    world = World(SystemClock(), Pace())
+    rollout = {"apiGroup": "argoproj.io", "kind": "Rollout", "name": "web"}
+    world.put(CAPACITY_BUFFERS, [buffer_manifest(scalableRef=rollout)])
+    assert {"Deployment", "ReplicaSet", "StatefulSet", "Job"} <= set(world.missing)
+
+
 def test_a_buffer_that_no_api_server_accepts_is_left_out() -> None:
     server = Scripted([[buffer_manifest(scalableRef="web")]], [[]])
     world, _ = watched(server, 1, CAPACITY_BUFFERS)

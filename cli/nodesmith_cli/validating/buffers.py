@@ -11,6 +11,7 @@ from nodesmith.model.karpenter.capacitybuffers import (
     STRATEGIES,
     VERSIONS,
     CapacityBuffer,
+    kind_key,
     parse_buffer,
 )
 from nodesmith_cli.planning.manifests import stamped
@@ -48,12 +49,17 @@ def _strategy_findings(document: Document, buffer: CapacityBuffer) -> Iterator[F
         yield warning(document.fault(message, "spec.provisioningStrategy"))
 
 
+def _kind_of(document: Document) -> str:
+    group = str(document.manifest["apiVersion"]).rpartition("/")[0]
+    return kind_key(str(document.manifest["kind"]), group)
+
+
 def _reference_findings(
     document: Document, buffer: CapacityBuffer, documents: Sequence[Document]
 ) -> Iterator[Finding]:
     """Yield a finding if a buffer refers to nothing: a warning if the files have no object of that kind."""
     kind, _, name = buffer.reference.partition("/")
-    manifests = [stamped(each).manifest for each in documents if each.manifest["kind"] == kind]
+    manifests = [stamped(each).manifest for each in documents if _kind_of(each) == kind]
     there = {(m["metadata"]["namespace"], m["metadata"]["name"]) for m in manifests}
     if (buffer.namespace, name) in there:
         return

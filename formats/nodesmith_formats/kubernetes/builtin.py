@@ -24,6 +24,7 @@ _PACKAGES = {
     "coordination.k8s.io": "coordination",
     "policy": "policy",
     "rbac.authorization.k8s.io": "rbac",
+    "resource.k8s.io": "resource",
     "scheduling.k8s.io": "scheduling",
     "storage.k8s.io": "storage",
 }

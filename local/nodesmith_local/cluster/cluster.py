@@ -10,6 +10,7 @@ from nodesmith_formats.kubernetes.objects import View, name_of
 from nodesmith_local.apiserver.storage.store import Store
 from nodesmith_local.cluster.attachments import Attachments
 from nodesmith_local.cluster.controller import Controller
+from nodesmith_local.cluster.deviceclaims import DeviceClaims
 from nodesmith_local.cluster.events import EventExpiry
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.nodelifecycle import GRACE_SECONDS, NodeLifecycle, TaintEviction
@@ -61,6 +62,7 @@ class Cluster:
             StatefulSets(store, self._mirrors),
             DaemonSets(store, self._mirrors),
             Jobs(store, self._mirrors),
+            DeviceClaims(store, self._mirrors),
             self._node_lifecycle,
             TaintEviction(store, self._mirrors),
             PodGarbageCollection(store, self._mirrors, quarantine_seconds),

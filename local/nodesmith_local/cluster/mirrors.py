@@ -29,6 +29,10 @@ KINDS = (
     "persistentvolumes",
     "storageclasses.storage.k8s.io",
     "volumeattachments.storage.k8s.io",
+    "deviceclasses.resource.k8s.io",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+    "resourceslices.resource.k8s.io",
 )
 
 

@@ -14,8 +14,9 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.resources import format_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay, in_order, parse_nodeoverlay
+from nodesmith.model.kubernetes.devices import DeviceKind
 from nodesmith_formats.kubernetes.errors import ApiError
-from nodesmith_formats.kubernetes.objects import View, condition_of, micro_timestamp
+from nodesmith_formats.kubernetes.objects import View, condition_of, is_true, micro_timestamp
 from nodesmith_local.aws.instances.nodes import (
     UNINITIALIZED,
     Machine,
@@ -24,11 +25,13 @@ from nodesmith_local.aws.instances.nodes import (
     registered_node,
     without_taint,
 )
+from nodesmith_local.aws.instances.resourceslices import resource_slices
 from nodesmith_local.aws.instances.userdata.bootstrap import Unusable
 from nodesmith_local.aws.instances.userdata.reading import parse_user_data
 from nodesmith_local.backends.objects import Objects
 
 _LEASES = "kube-node-lease"
+_SLICES = "resourceslices.resource.k8s.io"
 _LEASE_SECONDS = 40
 _KWOK = {"kwok.x-k8s.io/node": "fake"}
 
@@ -110,6 +113,25 @@ class Joining:
             if not offered.items() <= shown.items():
                 status = {"capacity": offered, "allocatable": offered}
                 self._patch(node["metadata"]["name"], {"status": status}, "status")
+
+    def publish_devices(self) -> None:
+        """Do the part of DRA drivers: nodes that are ready publish the devices that NodeOverlays declare of them."""
+        declaring = [each for each in self._overlays() if each.devices]
+        if not declaring:
+            return
+        there = {str(each["spec"].get("nodeName")) for each in self._objects.list(_SLICES)}
+        for node in self._objects.list("nodes"):
+            labels, name = node["metadata"].get("labels") or {}, str(node["metadata"]["name"])
+            if NODEPOOL not in labels or name in there or not is_true(node, "Ready"):
+                continue
+            by_driver: dict[str, list[tuple[DeviceKind, int]]] = {}
+            for overlay in reversed([o for o in declaring if o.requirements.allow_labels(labels)]):
+                by_driver |= {kind.driver: [] for kind, _ in overlay.devices}
+                for kind, count in overlay.devices:
+                    by_driver[kind.driver].append((kind, count))
+            for driver, devices in sorted(by_driver.items()):
+                for piece in resource_slices(node, driver, devices):
+                    self._objects.create(_SLICES, piece)
 
     def _overlays(self) -> list[NodeOverlay]:
         """Return the valid NodeOverlays in order; none if their CRD is not installed."""

@@ -131,6 +131,8 @@ class Kubelets:
             self._devices_at = now
             with suppress(ApiError, Transient):  # the next look tries again
                 self._joining.plug_in_devices()
+                if not self._kwok:
+                    self._joining.publish_devices()
 
     def _live(self, machine: Machine, life: _Life, now: datetime) -> None:
         if machine.state in _GONE:

@@ -11,7 +11,7 @@ from nodesmith_local.apiserver.storage.history import Key
 from nodesmith_local.cluster.scheduler.needs import Amounts, Port, claims_of, needs_of, ports_of
 
 _SOCIAL = ("podAffinity", "podAntiAffinity")
-_PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+_PLACING = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "resourceClaims")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,18 @@ from nodesmith_formats.kubernetes.objects import Object, View, condition_of, dig
 from nodesmith_local.apiserver.requests.subresources import bound
 from nodesmith_local.apiserver.storage.history import Key
 from nodesmith_local.apiserver.storage.store import Store, Write
+from nodesmith_local.cluster.deviceclaims import CLAIMS as DEVICE_CLAIMS
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_leaving, is_over, node_name
 from nodesmith_local.cluster.records import record, with_condition
 from nodesmith_local.cluster.scheduler.census import Census, NodeRoom, Resident
+from nodesmith_local.cluster.scheduler.devices import (
+    DEVICE_CLASSES,
+    SLICES,
+    device_filters,
+    device_reason,
+    reserve,
+)
 from nodesmith_local.cluster.scheduler.filters import Filter, resource_reasons, social_filters, static_reason
 from nodesmith_local.cluster.scheduler.needs import needs_of, ports_of
 from nodesmith_local.cluster.scheduler.promises import Promises
@@ -46,7 +54,7 @@ class Scheduler:
         self._gated: dict[tuple[str, str], View] = {}
         mirrors["nodes"].listen(self._node_changed)
         mirrors["pods"].listen(self._pod_changed)
-        for kind in (CLAIMS, VOLUMES, CLASSES):
+        for kind in (CLAIMS, VOLUMES, CLASSES, DEVICE_CLAIMS, DEVICE_CLASSES, SLICES):
             mirrors[kind].listen(lambda _before, _after: self._something_changed())
 
     def due(self) -> datetime | None:
@@ -94,7 +102,7 @@ class Scheduler:
         self, waiting: Waiting, among: Iterable[NodeRoom] | None = None
     ) -> tuple[NodeRoom | None, str]:
         """Return the best node and "", or None and the reason why no node fits."""
-        nowhere = claim_reason(waiting.pod, self._mirrors)
+        nowhere = claim_reason(waiting.pod, self._mirrors) or device_reason(waiting.pod, self.store)
         rooms, reasons = ([], Counter[str]()) if nowhere else self._possible(waiting, among)
         if rooms:
             return best(waiting.pod, waiting.needs, rooms, self._census), ""
@@ -108,6 +116,7 @@ class Scheduler:
         filters = [
             *volume_filters(waiting.pod, self._mirrors),
             *social_filters(waiting.pod, self._census),
+            *device_filters(waiting.pod, self.store),
         ]
         for room in self._in_turn() if among is None else among:
             if len(rooms) >= _ENOUGH:
@@ -143,6 +152,8 @@ class Scheduler:
         self._queue.drop(waiting.key)
         if self._promises.drop(waiting.uid) not in (None, room.name):
             self._something_changed()
+        if not reserve(waiting.pod, self.store, room.node):
+            return None
         try:
             bound(self.store, name, namespace, {"target": {"kind": "Node", "name": room.name}}, Write())
         except ApiError as error:

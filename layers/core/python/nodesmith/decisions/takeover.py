@@ -253,19 +253,7 @@ def _on_instance(claim: NodeClaim, instance: Instance, catalog: Catalog | None) 
     offered = catalog.offerings.get(instance.instance_type, ()) if catalog else ()
     sold = instance.zone, instance.capacity_type
     price = next((o.price_hourly_usd for o in offered if (o.zone, o.capacity_type) == sold), 0.0)
-    return replace(
-        claim,
-        instance_id=instance.id,
-        provider_id=instance.provider_id,
-        instance_type=instance.instance_type,
-        zone=instance.zone,
-        capacity_type=instance.capacity_type,
-        image_id=instance.image_id,
-        subnet_id=instance.subnet_id,
-        security_groups=instance.security_groups,
-        private_dns_name=instance.private_dns_name,
-        price_hourly_usd=price,
-    )
+    return replace(claim.on(instance), security_groups=instance.security_groups, price_hourly_usd=price)
 
 
 def _grown(claim: NodeClaim, manifest: Manifest) -> NodeClaim:

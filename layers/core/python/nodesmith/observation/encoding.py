@@ -13,6 +13,7 @@ from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.model.kubernetes.shapereading import NAME_LABEL
+from nodesmith.observation.devices import DeviceClaims
 from nodesmith.observation.observed import (
     DELETING,
     FORMAT,
@@ -25,13 +26,20 @@ from nodesmith.observation.observed import (
     held_volumes,
 )
 from nodesmith.observation.olderversions import todays
-from nodesmith.observation.reduction.devices import DeviceClaims
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
-from nodesmith.observation.workloads import grown_workloads, referred_objects, templates_to_pull, workloads
+from nodesmith.observation.workloads import (
+    controlled_templates,
+    grown_workloads,
+    referred_objects,
+    templates_to_pull,
+    workloads,
+)
 
 _COMPRESSION = 6
+_UNTOLD = frozenset({"size", "owner", "created"})
+"""What reduced workloads have for the forwarder alone."""
 
 
 def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
@@ -311,7 +319,7 @@ def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
 
 
 def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Yield the cluster's PodTemplates, and the workloads that CapacityBuffers refer to.
+    """Yield the cluster's PodTemplates, and the workloads and custom resources that CapacityBuffers refer to.
 
     `pod` of each is the pod that the API server would admit.
     """
@@ -322,8 +330,10 @@ def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
         yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
     for kind, each in workloads(observed) if wanted else ():
         if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name != "size"}
+            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name not in _UNTOLD}
             yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
+    for each in controlled_templates(observed, wanted):
+        yield {**_seen(each, each["kind"], pulled), "pod": admitted(each["pod"])}
 
 
 def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:

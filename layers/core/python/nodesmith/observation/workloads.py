@@ -12,7 +12,13 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.karpenter.capacitybuffers import POD_TEMPLATE, WARM_CAPACITY
+from nodesmith.model.karpenter.capacitybuffers import (
+    POD_TEMPLATE,
+    SCALABLE_KINDS,
+    WARM_CAPACITY,
+    kind_key,
+    referred_kind,
+)
 from nodesmith.model.kubernetes.podannotations import PROACTIVE
 from nodesmith.model.kubernetes.pods import GROWING, LACKING_FOR, Manifest
 from nodesmith.observation.observed import Observed
@@ -25,19 +31,24 @@ Owner = tuple[str, str, str]
 
 
 def watched_kinds(buffers: Iterable[Manifest], namespaces: Iterable[Manifest]) -> frozenset[str]:
-    """Return the kinds of workloads to read, given the reduced CapacityBuffers and Namespaces."""
+    """Return the kinds of workloads to read, given the reduced CapacityBuffers and Namespaces.
+
+    A custom resource that a buffer refers to may create its pods through any of them.
+    """
     referred = frozenset(kind for kind, _, _ in referred_objects(buffers))
+    if referred - SCALABLE_KINDS.keys():
+        referred = frozenset(SCALABLE_KINDS)
     return referred | frozenset(GROWING) if any(map(is_proactive, namespaces)) else referred
 
 
 def referred_objects(buffers: Iterable[Manifest]) -> frozenset[Owner]:
-    """Return kind, namespace and name of the workloads that reduced CapacityBuffers refer to."""
+    """Return `kind_key`, namespace and name of the workloads that reduced CapacityBuffers refer to."""
     found = set()
     for buffer in buffers:
         reference = buffer["spec"].get("scalableRef")
         if reference:
-            kind, name = str(reference.get("kind")), str(reference.get("name"))
-            found.add((kind, buffer["metadata"]["namespace"], name))
+            name = str(reference.get("name"))
+            found.add((referred_kind(reference), buffer["metadata"]["namespace"], name))
     return frozenset(found)
 
 
@@ -66,6 +77,50 @@ def workloads(observed: Observed) -> Iterator[tuple[str, Manifest]]:
         "Job": observed.jobs,
     }
     yield from ((kind, each) for kind, objects in by_kind.items() for each in objects)
+
+
+def is_concerned(workload: Manifest, kind: str, referred: Collection[Owner]) -> bool:
+    """Return whether a reduced workload, or the custom resource that controls it, is one of those referred to."""
+    about = workload["metadata"]
+    owner, _, name = str(workload.get("owner") or "").partition("/")
+    namespace = about["namespace"]
+    return (kind, namespace, about["name"]) in referred or (owner, namespace, name) in referred
+
+
+def controlled_templates(observed: Observed, referred: Iterable[Owner]) -> Iterator[dict[str, Any]]:
+    """Yield a template for each object of another kind that controls workloads or pods, as for these kinds.
+
+    The newest of its workloads that want pods has the template, or else its newest pod: the way of Cluster Autoscaler,
+    which reads the scale subresource instead. How many pods it wants is what its workloads want, and the pods there are
+    of those that it creates itself.
+    """
+    wanted_ones = {owner for owner in referred if owner[0] not in SCALABLE_KINDS}
+    if not wanted_ones:
+        return
+    through: dict[Owner, list[Manifest]] = {}
+    for _, each in workloads(observed):
+        kind, _, name = str(each.get("owner") or "").partition("/")
+        if (owner := (kind, each["metadata"]["namespace"], name)) in wanted_ones:
+            through.setdefault(owner, []).append(each)
+    own: dict[Owner, list[ReducedPod]] = {}
+    for pod in observed.pods:
+        owner = kind_key(pod.owner_kind, pod.owner_group), pod.namespace, pod.owner_name
+        if owner in wanted_ones and not pod.deleting:
+            own.setdefault(owner, []).append(pod)
+    for owner in sorted(through.keys() | own.keys()):
+        yield _controlled(owner, through.get(owner, []), own.get(owner, []))
+
+
+def _controlled(owner: Owner, through: list[Manifest], own: list[ReducedPod]) -> dict[str, Any]:
+    kind, namespace, name = owner
+    about = {"kind": kind, "metadata": {"namespace": namespace, "name": name, "generation": 0}}
+    replicas = sum(int(each["replicas"]) for each in through) + len(own)
+    if through:
+        newest = max(through, key=lambda w: (w["replicas"] > 0, w["created"], w["metadata"]["name"]))
+        return {**about, "replicas": replicas, "pod": newest["pod"], "images": newest["images"]}
+    pod = max(own, key=lambda pod: (pod.created, pod.name))
+    made = {"namespace": namespace, "labels": dict(pod.labels)}
+    return {**about, "replicas": replicas, "pod": {"metadata": made, "spec": json.loads(pod.shape)["spec"]}}
 
 
 def owner_of(pod: ReducedPod) -> Owner | None:

@@ -114,20 +114,15 @@ def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
         created_at=instance.launched_at,
         phase=Phase.REGISTERED,
         phase_since=now,
-        instance_id=instance.id,
-        provider_id=instance.provider_id,
-        instance_type=instance.instance_type,
-        zone=instance.zone,
-        capacity_type=instance.capacity_type,
-        image_id=instance.image_id,
-        private_dns_name=instance.private_dns_name,
         node_name=node.name,
         capacity=node.capacity,
         allocatable=node.allocatable,
         launched_at=instance.launched_at,
         registered_at=node.created_at,
     )
-    return claim.terminating(UNCLAIMED, f"the ledger has no claim for instance {instance.id}", now)
+    return claim.on(instance).terminating(
+        UNCLAIMED, f"the ledger has no claim for instance {instance.id}", now
+    )
 
 
 def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:

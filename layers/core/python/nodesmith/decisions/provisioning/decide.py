@@ -123,7 +123,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
         tried=shares.tried_after(pod.key for pod in fresh if pod.key not in bought_for),
         due=due,
     )
-    return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner)
+    return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner, offers)
 
 
 def _opening(snapshot: Snapshot, now: datetime) -> datetime | None:

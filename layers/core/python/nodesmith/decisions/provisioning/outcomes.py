@@ -51,15 +51,7 @@ def launched_claim(
     known = kind.labels if kind else {}
     capacity, allocatable = _room(claim, kind)
     return replace(
-        claim.advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
-        instance_id=instance.id,
-        provider_id=instance.provider_id,
-        instance_type=instance.instance_type,
-        zone=instance.zone,
-        capacity_type=instance.capacity_type,
-        image_id=instance.image_id,
-        subnet_id=instance.subnet_id,
-        private_dns_name=instance.private_dns_name,
+        claim.on(instance).advanced(Phase.LAUNCHED, now).waiting(*NOT_REGISTERED),
         price_hourly_usd=_price(claim, instance, sold),
         capacity=capacity,
         allocatable=allocatable,

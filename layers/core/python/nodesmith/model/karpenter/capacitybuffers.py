@@ -52,7 +52,10 @@ SCALABLE_KINDS: Mapping[str, str] = {
     "StatefulSet": "apps",
     "Job": "batch",
 }
-"""The kinds that a scalableRef may name, with their API groups."""
+"""The kinds whose pod template and replicas a scalableRef reads, with their API groups."""
+REPLICATION_CONTROLLER = "ReplicationController"
+"""A kind of the core group whose pods a scalableRef reads, like those of custom resources."""
+_CORE = ("", "core")
 QUANTILE, WINDOW_DAYS, HORIZON, LIMIT_USD = (
     "nodesmith.dev/buffer-quantile",
     "nodesmith.dev/buffer-window-days",
@@ -80,17 +83,41 @@ def _advice_on_references(spec: dict[str, Any]) -> str:
 
 
 def _is_scalable(reference: dict[str, Any]) -> bool:
-    kind, group = reference["kind"], reference.get("apiGroup")
-    return kind in SCALABLE_KINDS and (not group or group == SCALABLE_KINDS[kind])
+    kind, group = reference["kind"], reference.get("apiGroup") or ""
+    if kind == REPLICATION_CONTROLLER:
+        return group in _CORE
+    if "/" in kind or _is_custom(group):
+        return "/" not in kind
+    return SCALABLE_KINDS.get(kind) in ((group,) if group else SCALABLE_KINDS.values())
+
+
+def _is_custom(group: str) -> bool:
+    """Return whether a group can be that of a CRD: those of Kubernetes' own workloads have no dot."""
+    return "." in group and "/" not in group
 
 
 def _advice_on_scalable(reference: dict[str, Any]) -> str:
-    kind = reference["kind"]
-    if kind in SCALABLE_KINDS:
-        return f"must be {SCALABLE_KINDS[kind]} for a {kind}"
-    known = ", ".join(SCALABLE_KINDS)
+    kind, group = reference["kind"], reference.get("apiGroup") or ""
+    if kind in SCALABLE_KINDS and "/" not in group:
+        return f"must be of the apiGroup {SCALABLE_KINDS[kind]}, not {shown(group)}"
+    if "/" in group:
+        return f"apiGroup must have no version: {shown(group.partition('/')[0])}"
+    if kind == REPLICATION_CONTROLLER:
+        return f"leave out apiGroup {shown(group)}: a {kind} has none"
+    known = ", ".join((*SCALABLE_KINDS, REPLICATION_CONTROLLER))
     hint = did_you_mean(kind, SCALABLE_KINDS)
-    return f"use one of {known}{hint}, or a podTemplateRef: the scale subresource of other kinds has no pod template"
+    return f"use one of {known}{hint}, or set the apiGroup of a custom resource, such as argoproj.io"
+
+
+def kind_key(kind: str, group: str) -> str:
+    """Return how decisions name a kind: `Deployment`, and `Rollout.argoproj.io` for that of a custom resource."""
+    return kind if group in {"", SCALABLE_KINDS.get(kind)} else f"{kind}.{group}"
+
+
+def referred_kind(reference: Mapping[str, Any]) -> str:
+    """Return the `kind_key` of a scalableRef. The group of a known kind may be left out."""
+    group = str(reference.get("apiGroup") or "")
+    return kind_key(str(reference.get("kind")), "" if group in _CORE else group)
 
 
 _NAME = Text("The name.", min_length=1, max_length=253)
@@ -108,7 +135,15 @@ CAPACITY_BUFFER = Kind(
                 {"apiGroup": Text("The API group."), "kind": Text("The kind.", min_length=1), "name": _NAME},
                 "A workload in the buffer's namespace.",
                 required=("kind", "name"),
-                rules=(Rule("", "must be a known kind", _is_scalable, _advice_on_scalable, field="kind"),),
+                rules=(
+                    Rule(
+                        "",
+                        "must be a known kind, or one of a custom resource",
+                        _is_scalable,
+                        _advice_on_scalable,
+                        field="kind",
+                    ),
+                ),
             ),
             "replicas": Integer("For how many pods there is room.", 0, INT32),
             "percentage": Integer("The same, as a percentage of the workload's replicas.", 0, INT32),
@@ -154,7 +189,7 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class CapacityBuffer:
-    """One buffer. `reference` is `Kind/name` of the object in its namespace that has the pod template.
+    """One buffer. `reference` is `Kind/name` of the object in its namespace that has the pod template or the pods.
 
     `replicas`, `percentage` and `limits` are None if they are not set. `window` is when the buffer is wanted, None for
     always. `quantile` is how its workload's history sizes it, None if it does not. `limit_usd` is the most that nodes
@@ -242,12 +277,15 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
     if read.report.fatal:
         return Parsed(None, read.report.problems)
     spec = read.spec
-    reference = spec.get(_SCALABLE) or {"kind": POD_TEMPLATE, **spec[_TEMPLATE]}
+    scalable = spec.get(_SCALABLE)
+    kind, name = (
+        (referred_kind(scalable), scalable["name"]) if scalable else (POD_TEMPLATE, spec[_TEMPLATE]["name"])
+    )
     created = read.metadata.get("creationTimestamp")
     buffer = CapacityBuffer(
         namespace=namespace_of(manifest),
         name=read.metadata["name"],
-        reference=f"{reference['kind']}/{reference['name']}",
+        reference=f"{kind}/{name}",
         generation=read.metadata["generation"],
         created_at=parse_time(created) if created else _LONG_AGO,
         strategy=spec["provisioningStrategy"],

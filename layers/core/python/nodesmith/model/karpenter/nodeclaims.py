@@ -18,6 +18,7 @@ from nodesmith.model.apimachinery.requirements import (
 )
 from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.hashes import FIRST_HASH_VERSION, NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.disruption import Budget
 
@@ -251,6 +252,20 @@ class NodeClaim:
             not self.private_dns_name
             or node.lower() in {self.private_dns_name.lower(), own}
             or (bool(own) and node.startswith(f"{own}."))
+        )
+
+    def on(self, instance: Instance) -> NodeClaim:
+        """Return the claim with what EC2 tells of its instance. Security groups stay those of the purchase."""
+        return replace(
+            self,
+            instance_id=instance.id,
+            provider_id=instance.provider_id,
+            instance_type=instance.instance_type,
+            zone=instance.zone,
+            capacity_type=instance.capacity_type,
+            image_id=instance.image_id,
+            subnet_id=instance.subnet_id,
+            private_dns_name=instance.private_dns_name,
         )
 
     def waiting(self, reason: str, message: str) -> NodeClaim:

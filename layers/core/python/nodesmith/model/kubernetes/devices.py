@@ -1,18 +1,18 @@
 """Dynamic resource allocation (resource.k8s.io): devices, and the claims of pods to them.
 
 Devices that no selector can tell apart are one kind with a number. Attributes and capacity have qualified names, such
-as `gpu.example.com/model`.
+as `gpu.example.com/model`. Amounts are in thousandths, so that they add up exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
+from nodesmith.model.apimachinery.quantities import parse_quantity, whole_units
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, requirement
 from nodesmith.model.apimachinery.resources import Resources
 
@@ -33,15 +33,44 @@ Stock = tuple[tuple["DeviceKind", int, int], ...]
 
 
 NO_ATTRIBUTES: FrozenMap[FrozenMap[Any]] = FrozenMap()
+NO_AMOUNTS: FrozenMap[int] = FrozenMap()
+NO_COUNTERS: FrozenMap[tuple[int, int]] = FrozenMap()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices that nothing tells apart. Attributes are as in the API, `{"string": "a100"}`, capacities quantities."""
+    """Devices that nothing tells apart. Attributes are as in the API, `{"string": "a100"}`, capacities quantities.
+
+    Claims share a device that `is_shared`: each takes some of its capacity, as its `policies` say (the requestPolicy of
+    each capacity as JSON), and `used` is what claims have taken. A partition `consumes` counters that other devices
+    consume as well; `counters` are how much of each is left, and how much there is.
+    """
 
     driver: str
     attributes: FrozenMap[FrozenMap[Any]] = NO_ATTRIBUTES
     capacity: FrozenMap[str] = NO_ITEMS
+    is_shared: bool = False
+    policies: FrozenMap[str] = NO_ITEMS
+    consumes: FrozenMap[int] = NO_AMOUNTS
+    used: FrozenMap[int] = NO_AMOUNTS
+    counters: FrozenMap[tuple[int, int]] = NO_COUNTERS
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether an allocation takes a part of something, so that no number says how many are left."""
+        return self.is_shared or bool(self.consumes)
+
+    @property
+    def selectable(self) -> tuple[object, ...]:
+        """What decides whether a request selects it."""
+        return self.driver, self.attributes, self.capacity, self.is_shared, self.policies
+
+    def unused(self) -> DeviceKind:
+        """Return it as it is on a new node."""
+        if not self.is_divisible:
+            return self
+        counters = {name: (total, total) for name, (_, total) in self.counters.items()}
+        return replace(self, used=FrozenMap(), counters=FrozenMap(counters))
 
     def value(self, attribute: str) -> object:
         """Return the value of an attribute, with its type; None if it has none."""
@@ -63,7 +92,26 @@ def parse_kind(manifest: Mapping[str, Any]) -> DeviceKind:
     }
     for amount in capacity.values():
         parse_quantity(amount)
-    return DeviceKind(driver, FrozenMap(attributes), FrozenMap(capacity))
+    consumes = {str(name): int(amount) for name, amount in (manifest.get("consumes") or {}).items()}
+    policies = {
+        qualified(str(name), driver): str(text) for name, text in (manifest.get("policies") or {}).items()
+    }
+    return DeviceKind(
+        driver,
+        FrozenMap(attributes),
+        FrozenMap(capacity),
+        manifest.get("shared") is True,
+        FrozenMap(policies),
+        FrozenMap(consumes),
+    )
+
+
+def amount_of(quantity: object) -> int:
+    """Return a quantity in thousandths. Raises ValueError for a negative one, and QuantityError."""
+    amount = whole_units(quantity, per_unit=1000)
+    if amount < 0:
+        raise ValueError(f"{str(quantity)[:64]!r} is negative")
+    return amount
 
 
 ATTRIBUTE_TYPES: Mapping[str, type] = {"string": str, "bool": bool, "int": int, "version": str}
@@ -89,12 +137,16 @@ def qualified(name: str, driver: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Some devices: `count` of those that the DeviceClass and the selectors select, or `ALL` of them."""
+    """Some devices: `count` of those that the DeviceClass and the selectors select, or `ALL` of them.
+
+    `capacity` is how much each of them must have, or gives of what it shares, by names as in the request.
+    """
 
     name: str
     device_class: str
     selectors: tuple[str, ...] = ()
     count: int = 1
+    capacity: FrozenMap[int] = NO_AMOUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +220,7 @@ def _request(manifest: Mapping[str, Any]) -> DeviceRequest:
             str(each["class"]),
             tuple(map(str, each.get("selectors") or ())),
             int(each["count"]),
+            FrozenMap({str(name): int(amount) for name, amount in (each.get("capacity") or {}).items()}),
         )
         for each in manifest["wants"]
     )
@@ -216,7 +269,7 @@ class ClusterDevices:
 
 def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
     """Read a cluster's devices as `observation` writes them. Raises KeyError, TypeError, ValueError or IndexError."""
-    kinds = [parse_kind(each) for each in manifest["kinds"]]
+    kinds, seen = [parse_kind(each) for each in manifest["kinds"]], Counter[tuple[str, str]]()
     pools = tuple(
         DevicePool(
             str(each["driver"]),
@@ -224,7 +277,10 @@ def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
             str(each.get("node") or ""),
             parse_terms(each["terms"]) if "terms" in each else (),
             bool(each["complete"]),
-            tuple((kinds[kind], int(total), int(free)) for kind, total, free in each["stock"]),
+            (
+                *((kinds[kind], int(total), int(free)) for kind, total, free in each["stock"]),
+                *_divisible(each, kinds, seen),
+            ),
         )
         for each in manifest["pools"]
     )
@@ -232,6 +288,30 @@ def parse_devices(manifest: Mapping[str, Any]) -> ClusterDevices:
         str(name): tuple(map(str, selectors)) for name, selectors in sorted(manifest["classes"].items())
     }
     return ClusterDevices(classes, pools)
+
+
+def _divisible(
+    pool: Mapping[str, Any], kinds: Sequence[DeviceKind], seen: Counter[tuple[str, str]]
+) -> Iterator[tuple[DeviceKind, int, int]]:
+    """Yield the shared devices and the partitions of a pool, whose counters are told from those of other pools.
+
+    `seen` counts the pools of a driver on a node: nodes of a type have the same kinds whatever their pools' names are.
+    """
+    place = str(pool["driver"]), str(pool.get("node") or "")
+    prefix = f"{place[0]}/{seen[place]}/"
+    seen[place] += 1
+    counters = {
+        str(name): (int(left), int(total)) for name, (left, total) in (pool.get("counters") or {}).items()
+    }
+    for number, total, free, used in pool.get("divisible") or ():
+        kind = kinds[number]
+        made = replace(
+            kind,
+            consumes=FrozenMap({prefix + name: amount for name, amount in kind.consumes.items()}),
+            counters=FrozenMap({prefix + name: counters[name] for name in kind.consumes}),
+            used=FrozenMap({str(name): int(amount) for name, amount in used.items()}),
+        )
+        yield made, int(total), int(free)
 
 
 def without_devices(resources: Resources) -> Resources:
@@ -250,35 +330,3 @@ def node_of(terms: Iterable[Mapping[str, Any]]) -> str:
         if each.get("key") == "metadata.name" and each.get("operator") == "In" and len(values) == 1:
             return str(values[0])
     return ""
-
-
-_ANNOTATED = frozenset({"driver", "count", "attributes", "capacity"})
-_MOST_OF_DRIVER = 128
-
-
-def parse_annotated(entries: object) -> tuple[tuple[DeviceKind, int], ...]:
-    """Read the devices that an annotation declares: kinds, each with how many there are.
-
-    Raises ValueError that names the entry, what was found and what would be right.
-    """
-    if not isinstance(entries, list) or not entries:
-        raise ValueError('must be a list such as [{"driver": "gpu.example.com", "count": 8}]')
-    found: dict[DeviceKind, int] = {}
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, Mapping):
-            raise ValueError(f"[{number}]: found {str(entry)[:64]!r}: must be a map with driver and count")
-        odd = sorted(entry.keys() - _ANNOTATED)
-        if odd:
-            hint = did_you_mean(odd[0], _ANNOTATED) or f", must be one of {', '.join(sorted(_ANNOTATED))}"
-            raise ValueError(f"[{number}].{str(odd[0])[:64]} is unknown{hint}")
-        count = entry.get("count", 1)
-        if type(count) is not int or not 1 <= count <= _MOST_OF_DRIVER:
-            raise ValueError(f"[{number}].count: found {str(count)[:64]!r}: must be 1 to {_MOST_OF_DRIVER}")
-        if not isinstance(entry.get("driver"), str) or not entry["driver"]:
-            raise ValueError(f"[{number}].driver: must name the driver, such as gpu.example.com")
-        try:
-            kind = parse_kind(entry)
-        except (QuantityError, ValueError, AttributeError, TypeError) as error:
-            raise ValueError(f"[{number}]: {error}") from None
-        found[kind] = found.get(kind, 0) + count
-    return tuple(found.items())

@@ -1,23 +1,22 @@
-"""Reduce the kinds of dynamic resource allocation, and resolve what pods claim to what decisions read.
+"""Reduce the kinds of dynamic resource allocation: claims, DeviceClasses and the devices of ResourceSlices.
 
-resource.k8s.io v1 and v1beta2 are alike; v1beta1 has its fields one level higher. Devices keep only the attributes and
-capacities that some selector or constraint names, so that those of a model are one kind and not many.
+resource.k8s.io v1 and v1beta2 are alike; v1beta1 has its fields one level higher.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodesmith.model.kubernetes.deviceparts import described
 from nodesmith.model.kubernetes.devices import (
     ALL,
     ATTRIBUTE_TYPES,
     MOST_DEVICES,
     MOST_REQUESTS,
+    amount_of,
     node_of,
     parse_kind,
     parse_terms,
@@ -30,14 +29,7 @@ Device = tuple[str, str, str]
 """Driver, pool and name of a device."""
 _MOST_ALTERNATIVES = 8
 """Kubernetes' limit."""
-_KEEPS_ALL = re.compile(r"\+|\.(all|exists|exists_one|filter|map|lowerAscii|upperAscii)\(|string\(|size\(")
-"""Signs of a selector that may name attributes in other ways than by their text."""
-_WHOLE = {
-    "allowMultipleAllocations": "is shared",
-    "consumesCounters": "is a part of another",
-    "taints": "is tainted",
-}
-_WHOLE |= {"bindingConditions": "is prepared only after it is allocated"}
+_ODD = {"taints": "is tainted", "bindingConditions": "is prepared only after it is allocated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,7 @@ class ReducedDeviceClaim:
     """A ResourceClaim or ResourceClaimTemplate. `text` is what it asks for, as canonical JSON.
 
     `devices` are those that are allocated to it; `place` is where pods reach them, as JSON, empty if none is allocated.
+    `consumed` are the amounts that it takes of those that claims share, by capacity.
     """
 
     namespace: str
@@ -79,6 +72,7 @@ class ReducedDeviceClaim:
     text: str
     devices: tuple[Device, ...] = ()
     place: str = ""
+    consumed: tuple[tuple[Device, str, int], ...] = ()
 
 
 def reduce_device_claim(manifest: Manifest) -> ReducedDeviceClaim:
@@ -90,13 +84,18 @@ def reduce_device_claim(manifest: Manifest) -> ReducedDeviceClaim:
         str(metadata["namespace"]),
         str(metadata["name"]),
         _asked(manifest["spec"]),
+        tuple(_named_device(each) for each in results if not each.get("adminAccess")),
+        text_of(_place(allocation.get("nodeSelector"))) if allocation else "",
         tuple(
-            (str(each["driver"]), str(each["pool"]), str(each["device"]))
+            (_named_device(each), qualified(str(name), str(each["driver"])), amount_of(amount))
             for each in results
-            if not each.get("adminAccess")
+            for name, amount in sorted((each.get("consumedCapacity") or {}).items())
         ),
-        _text(_place(allocation.get("nodeSelector"))) if allocation else "",
     )
+
+
+def _named_device(result: Manifest) -> Device:
+    return str(result["driver"]), str(result["pool"]), str(result["device"])
 
 
 def reduce_claim_template(manifest: Manifest) -> ReducedDeviceClaim:
@@ -143,7 +142,7 @@ def _asked(spec: Manifest) -> str:
         ],
         "problem": next(filter(None, problems), ""),
     }
-    return _text(without_empty(kept))
+    return text_of(without_empty(kept))
 
 
 def _parts(request: Manifest) -> list[Manifest]:
@@ -160,10 +159,15 @@ def _request(request: Manifest) -> dict[str, Any]:
                 "class": str(part.get("deviceClassName") or ""),
                 "selectors": _selectors(part),
                 "count": ALL if part.get("allocationMode") == "All" else max(1, int(part.get("count") or 1)),
+                **without_empty({"capacity": _amounts((part.get("capacity") or {}).get("requests"))}),
             }
             for part in _parts(request)
         ],
     }
+
+
+def _amounts(quantities: Manifest | None) -> dict[str, int]:
+    return {str(name): amount_of(quantity) for name, quantity in (quantities or {}).items()}
 
 
 def _unsupported(request: Manifest) -> str:
@@ -171,8 +175,6 @@ def _unsupported(request: Manifest) -> str:
         named = f"request {request.get('name')}"
         if part.get("adminAccess"):
             return f"{named} has adminAccess, which is not simulated"
-        if (part.get("capacity") or {}).get("requests"):
-            return f"{named} asks for a part of a device's capacity, which is not simulated"
         if part.get("allocationMode") not in (None, "", "ExactCount", "All"):
             return f"{named} has the allocationMode {str(part['allocationMode'])[:64]!r}, which is not known"
     return ""
@@ -206,13 +208,15 @@ class ReducedSlice:
     total: int
     devices: tuple[ReducedDevice, ...]
     place: str
+    counters: tuple[tuple[str, int], ...] = ()
+    """Counters of the pool (`counter set/counter`), and how much there is of each."""
 
 
 def reduce_slice(manifest: Manifest) -> ReducedSlice:
     """Reduce a ResourceSlice. Raises KeyError, TypeError, AttributeError or ValueError for content that is odd."""
     spec = manifest["spec"]
     pool, driver = spec["pool"], str(spec["driver"])
-    place = _text(_located(spec))
+    place = text_of(_located(spec))
     return ReducedSlice(
         str(manifest["metadata"]["name"]),
         driver,
@@ -224,7 +228,16 @@ def reduce_slice(manifest: Manifest) -> ReducedSlice:
             for each in spec.get("devices") or ()
         ),
         place,
+        tuple(sorted(_counters(spec.get("sharedCounters"), "name").items())),
     )
+
+
+def _counters(sets: Sequence[Manifest] | None, key: str) -> dict[str, int]:
+    return {
+        f"{each[key]}/{name}": amount_of(counter["value"])
+        for each in sets or ()
+        for name, counter in (each.get("counters") or {}).items()
+    }
 
 
 def _located(holder: Manifest) -> dict[str, Any]:
@@ -235,133 +248,25 @@ def _located(holder: Manifest) -> dict[str, Any]:
 
 def _device(device: Manifest, driver: str, place: str, *, each_has_place: bool) -> ReducedDevice:
     body = {**device, **(device.get("basic") or {})}
-    capacity = body.get("capacity") or {}
+    parts = described(body)
     kind = {
         "driver": driver,
         "attributes": {
             qualified(str(n), driver): v
-            for n, v in (body.get("attributes") or {}).items()
+            for n, v in parts["attributes"].items()
             if v.keys() <= ATTRIBUTE_TYPES.keys()
         },
-        "capacity": {
-            qualified(str(n), driver): str(v["value"] if isinstance(v, Mapping) else v)
-            for n, v in capacity.items()
-        },
+        "capacity": {qualified(str(n), driver): v for n, v in parts["capacity"].items()},
+        "shared": parts.get("shared"),
+        "policies": {qualified(str(n), driver): v for n, v in parts.get("policies", {}).items()},
+        "consumes": _counters(body.get("consumesCounters"), "counterSet"),
     }
     parse_kind(kind)
-    why_not = next((why for name, why in _WHOLE.items() if body.get(name)), "")
-    own = _text(_located(body)) if each_has_place else place
-    return ReducedDevice(str(device["name"]), _text(without_empty(kind)), own, why_not)
+    why_not = next((why for name, why in _ODD.items() if body.get(name)), "")
+    own = text_of(_located(body)) if each_has_place else place
+    return ReducedDevice(str(device["name"]), text_of(without_empty(kind)), own, why_not)
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return JSON that is equal for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-class DeviceClaims:
-    """What pods claim, resolved, and the devices there are. `encoding` writes both into snapshots."""
-
-    def __init__(
-        self,
-        claims: Iterable[ReducedDeviceClaim],
-        templates: Iterable[ReducedDeviceClaim],
-        classes: Iterable[Mapping[str, Any]],
-        slices: Iterable[ReducedSlice],
-    ) -> None:
-        self._claims = {(each.namespace, each.name): each for each in claims}
-        self._templates = {(each.namespace, each.name): each for each in templates}
-        self._classes = {str(each["metadata"]["name"]): each["selectors"] for each in classes}
-        self._slices = list(slices)
-
-    def resolved(self, namespace: str, refs: Iterable[DeviceRef], *, is_bound: bool) -> str:
-        """Return the claims of a pod as JSON, as `model.kubernetes.devices` reads them; empty for a pod without.
-
-        The node of allocated devices is left out for a pod on a node (`is_bound`), since it is there.
-        """
-        found = [self._resolved(namespace, ref, is_bound=is_bound) for ref in refs]
-        return _text(found) if found else ""
-
-    def _resolved(self, namespace: str, ref: DeviceRef, *, is_bound: bool) -> dict[str, Any]:
-        claim = self._claims.get((namespace, ref.claim)) if ref.claim else None
-        asked = claim or (self._templates.get((namespace, ref.template)) if ref.template else None)
-        if asked is None:
-            return {"name": ref.name, "problem": _missing(namespace, ref)}
-        found = {"name": ref.name, **json.loads(asked.text)}
-        if not ref.template:
-            found["key"] = f"{namespace}/{ref.claim}"
-        place = json.loads(claim.place) if claim is not None and claim.place else {}
-        if place and not (is_bound and "node" in place):
-            found["allocation"] = place
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """Return the devices and DeviceClasses as a part of a snapshot."""
-        kept = self._named()
-        taken = {device for claim in self._claims.values() for device in claim.devices}
-        kinds: dict[str, int] = {}
-        pools = []
-        for (driver, name), slices in sorted(_by_pool(self._slices).items()):
-            newest = max(each.generation for each in slices)
-            current = [each for each in slices if each.generation == newest]
-            complete = len(current) == current[0].total
-            for place, devices in sorted(_by_place(current).items()):
-                counts = Counter[int]()
-                free = Counter[int]()
-                for device in devices:
-                    if device.why_not:
-                        continue
-                    number = kinds.setdefault(kept(device.text), len(kinds))
-                    counts[number] += 1
-                    free[number] += (driver, name, device.name) not in taken
-                stock = [[number, counts[number], free[number]] for number in sorted(counts)]
-                about = {"driver": driver, "name": name, "complete": complete, "stock": stock}
-                pools.append({**about, **json.loads(place)})
-        return {"classes": self._classes, "kinds": [json.loads(text) for text in kinds], "pools": pools}
-
-    def _named(self) -> _Kept:
-        claims = [*self._claims.values(), *self._templates.values()]
-        selectors = [text for each in self._classes.values() for text in each]
-        return _Kept("\n".join((*selectors, *(claim.text for claim in claims))))
-
-
-class _Kept:
-    """Reduces a kind to the attributes and capacities that these texts name."""
-
-    def __init__(self, texts: str) -> None:
-        self._texts, self._keeps_all = texts, _KEEPS_ALL.search(texts) is not None
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, text: str) -> str:
-        if self._keeps_all:
-            return text
-        kind = json.loads(text)
-        for part in ("attributes", "capacity"):
-            kind[part] = {name: value for name, value in (kind.get(part) or {}).items() if self._names(name)}
-        return _text(without_empty(kind))
-
-    def _names(self, name: str) -> bool:
-        if name not in self._known:
-            self._known[name] = name.rpartition("/")[2] in self._texts
-        return self._known[name]
-
-
-def _missing(namespace: str, ref: DeviceRef) -> str:
-    if ref.template:
-        return f"its ResourceClaimTemplate {namespace}/{ref.template} does not exist"
-    return f"its ResourceClaim {namespace}/{ref.claim or ref.name} does not exist"
-
-
-def _by_pool(slices: Iterable[ReducedSlice]) -> dict[tuple[str, str], list[ReducedSlice]]:
-    found: dict[tuple[str, str], list[ReducedSlice]] = {}
-    for each in slices:
-        found.setdefault((each.driver, each.pool), []).append(each)
-    return found
-
-
-def _by_place(slices: Iterable[ReducedSlice]) -> dict[str, list[ReducedDevice]]:
-    found: dict[str, list[ReducedDevice]] = {}
-    for each in slices:
-        found.setdefault(each.place, [])
-        for device in each.devices:
-            found.setdefault(device.place, []).append(device)
-    return found

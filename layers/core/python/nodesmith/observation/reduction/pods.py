@@ -15,6 +15,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.karpenter.capacitybuffers import SCALABLE_KINDS, kind_key
 from nodesmith.model.kubernetes.podannotations import (
     DAEMON_EVICTION,
     ON_DEMAND_BASE,
@@ -72,6 +73,7 @@ class ReducedPod:
     labels: Mapping[str, str]
     created: int
     owner_kind: str = ""
+    owner_group: str = ""
     owner_name: str = ""
     node: str = ""
     unschedulable: bool = False
@@ -113,8 +115,8 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     if status.get("phase") in _TERMINAL:
         return None
-    references = metadata.get("ownerReferences") or ()
-    owner = _controller(references)
+    controller = _controller(metadata)
+    owner = _shown(controller)
     node = sys.intern(str(spec.get("nodeName") or ""))
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
@@ -125,7 +127,8 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
         labels=dict(metadata.get("labels") or {}),
         created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
-        owner_name=sys.intern(next((str(each["name"]) for each in references if each.get("controller")), "")),
+        owner_group=sys.intern(_group(controller)),
+        owner_name=sys.intern(str(controller.get("name", ""))),
         node=node,
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
         nominated_node="" if node else str(status.get("nominatedNodeName") or ""),
@@ -170,6 +173,9 @@ def reduce_pod_template(manifest: Manifest) -> dict[str, Any]:
 def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
     """Keep of a workload what `reduce_pod_template` keeps, and how many pods it wants: for a Job, how many at once.
 
+    If a custom resource controls it, `owner` is that one's `kind_key/name`, and `created` when the workload was
+    created, in seconds since 1970.
+
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
     spec = manifest["spec"]
@@ -181,7 +187,22 @@ def reduce_scalable(manifest: Manifest) -> dict[str, Any]:
         "replicas": 1 if wanted is None else int(wanted),
         "pod": pod,
         "images": images,
+        **_owned(manifest["metadata"]),
     }
+
+
+def _owned(metadata: Manifest) -> dict[str, Any]:
+    controller = _controller(metadata)
+    group = _group(controller)
+    if group in {"", *SCALABLE_KINDS.values()}:
+        return {}
+    owner = f"{kind_key(str(controller['kind']), group)}/{controller['name']}"
+    return {"owner": owner, "created": _seconds(metadata["creationTimestamp"])}
+
+
+def _group(reference: Manifest) -> str:
+    """Return the API group of an owner, empty for the core group and without an owner."""
+    return str(reference.get("apiVersion") or "").rpartition("/")[0]
 
 
 def reduce_growing(manifest: Manifest) -> dict[str, Any]:
@@ -232,14 +253,18 @@ def _shape_text(metadata: Manifest, spec: Manifest, statuses: Sequence[Manifest]
     return sys.intern(json.dumps(without_empty(shape), sort_keys=True, separators=(",", ":")))
 
 
-def _controller(references: Sequence[Manifest]) -> dict[str, Any]:
-    """Return the controller, with its name only for kinds with many identical pods; a Job's pod may be its only one."""
-    for reference in references:
-        if reference.get("controller"):
-            kind = str(reference["kind"])
-            named = {"name": str(reference["name"])} if kind in _NAMED_OWNERS else {}
-            return {"kind": kind, "controller": True, **named}
-    return {}
+def _controller(metadata: Manifest) -> Manifest:
+    """Return the owner reference of an object's controller, empty without one."""
+    return next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+
+
+def _shown(controller: Manifest) -> dict[str, Any]:
+    """Return a controller, with its name only for kinds with many identical pods; a Job's pod may be its only one."""
+    if not controller:
+        return {}
+    kind = str(controller["kind"])
+    named = {"name": str(controller["name"])} if kind in _NAMED_OWNERS else {}
+    return {"kind": kind, "controller": True, **named}
 
 
 def _started(metadata: Manifest, status: Manifest) -> int | None:

@@ -153,8 +153,13 @@ def _resolved(buffer: CapacityBuffer, snapshot: Snapshot, now: datetime, sizing:
     template = snapshot.podtemplates.get(buffer.template_key)
     if template is None:
         reason = POD_TEMPLATE_NOT_FOUND if kind == POD_TEMPLATE else SCALABLE_NOT_FOUND
-        what = kind if kind in {POD_TEMPLATE, *SCALABLE_KINDS} else f"object of kind {kind}"
-        message = f"there is no {what} {name!r} in namespace {buffer.namespace}"
+        message = f"there is no {kind} {name!r} in namespace {buffer.namespace}"
+        if kind not in {POD_TEMPLATE, *SCALABLE_KINDS}:
+            message = (
+                f"nothing in namespace {buffer.namespace} is controlled by {kind} {name!r}: its pods, or one of"
+                f" {', '.join(SCALABLE_KINDS)} that creates them, must name it as controller in ownerReferences;"
+                " use a podTemplateRef for an object without pods"
+            )
         return Resolution(buffer.key, buffer.generation, reason, message, buffer)
     if refusal := shape_refusal(template.shape):
         message = f"no node can be bought for pods of {buffer.reference}: {refusal}"

@@ -31,7 +31,7 @@ from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     warm_capacity,
 )
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
-from nodesmith.decisions.provisioning.nodepooltiers import pools
+from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.proactive import with_planned
@@ -61,11 +61,12 @@ _NOT_NOW = "no NodePool can provide more room now"
 class Rest:
     """What a decision about pods leaves: what may still be bought, and the planner, whose count of nodes goes on.
 
-    Both are None if there was nothing to decide.
+    `offers` is what could be bought before it. All are None if there was nothing to decide.
     """
 
     tiers: tuple[tuple[Template, ...], ...] | None = None
     planner: Planner | None = None
+    offers: Pools | None = None
 
 
 def with_room(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
@@ -212,7 +213,8 @@ def _uncontended(tiers: tuple[tuple[Template, ...], ...], plan: Plan) -> tuple[t
 def _planner(
     inputs: Inputs, snapshot: Snapshot, pods: Sequence[Pod], free: Sequence[ExistingNode], rest: Rest
 ) -> Planner:
-    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    # Pods and room see the same NodePools; the taints in which their snapshots differ are no matter of these.
+    offers = rest.offers or pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     met = [shape for existing in free for shape in (*existing.hosted, *existing.expected)]
     return Planner(inputs, offers, dict.fromkeys(pod.shape for pod in pods), met, after=rest.planner)
 

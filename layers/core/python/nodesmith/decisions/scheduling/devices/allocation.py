@@ -1,23 +1,34 @@
 """Allocate the devices of one node to the claims of a pod, as kube-scheduler's structured allocator does.
 
 The search is depth first: request by request, alternative by alternative, device by device. Devices of one kind are
-interchangeable, so it takes them in one order only. It is bounded by steps; a claim whose search takes more counts as
-one that cannot be met.
+interchangeable, so it takes them in one order only. Of a shared device it takes shares of the capacity, and of a
+partition the counters that it has in common with others. It is bounded by steps; a claim whose search takes more counts
+as one that cannot be met.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nodesmith.model.apimachinery.quantities import parse_quantity
-from nodesmith.model.kubernetes.devices import ALL, Alike, DeviceKind, DeviceRequest, PodClaim, Stock, Want
+from nodesmith.model.kubernetes.deviceparts import share
+from nodesmith.model.kubernetes.devices import (
+    ALL,
+    Alike,
+    DeviceKind,
+    DeviceRequest,
+    PodClaim,
+    Stock,
+    Want,
+    amount_of,
+)
 
 _MOST_STEPS = 20_000
 _MOST_STEPS_OF_DECISION = 1_000_000
 _MOST_STEPS_OF_WANT, _MOST_STEPS_OF_SELECTORS = 100_000, 2_000_000
 """Of the evaluation of selectors: for one want with all kinds of devices, and for all wants of a decision."""
-_MOST_COPIES = 64
+_MOST_COPIES = 128
 
 
 class Matcher:
@@ -32,13 +43,14 @@ class Matcher:
         self.left = _MOST_STEPS_OF_DECISION
         self._left_of: dict[tuple[str, tuple[str, ...]], int] = {}
         self._all_left = _MOST_STEPS_OF_SELECTORS
-        self._known: dict[tuple[str, tuple[str, ...], DeviceKind], bool | None] = {}
+        self._known: dict[tuple[object, ...], bool | None] = {}
 
     def selects(self, want: Want, kind: DeviceKind) -> bool | None:
         """Return whether a want selects devices of a kind; None if a selector fails for them."""
-        key = want.device_class, want.selectors, kind
+        key = want.device_class, want.selectors, want.capacity, kind.selectable
         if key not in self._known:
-            self._known[key] = self._evaluated(want, kind)
+            is_able = share(kind, want.capacity) is not None
+            self._known[key] = None if (found := self._evaluated(want, kind)) is None else found and is_able
         return self._known[key]
 
     def selected(self, want: Want, stock: Stock) -> list[int]:
@@ -55,7 +67,12 @@ class Matcher:
         from nodesmith.model.kubernetes.selectorsyntax import SelectorError
 
         attributes, capacity = Domains(), Domains()
-        device = {"driver": kind.driver, "attributes": attributes, "capacity": capacity}
+        device = {
+            "driver": kind.driver,
+            "attributes": attributes,
+            "capacity": capacity,
+            "allowMultipleAllocations": kind.is_shared,
+        }
         read = {"version": parse_version}
         key = want.device_class, want.selectors
         before = min(self._all_left, self._left_of.get(key, _MOST_STEPS_OF_WANT))
@@ -89,20 +106,74 @@ class _Task:
     constraints: tuple[Alike, ...]
 
 
-class _Search:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A device of a stock, by its row there, that is allocated to a request (`want` names its alternative) of a claim.
+
+    `consumed` are the amounts that it takes of a shared device, in thousandths. `seat` is for the allocator.
+    """
+
+    claim: int
+    request: str
+    want: str
+    row: int
+    consumed: Mapping[str, int]
+    seat: int
+
+
+@dataclass(slots=True)
+class _Seat:
+    """Devices of one row of a stock: all that are alike, or one that claims share, with what is left of it."""
+
+    kind: DeviceKind
+    row: int
+    total: int
+    free: int
+    users: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+
+
+def _seats(stock: Stock) -> Iterator[_Seat]:
+    for row, (kind, total, free) in enumerate(stock):
+        if not kind.is_shared:
+            yield _Seat(kind, row, total, free)
+            continue
+        left = {name: amount_of(text) - kind.used.get(name, 0) for name, text in kind.capacity.items()}
+        for _ in range(total):
+            yield _Seat(kind, row, 1, 1, int(bool(kind.used)), dict(left))
+
+
+class Allocator:
+    """The devices of one node, of which claims take some: `taken` are those that the last claims took."""
+
     def __init__(self, stock: Stock, matcher: Matcher) -> None:
-        self.free = [free for _, _, free in stock]
-        self._stock, self._matcher, self._left = stock, matcher, min(_MOST_STEPS, matcher.left)
-        self._steps = self._left
+        self._stock, self._matcher = stock, matcher
+        self._seats = list(_seats(stock))
+        self._counters = {name: left for kind, _, _ in stock for name, (left, _) in kind.counters.items()}
+        self._left = 0
+        self._selected: dict[Want, list[int]] = {}
         self._same: dict[tuple[int, Alike], tuple[object, int]] = {}
         """The value that each constraint has settled on, and how many devices have it."""
+        self.taken: list[Taken] = []
 
     @property
-    def taken(self) -> int:
-        return self._steps - max(0, self._left)
+    def free(self) -> list[int]:
+        """How many devices of each row nobody uses."""
+        found = [0] * len(self._stock)
+        for seat in self._seats:
+            found[seat.row] += seat.free if not seat.kind.is_shared else int(not seat.users)
+        return found
 
-    def meets(self, tasks: Sequence[_Task], at: int = 0) -> bool:
-        """Return whether the devices left meet the tasks from `at` on; `free` is then what they leave."""
+    def allocate(self, claims: Sequence[PodClaim]) -> bool:
+        """Allocate devices to all of these claims, and return whether that is possible. If not, nothing changes."""
+        self._left = steps = min(_MOST_STEPS, self._matcher.left)
+        self._same, self.taken = {}, []
+        is_met = self._meets(list(_tasks(claims)), 0)
+        self._matcher.left -= steps - max(0, self._left)
+        return is_met
+
+    def _meets(self, tasks: Sequence[_Task], at: int) -> bool:
+        """Return whether the devices left meet the tasks from `at` on; they are then taken."""
         if at == len(tasks):
             return True
         task = tasks[at]
@@ -110,72 +181,111 @@ class _Search:
         for want in task.request.wants:
             if self._left < 0:
                 return False
-            selected = self._matcher.selected(want, self._stock)
-            picked = [each for each in task.constraints if each.covers(task.request.name, want.name)]
             if want.count == ALL:
-                if self._all(tasks, at, selected, picked):
+                if self._all(tasks, at, want):
                     return True
-            elif self._some(tasks, at, selected, picked, want.count):
+            elif self._some(tasks, at, want, self._selected_by(want), want.count):
                 return True
         return False
 
-    def _some(
-        self,
-        tasks: Sequence[_Task],
-        at: int,
-        selected: Sequence[int],
-        constraints: Sequence[Alike],
-        count: int,
-    ) -> bool:
+    def _selected_by(self, want: Want) -> list[int]:
+        """Return the numbers of the seats that a want selects."""
+        if want not in self._selected:
+            rows = set(self._matcher.selected(want, self._stock))
+            self._selected[want] = [number for number, seat in enumerate(self._seats) if seat.row in rows]
+        return self._selected[want]
+
+    def _some(self, tasks: Sequence[_Task], at: int, want: Want, selected: Sequence[int], count: int) -> bool:
         if not count:
-            return self.meets(tasks, at + 1)
-        for place, kind in enumerate(selected):
+            return self._meets(tasks, at + 1)
+        for place, number in enumerate(selected):
             self._left -= 1
             if self._left < 0:
                 return False
-            if not self.free[kind] or not self._take(tasks[at].number, kind, constraints):
+            if not self._take(tasks[at], want, number):
                 continue
-            if self._some(tasks, at, selected[place:], constraints, count - 1):
+            if self._some(tasks, at, want, selected[place:], count - 1):
                 return True
-            self._give_back(tasks[at].number, kind, constraints)
+            self._give_back(tasks[at], want)
         return False
 
-    def _all(
-        self, tasks: Sequence[_Task], at: int, selected: Sequence[int], constraints: Sequence[Alike]
-    ) -> bool:
-        """Take all selected devices of the node. It has at least one, and all of them must be free."""
-        kinds = [kind for kind in selected for _ in range(self._stock[kind][1])]
-        if not kinds or any(self.free[kind] < self._stock[kind][1] for kind in selected):
+    def _all(self, tasks: Sequence[_Task], at: int, want: Want) -> bool:
+        """Take all selected devices of the node. It has at least one, and all of them must be free.
+
+        A shared device that has too little left is not among them.
+        """
+        seats = [(number, self._seats[number]) for number in self._selected_by(want)]
+        able = [(number, seat) for number, seat in seats if not seat.kind.is_shared or self._has(seat, want)]
+        if not able or any(seat.free < seat.total for _, seat in able):
             return False
-        taken: list[int] = []
-        for kind in kinds:
-            if not self._take(tasks[at].number, kind, constraints):
+        each = [number for number, seat in able for _ in range(seat.total)]
+        taken = 0
+        for number in each:
+            if not self._take(tasks[at], want, number):
                 break
-            taken.append(kind)
-        if len(taken) == len(kinds) and self.meets(tasks, at + 1):
+            taken += 1
+        if taken == len(each) and self._meets(tasks, at + 1):
             return True
-        for kind in reversed(taken):
-            self._give_back(tasks[at].number, kind, constraints)
+        for _ in range(taken):
+            self._give_back(tasks[at], want)
         return False
 
-    def _take(self, claim: int, kind: int, constraints: Sequence[Alike]) -> bool:
-        device = self._stock[kind][0]
-        for each in constraints:
-            value = device.value(each.attribute)
-            if value is None or self._same.get((claim, each), (value, 0))[0] != value:
+    def _has(self, seat: _Seat, want: Want) -> bool:
+        asked = share(seat.kind, want.capacity) or {}
+        return all(amount <= seat.left[name] for name, amount in asked.items())
+
+    def _take(self, task: _Task, want: Want, number: int) -> bool:
+        """Take one device for a request, if it is free, its counters suffice and no constraint is broken."""
+        seat = self._seats[number]
+        kind, asked = seat.kind, {}
+        if not seat.free:
+            return False
+        if kind.is_shared:
+            if not self._has(seat, want):
                 return False
-        for each in constraints:
-            value, number = self._same.get((claim, each), (device.value(each.attribute), 0))
-            self._same[claim, each] = value, number + 1
-        self.free[kind] -= 1
+            asked = share(kind, want.capacity) or {}
+        draws = {} if seat.users else kind.consumes
+        if any(self._counters[name] < amount for name, amount in draws.items()):
+            return False
+        covering = _covering(task, want)
+        values = {each: (kind.value(each.attribute), 0) for each in covering}
+        if any(
+            value is None or self._same.get((task.number, each), (value, 0))[0] != value
+            for each, (value, _) in values.items()
+        ):
+            return False
+        for each, known in values.items():
+            value, many = self._same.get((task.number, each), known)
+            self._same[task.number, each] = value, many + 1
+        self._use(seat, asked, -1)
+        self.taken.append(Taken(task.number, task.request.name, want.name, seat.row, asked, number))
         return True
 
-    def _give_back(self, claim: int, kind: int, constraints: Sequence[Alike]) -> None:
-        self.free[kind] += 1
-        for each in constraints:
-            value, number = self._same.pop((claim, each))
-            if number > 1:
-                self._same[claim, each] = value, number - 1
+    def _use(self, seat: _Seat, asked: Mapping[str, int], sign: int) -> None:
+        """Take a device, with a sign of -1, or give it back. Its counters count for its first user only."""
+        before = seat.users
+        if seat.kind.is_shared:
+            seat.users -= sign
+            for name, amount in asked.items():
+                seat.left[name] += sign * amount
+        else:
+            seat.free += sign
+        if not (before and seat.users):
+            for name, amount in seat.kind.consumes.items():
+                self._counters[name] += sign * amount
+
+    def _give_back(self, task: _Task, want: Want) -> None:
+        """Give back the device that was taken last, which was for this request."""
+        last = self.taken.pop()
+        self._use(self._seats[last.seat], last.consumed, 1)
+        for each in _covering(task, want):
+            value, many = self._same.pop((task.number, each))
+            if many > 1:
+                self._same[task.number, each] = value, many - 1
+
+
+def _covering(task: _Task, want: Want) -> list[Alike]:
+    return [each for each in task.constraints if each.covers(task.request.name, want.name)]
 
 
 def _tasks(claims: Iterable[PodClaim]) -> Iterator[_Task]:
@@ -184,21 +294,7 @@ def _tasks(claims: Iterable[PodClaim]) -> Iterator[_Task]:
             yield _Task(number, request, claim.constraints)
 
 
-def allocated(stock: Stock, claims: Sequence[PodClaim], matcher: Matcher) -> Stock | None:
-    """Return what is left of the devices of a node after all of these claims are met; None if they cannot be met."""
-    search = _Search(stock, matcher)
-    is_met = search.meets(list(_tasks(claims)))
-    matcher.left -= search.taken
-    if not is_met:
-        return None
-    return tuple((kind, total, left) for (kind, total, _), left in zip(stock, search.free, strict=True))
-
-
 def copies(stock: Stock, claims: Sequence[PodClaim], matcher: Matcher) -> int:
     """Return for how many pods with such claims the free devices of a node are enough, one pod after the other."""
-    for number in range(_MOST_COPIES):
-        left = allocated(stock, claims, matcher)
-        if left is None:
-            return number
-        stock = left
-    return _MOST_COPIES
+    allocator = Allocator(stock, matcher)
+    return next((number for number in range(_MOST_COPIES) if not allocator.allocate(claims)), _MOST_COPIES)

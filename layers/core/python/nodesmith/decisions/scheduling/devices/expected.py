@@ -6,6 +6,7 @@ NodeOverlays declare for their type; for other drivers, those that the newest no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -106,7 +107,8 @@ def learned(nodes: Iterable[Node], local: Mapping[str, Stock]) -> Declared:
     for node in sorted(nodes, key=lambda node: (node.created_at, node.name)):
         stock, labels = local.get(node.name), node.labels
         if stock and labels.get(INITIALIZED) == "true" and NODEPOOL in labels and INSTANCE_TYPE in labels:
-            found[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(
-                (kind, number) for kind, number, _ in stock
-            )
+            kinds = Counter[DeviceKind]()
+            for kind, number, _ in stock:
+                kinds[kind.unused()] += number
+            found[labels[NODEPOOL], labels[INSTANCE_TYPE]] = tuple(kinds.items())
     return found

@@ -6,8 +6,9 @@ unit of the set selects, and a pod requests as much as it asks for units of the 
 requests fit a node can get their devices at the same time, and others cannot. So nodes are chosen for devices with the
 same exact arithmetic as for cpu and memory.
 
-Claims that no number of units describes (constraints, all devices of a node, alternatives of different numbers) have a
-resource of their own: a node has as much of it as the allocator finds places for such pods.
+Claims that no number of units describes (constraints, all devices of a node, alternatives of different numbers, shares
+and partitions of devices) have a resource of their own: a node has as much of it as the allocator finds places for such
+pods.
 """
 
 from __future__ import annotations
@@ -44,14 +45,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the claims of a pod ask for: numbers of `units`, and `whole` claims that these do not describe, if any.
-
-    If `is_counted` is False, the units leave out a part of the devices that the whole claims take.
-    """
+    """What the claims of a pod ask for: numbers of `units`, and `whole` claims that these do not describe, if any."""
 
     units: Mapping[Unit, int]
     whole: tuple[PodClaim, ...] = ()
-    is_counted: bool = True
 
     @property
     def own_resource(self) -> str:
@@ -62,17 +59,17 @@ class Asked:
 def asked_by(claims: Sequence[PodClaim]) -> Asked:
     """Return what claims ask for."""
     units: Counter[Unit] = Counter()
-    counted, whole = True, False
+    whole = False
     for claim in claims:
         whole = whole or bool(claim.constraints)
         for request in claim.requests:
             counts = {want.count for want in request.wants}
             if ALL in counts or (len(request.wants) > 1 and counts != {1}):
-                counted, whole = False, True
+                whole = True
                 continue
             alternatives = {(want.device_class, want.selectors) for want in request.wants}
             units[Unit(tuple(sorted(alternatives)))] += counts.pop()
-    return Asked(units, tuple(claims) if whole else (), counted)
+    return Asked(units, tuple(claims) if whole else ())
 
 
 def is_many(claims: Iterable[PodClaim]) -> bool:

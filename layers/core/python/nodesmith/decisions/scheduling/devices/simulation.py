@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nodesmith.decisions.scheduling.devices.allocation import Matcher, allocated
+from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher
 from nodesmith.decisions.scheduling.devices.expected import (
     Declared,
     SimulatedDevices,
@@ -28,6 +28,7 @@ from nodesmith.decisions.scheduling.devices.resources import (
     str_of,
 )
 from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.apimachinery.quantities import format_bytes
 from nodesmith.model.apimachinery.requirements import Requirements, parse_selector
 from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.kubernetes.devices import (
@@ -35,6 +36,7 @@ from nodesmith.model.kubernetes.devices import (
     ClusterDevices,
     DevicePool,
     PodClaim,
+    Want,
 )
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape
@@ -85,6 +87,8 @@ class _Compilation:
         self._expected = expected(declared, learned(snapshot.nodes, self._local))
         found = [*self._local.values(), *map(free_stock, self._expected.values())]
         self._stocks = list(dict.fromkeys(found))
+        known = (kind for stock in self._stocks for kind, _, _ in stock if kind.is_divisible)
+        self._divided = list({kind.selectable: kind for kind in known}.values())
         self._problems = dict(_too_many(claiming))
         self._found: dict[tuple[object, ...], Asked] = {}
         self._users = _users(claiming)
@@ -139,24 +143,35 @@ class _Compilation:
         key = tuple(claim.content for claim in claims)
         if key not in self._found:
             asked = asked_by(claims)
-            if asked.whole and is_trivial(claims, self._stocks, self._matcher):
+            if self._divides(claims):
+                asked = Asked({}, tuple(claims))
+            elif asked.whole and is_trivial(claims, self._stocks, self._matcher):
                 asked = replace(asked, whole=())
             self._found[key] = asked
         return self._found[key]
+
+    def _divides(self, claims: Iterable[PodClaim]) -> bool:
+        """Return whether claims may take a part of something, so that no number of devices describes them."""
+        wants = [want for claim in claims for r in claim.requests for want in r.wants]
+        return any(want.capacity for want in wants) or any(
+            self._matcher.selects(want, kind) for want in wants for kind in self._divided
+        )
 
     def _from_pools(self) -> dict[str, DevicePool]:
         """Allocate devices that belong to no node to pods without a node, oldest first; return the pool of each pod."""
         found: dict[str, DevicePool] = {}
         waiting = [p for p in self._claiming if not (p.node or p.deleting)] if self._shared else []
-        left = {(pool.driver, pool.name, pool.terms): pool.stock for pool in self._shared}
+        left = {
+            (pool.driver, pool.name, pool.terms): Allocator(pool.stock, self._matcher)
+            for pool in self._shared
+        }
         for pod in sorted(waiting, key=lambda pod: (pod.created_at, pod.key))[:_MOST_FROM_POOLS]:
             if self._problem(pod.shape) or any(c.key or self._is_placed(c) for c in pod.shape.claims):
                 continue
             for pool in self._shared:
                 key = pool.driver, pool.name, pool.terms
-                rest = allocated(left[key], pod.shape.claims, self._matcher)
-                if rest is not None:
-                    left[key], found[pod.key] = rest, pool
+                if left[key].allocate(pod.shape.claims):
+                    found[pod.key] = pool
                     break
         return found
 
@@ -316,11 +331,16 @@ def _devices_of(shape: Shape) -> Resources:
 def _told(claims: Iterable[PodClaim]) -> str:
     """Return what claims ask for, for people: `2 of gpu.example.com, all of nic.example.com`."""
     parts = [
-        " or ".join(dict.fromkeys(f"{want.count or 'all'} of {want.device_class}" for want in request.wants))
+        " or ".join(dict.fromkeys(map(_told_want, request.wants)))
         for claim in claims
         for request in claim.requests
     ]
     return ", ".join(parts[:_SHOWN]) + (" and others" if len(parts) > _SHOWN else "")
+
+
+def _told_want(want: Want) -> str:
+    amounts = ", ".join(f"{name} {format_bytes(amount // 1000)}" for name, amount in want.capacity.items())
+    return f"{want.count or 'all'} of {want.device_class}{f' with {amounts}' if amounts else ''}"
 
 
 def _short(text: str) -> str:
