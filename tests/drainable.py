@@ -1,4 +1,4 @@
-"""A cluster with node groups that can be drained: moto's EKS and Auto Scaling, an API server, and Kubernetes' stand-ins.
+"""A cluster with node groups to drain: moto's EKS and Auto Scaling, an API server, and Kubernetes' stand-ins.
 
 moto's node groups have no Auto Scaling group, and moto's Auto Scaling accepts more than AWS does. Both are corrected
 here. nodesmith is reduced to one rule: while a pod is unschedulable, it adds a node.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -22,11 +22,14 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks.exceptions import ResourceInUseException
 from moto.eks.models import EKSBackend
 
+from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_cli.connecting.awsreading import AwsReading
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.draining.command import How, What, run_on_groups
-from nodesmith_cli.draining.groups import SIZE_TAG
-from nodesmith_cli.draining.objects import instance_of
+from nodesmith_cli.draining.groups import SIZE_TAG, AwsGroups
+from nodesmith_cli.draining.objects import ServedObjects, instance_of
+from nodesmith_cli.draining.running import USUAL, Drain, Rules
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.apiserver import Store
 from nodesmith_local.cluster import Cluster, Pace, register_node
@@ -34,6 +37,7 @@ from tests.account import REGION, client
 from tests.connectable import CLUSTER, Connectable, Served, connectable_on
 from tests.nodegroups import ACCOUNT
 from tests.savingsclusters import nodepool
+from tests.world import Killed
 
 Json = dict[str, Any]
 PACE = Pace(start_seconds=1, run_seconds=10, stop_seconds=1)
@@ -41,6 +45,40 @@ START = datetime(2026, 11, 2, tzinfo=UTC)
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/NodeRole"
 ENABLED = {"k8s.io/cluster-autoscaler/enabled": "true", f"k8s.io/cluster-autoscaler/{CLUSTER}": "owned"}
 _BUILT_IN = "2026-01-01T00:00:00Z"
+
+
+@dataclass(slots=True)
+class Life:
+    """The boundaries that a command has passed, and the one at which it dies; 0 for none."""
+
+    fatal: int = 0
+    passed: int = 0
+
+    def cross(self, where: str) -> None:
+        """Pass one boundary."""
+        self.passed += 1
+        if self.passed == self.fatal:
+            raise Killed(where)
+
+
+@dataclass(slots=True)
+class Mortal:
+    """A port with a boundary before and after each call. `others` replace some of its methods."""
+
+    port: Any
+    others: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    life: Life = field(default_factory=Life)
+
+    def __getattr__(self, name: str) -> Any:
+        method = self.others.get(name) or getattr(self.port, name)
+
+        def called(*given: Any, **named: Any) -> Any:
+            self.life.cross(f"before {name}")
+            answer = method(*given, **named)
+            self.life.cross(f"after {name}")
+            return answer
+
+        return called
 
 
 @dataclass(slots=True)
@@ -70,6 +108,29 @@ class Drainable:
 
     def undo(self, *names: str, **how: Any) -> int:
         return self.run(What.UNDO, *names, **how)
+
+    def drain_run(self, rules: Rules = USUAL) -> Drain:
+        """Return the surroundings of a drain without questions."""
+        return Drain(
+            AwsGroups(self.account.client, CLUSTER),
+            ServedObjects(self.around().server(self.described()), self.now),
+            embedded_catalog(REGION),
+            self.now,
+            self.sleep,
+            lambda _: None,
+            lambda _: True,
+            rules,
+        )
+
+    def mortal(self, run: Drain, fatal: int) -> Drain:
+        """Return the same surroundings, in which the command dies at the boundary `fatal`."""
+        life = Life(fatal)
+        groups, objects = Mortal(run.groups, {}, life), Mortal(run.objects, {}, life)
+        return replace(run, groups=groups, objects=objects)  # type: ignore[arg-type]
+
+    def described(self) -> Any:
+        """Return the cluster as EKS describes it."""
+        return AwsReading(self.account.client, REGION).cluster(CLUSTER)
 
     def now(self) -> datetime:
         return self.time
@@ -260,7 +321,7 @@ def drainable() -> Iterator[Drainable]:
 
 @contextmanager
 def _strict_groups(here: Drainable) -> Iterator[None]:
-    """Let EKS change the Auto Scaling group of a node group, a moment later, and Auto Scaling refuse what AWS refuses."""
+    """Let EKS change a node group's Auto Scaling group, a moment later, and Auto Scaling refuse what AWS refuses."""
     update, terminate = EKSBackend.update_nodegroup_config, AutoScalingBackend.terminate_instance
 
     def updated(backend: EKSBackend, cluster_name: str, nodegroup_name: str, **config: Any) -> Json:
@@ -286,7 +347,7 @@ def _strict_groups(here: Drainable) -> Iterator[None]:
         here.updates.append(settled)
         return told
 
-    def terminated(backend: AutoScalingBackend, instance_id: str, should_decrement: bool) -> Any:  # noqa: FBT001
+    def terminated(backend: AutoScalingBackend, instance_id: str, should_decrement: bool) -> Any:
         groups = backend.autoscaling_groups.values()
         group = next((g for g in groups if instance_id in [s.instance.id for s in g.instance_states]), None)
         if group is None:

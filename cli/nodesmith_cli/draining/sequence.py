@@ -210,13 +210,14 @@ def _restore(run: Drain, name: str) -> None:
     if group.size != size:
         run.groups.resize(group, size)
         run.say(f"{name}: set its size to {size}")
+        until(run, lambda: run.groups.read(name).size == size, f"{name}: its size is still not {size}")
     if before.rebalances and not group.rebalances:
         run.groups.rebalance(group, is_wanted=True)
 
 
 def _ready(run: Drain, name: str) -> int:
     nodes = nodes_of(run.groups.read(name), run.objects.nodes())
-    return sum(is_ready(each) and not is_cordoned(each) for each in nodes.values())
+    return sum(is_ready(each) and not cordoned_for(each) for each in nodes.values())
 
 
 def _name(node: Manifest | None) -> str:
