@@ -309,7 +309,7 @@ def drainable() -> Iterator[Drainable]:
         cluster = Cluster(store, pace=PACE, node_grace_seconds=1e9)
         here = Drainable(account, store, cluster)
         made.append(here)
-        stack.enter_context(_strict_groups(here))
+        stack.enter_context(strict_groups(here.updates.append))
         data = {"ImageId": "ami-0123456789abcdef0", "InstanceType": "m5.large"}
         client("ec2").create_launch_template(LaunchTemplateName="nodes", LaunchTemplateData=data)
         store.create("nodepools", nodepool())
@@ -320,8 +320,8 @@ def drainable() -> Iterator[Drainable]:
 
 
 @contextmanager
-def _strict_groups(here: Drainable) -> Iterator[None]:
-    """Let EKS change a node group's Auto Scaling group, a moment later, and Auto Scaling refuse what AWS refuses."""
+def strict_groups(later: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Let EKS change a node group's Auto Scaling group, `later`, and Auto Scaling refuse what AWS refuses."""
     update, terminate = EKSBackend.update_nodegroup_config, AutoScalingBackend.terminate_instance
 
     def updated(backend: EKSBackend, cluster_name: str, nodegroup_name: str, **config: Any) -> Json:
@@ -337,14 +337,14 @@ def _strict_groups(here: Drainable) -> Iterator[None]:
         group.status, sizes = "UPDATING", config["scaling_config"]
 
         def settled() -> None:
-            names = {"minSize": "MinSize", "desiredSize": "DesiredCapacity", "maxSize": "MaxSize"}
-            client("autoscaling").update_auto_scaling_group(
-                AutoScalingGroupName=group.resources["autoScalingGroups"][0]["name"],
-                **{names[name]: value for name, value in sizes.items()},
-            )
+            name = group.resources["autoScalingGroups"][0]["name"]
+            scaled = autoscaling_backends[DEFAULT_ACCOUNT_ID][backend.region_name].autoscaling_groups[name]
+            scaled.min_size = sizes.get("minSize", scaled.min_size)
+            scaled.max_size = sizes.get("maxSize", scaled.max_size)
+            scaled.set_desired_capacity(sizes.get("desiredSize", scaled.desired_capacity))
             group.status = "ACTIVE"
 
-        here.updates.append(settled)
+        later(settled)
         return told
 
     def terminated(backend: AutoScalingBackend, instance_id: str, should_decrement: bool) -> Any:

@@ -152,10 +152,10 @@ def test_a_group_that_cluster_autoscaler_scales_is_left_as_it_is(
     here.add_autoscaler("--node-group-auto-discovery=asg:tag=k8s.io/cluster-autoscaler/enabled")
     here.account.calls.clear()
     assert here.drain("general") == 1
-    assert report(capsys)[0]["why"] == [
-        "Cluster Autoscaler (kube-system/cluster-autoscaler) scales it and would add nodes again: "
-        + "scale that to zero, or exclude the group"
-    ]
+    (why,) = report(capsys)[0]["why"]
+    assert why.startswith(
+        "Cluster Autoscaler (kube-system/cluster-autoscaler) scales it and would add nodes again"
+    )
     assert here.account.calls == []
 
 
