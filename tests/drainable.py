@@ -126,7 +126,7 @@ class Drainable:
         """Return the same surroundings, in which the command dies at the boundary `fatal`."""
         life = Life(fatal)
         groups, objects = Mortal(run.groups, {}, life), Mortal(run.objects, {}, life)
-        return replace(run, groups=groups, objects=objects)  # type: ignore[arg-type]
+        return replace(run, groups=groups, objects=objects)
 
     def described(self) -> Any:
         """Return the cluster as EKS describes it."""
@@ -337,7 +337,8 @@ def strict_groups(later: Callable[[Callable[[], None]], object]) -> Iterator[Non
         group.status, sizes = "UPDATING", config["scaling_config"]
 
         def settled() -> None:
-            name = group.resources["autoScalingGroups"][0]["name"]
+            (linked,) = group.resources["autoScalingGroups"]
+            name = linked["name"]  # type: ignore[index]
             scaled = autoscaling_backends[DEFAULT_ACCOUNT_ID][backend.region_name].autoscaling_groups[name]
             scaled.min_size = sizes.get("minSize", scaled.min_size)
             scaled.max_size = sizes.get("maxSize", scaled.max_size)
@@ -354,7 +355,7 @@ def strict_groups(later: Callable[[Callable[[], None]], object]) -> Iterator[Non
             raise ValidationError(
                 f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
             )
-        if should_decrement and group.desired_capacity <= group.min_size:
+        if should_decrement and (group.desired_capacity or 0) <= (group.min_size or 0):
             raise ValidationError(
                 f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without "
                 "replacement will violate group's min size constraint."

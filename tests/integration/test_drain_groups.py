@@ -101,7 +101,7 @@ def interrupted(here: Drainable, name: str, after: int) -> None:
         ended += 1
         AwsGroups(here.account.client, CLUSTER).end(instance)
 
-    drain(replace(run, groups=Mortal(run.groups, {"end": end})), name)  # type: ignore[arg-type]
+    drain(replace(run, groups=Mortal(run.groups, {"end": end})), name)
 
 
 def test_the_numbers_and_percentages_of_nodes_at_once_are_read() -> None:
@@ -123,7 +123,7 @@ def test_no_more_nodes_than_allowed_lose_pods_at_a_time(here: Drainable) -> None
         AwsGroups(here.account.client, CLUSTER).end(instance)
 
     run = here.drain_run(Rules("50%"))
-    result = drain(replace(run, groups=Mortal(run.groups, {"end": end})), "batch")  # type: ignore[arg-type]
+    result = drain(replace(run, groups=Mortal(run.groups, {"end": end})), "batch")
     assert result.state is State.DRAINED
     assert len(ended) == 6
     assert len(set(ended)) <= 4
