@@ -22,10 +22,14 @@ from nodesmith_cli.draining.sequence import drain, undo
 from tests.account import client
 from tests.connectable import CLUSTER
 from tests.drainable import ENABLED, Drainable, Mortal, denied, drainable
+from tests.foreign import karpenters_nodeclaim
 from tests.samples import sampled
 from tests.world import Killed
 
 Json = dict[str, Any]
+
+
+UNKNOWN_TYPE = {"node.kubernetes.io/instance-type": "x99.huge", "topology.kubernetes.io/region": "us-east-1"}
 
 
 @pytest.fixture
@@ -174,6 +178,28 @@ def test_budgets_that_never_allow_an_eviction_are_named_with_their_pods_and_the_
     assert here.size("guarded") == (0, 1, 5)
     assert here.remembered("guarded") is None
     assert not any(node["spec"].get("unschedulable") for node in here.nodes("guarded"))
+
+
+def test_strange_objects_of_the_cluster_keep_no_group_from_being_drained(here: Drainable) -> None:
+    here.add_own("batch", 1)
+    here.store.patch(
+        "nodes", here.nodes("batch")[0]["metadata"]["name"], {"metadata": {"labels": UNKNOWN_TYPE}}
+    )
+    here.add_node("unpriced", UNKNOWN_TYPE)
+    here.add_web(2)
+    for claim in (
+        karpenters_nodeclaim("coming"),
+        {**karpenters_nodeclaim("broken"), "spec": {"requirements": []}},
+    ):
+        metadata = {"name": claim["metadata"]["name"], "labels": claim["metadata"]["labels"]}
+        there = {
+            **claim,
+            "metadata": metadata,
+            "spec": {**karpenters_nodeclaim("x")["spec"], **claim["spec"]},
+        }
+        here.store.create("nodeclaims", there)
+    here.add_budget("gone", "nobody", minAvailable="100%")
+    assert here.drain("batch") == 0
 
 
 def test_two_budgets_of_one_pod_are_named(here: Drainable, capsys: pytest.CaptureFixture[str]) -> None:

@@ -227,6 +227,10 @@ def test_a_claim_without_a_node_is_no_candidate() -> None:
 
 def test_a_node_with_pods_of_daemonsets_and_static_pods_alone_counts_as_empty() -> None:
     large = shape("3", "12Gi")
-    for owner, reasons in (("DaemonSet/agent", ["Empty"]), ("Node/a", ["Empty"]), ("ReplicaSet/web", [])):
+    for owner, reason in (
+        ("DaemonSet/agent", Reason.EMPTY),
+        ("Node/a", Reason.EMPTY),
+        ("ReplicaSet/web", Reason.UNDERUTILIZED),
+    ):
         found = propose(fleet([worker("a")], running(replace(large, owner=owner), {"a": 1})))
-        assert [each.reason for each in found.proposals] == reasons, owner
+        assert [each.reason for each in found.proposals] == [reason], owner
