@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from nodesmith.errors import Rejected
+from nodesmith_cli.connectapp import around
 from nodesmith_cli.preconditions import require_kubeconfig
+from nodesmith_cli.spans import seconds_of
 
 
 def migrate_command(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")],
     group: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Convert these groups only.")
+        list[str] | None, typer.Option(metavar="NAME", help="These groups only; may be repeated.")
     ] = None,
     region: Annotated[
         str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
@@ -37,6 +41,25 @@ def migrate_command(
             metavar="PATH", help="Write the manifests to a file, or one file per NodePool to a folder."
         ),
     ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Drain the groups, one after another.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Make drained groups as large as they were before.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show how far groups are drained.")] = False,
+    max_unavailable: Annotated[
+        str,
+        typer.Option(metavar="COUNT|PERCENT", help="Drain: how many nodes of a group at a time."),
+    ] = "1",
+    max_failures: Annotated[
+        int, typer.Option(help="Drain: how many nodes may fail before the group is rolled back.")
+    ] = 3,
+    timeout: Annotated[
+        str, typer.Option(help="Drain: how long a node may take. Undo: how long the nodes may take.")
+    ] = "15m",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Drain and undo: do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Drain and undo: show what would be done, and change nothing.")
+    ] = False,
     output: Annotated[
         Literal["yaml", "table", "json"],
         typer.Option(
@@ -44,15 +67,40 @@ def migrate_command(
         ),
     ] = "yaml",
 ) -> None:
-    """Convert a cluster's node groups and Auto Scaling groups to NodePools and EC2NodeClasses.
+    """Convert a cluster's node groups and Auto Scaling groups to NodePools and EC2NodeClasses, and drain the groups.
 
-    This reads EKS, EC2 and EC2 Auto Scaling, and changes nothing. Groups with identical nodes become one NodePool.
-    Fields that change or have no equal are listed, on standard error beside the manifests. With --kubeconfig, the pods
-    on the groups' nodes are planned on the new NodePools, and those that fit none are listed.
+    Without --drain or --undo, this reads EKS, EC2 and EC2 Auto Scaling, and changes nothing. Groups with identical
+    nodes become one NodePool. Fields that change or have no equal are listed, on standard error beside the manifests.
+    With --kubeconfig, the pods on the groups' nodes are planned on the new NodePools, and those that fit none are
+    listed.
 
-    The exit status is 0 if every group was converted and every pod finds a place, 1 if not, and 2 if the cluster cannot
-    be read.
+    With --drain, nodes are cordoned, their pods evicted within PodDisruptionBudgets, and their instances ended, with
+    the group's size. --undo sets the size again. You can interrupt both, and run them again.
+
+    The exit status is 0 if nothing is left, 1 if something is, and 2 if the cluster cannot be read.
     """
+    if drain + undo + status > 1:
+        raise Rejected("--drain, --undo and --status are mutually exclusive")
+    if kubeconfig:
+        require_kubeconfig(kubeconfig)
+    if drain or undo or status:
+        if write is not None or one_per_group:
+            raise Rejected(
+                "--write and --one-per-group convert groups: run `nodesmith migrate` without --drain"
+            )
+        from nodesmith_cli.draining.command import How, What, rules_of, run_on_groups
+
+        rules = rules_of(max_unavailable, timedelta(seconds=seconds_of("--timeout", timeout)), max_failures)
+        what = What.DRAIN if drain else What.UNDO if undo else What.STATUS
+        named = kubeconfig or ""
+        file, context = (named, "") if Path(named).is_file() else ("", named)
+        how = How("json" if output == "json" else "table", dry_run, not yes, rules)
+        reached = around(region, profile, file, context)
+        raise typer.Exit(run_on_groups(what, cluster, group or (), reached, how))
+    if yes or dry_run:
+        raise Rejected(
+            "--yes and --dry-run need --drain or --undo: conversion changes nothing and does not ask"
+        )
     if kubeconfig is not None:
         require_kubeconfig(kubeconfig)
     from nodesmith_cli.connecting.clients import AwsSession

@@ -6,17 +6,13 @@ Deployment, and a thread that renews its lease while the Deployment has replicas
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.credentials import Credentials
-from typer.testing import CliRunner
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.controllers.observation import newest_snapshot
@@ -33,22 +29,18 @@ from nodesmith.model.hashes import (
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, is_karpenters
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith_cli import adoptapp, pause
-from nodesmith_cli.connecting.looking import Around
-from nodesmith_cli.main import app
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.kubernetes.objects import micro_timestamp
-from tests.connectable import Stacks
-from tests.e2e.conftest import BUILD, Start
+from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
+from tests.e2e.pages import commands, text, typed_from
 from tests.e2e.region import REGION
-from tests.e2e.system import CLUSTER, HURRIED, ROOT, System
+from tests.e2e.system import CLUSTER, HURRIED, System
 from tests.foreign import karpenters_deployment
 
 pytestmark = pytest.mark.slow  # tests/integration/test_takeovers.py covers the steps, with crashes
 
-PAGE = (ROOT / "docs" / "adopt.md").read_text()
 TYPE = "c6a.large"
 REQUIREMENTS = [
     requirement("node.kubernetes.io/instance-type", TYPE),
@@ -60,7 +52,7 @@ STAGES = ("Launched", "Registered", "Initialized", "ConsistentStateFound", "Read
 
 
 def test_karpenters_nodes_are_adopted_consolidated_and_released_without_a_single_eviction_by_the_commands(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     system = start(speed=HURRIED)
     with karpenter(system):
@@ -77,7 +69,8 @@ def test_karpenters_nodes_are_adopted_consolidated_and_released_without_a_single
         system.until_running(3)
         before, pods = uids(system), pod_uids(system)
         broken(system)
-        command = commands(system, monkeypatch)
+        command = commands(system, monkeypatch, folder)
+        typed = typed_from("adopt.md")
 
         planned = command(*typed("nodesmith", "adopt", "web", "--dry-run"), expected=1)
         assert planned["state"] == "hindered"
@@ -245,56 +238,6 @@ def broken(system: System) -> None:
     about = {part: there["metadata"][part] for part in ("labels", "annotations", "ownerReferences")}
     claim = {**OF_CLAIM, "metadata": {**about, "name": "without-instance"}, "spec": there["spec"]}
     system.cluster.objects.create("nodeclaims", claim)
-
-
-def typed(*words: str) -> list[str]:
-    """Return the arguments of a command that docs/adopt.md shows with exactly these words."""
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    shown = [tuple(line.partition("#")[0].split()) for block in blocks for line in block.splitlines()]
-    assert words in shown, f"docs/adopt.md does not show: {' '.join(words)}"
-    return [CLUSTER if word == "web" else word for word in words[1:]]
-
-
-def commands(system: System, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that runs a command in this account and on its clock, and returns what it printed."""
-    stack = Stacks({f"nodesmith-{REGION}": dict(system.deployed.outputs)})
-    kubeconfig = BUILD / "test_adopt" / "kubeconfig"
-    kubeconfig.write_text(json.dumps(system.plane.kubeconfig()))
-    clients: dict[str, Any] = {"cloudformation": stack}
-
-    def client(service: str) -> Any:
-        return clients.get(service) or system.aws.client(service)
-
-    def around(*_: str) -> Around:
-        credentials = Credentials("none", "none")
-        return Around(
-            client, REGION, lambda: credentials, system.clock.now, system.clock.sleep, str(kubeconfig)
-        )
-
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            del tz
-            return system.clock.now()
-
-    monkeypatch.setattr(adoptapp, "around", around)
-    monkeypatch.setattr(pause, "datetime", Clock)
-    for name, value in system.aws.environment.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str, expected: int = 0) -> dict[str, Any]:
-        printed = text([*arguments, "-o", "json"], expected)
-        found: dict[str, Any] = json.loads(printed)
-        return found
-
-    return run
-
-
-def text(arguments: list[str], expected: int = 0) -> str:
-    """Run a command, which must end with this status, and return what it printed."""
-    ran = CliRunner().invoke(app, arguments)
-    assert ran.exit_code == expected, f"{arguments}: {ran.output} {ran.exception!r}"
-    return ran.stdout
 
 
 def states(printed: dict[str, Any], state: str) -> set[str]:

@@ -16,6 +16,7 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.settings import snapshot_key
 from nodesmith_cli.adopting.command import How, adopt_cluster, release_cluster
+from nodesmith_cli.connecting.applying import Applier
 from tests import builders
 from tests.account import client
 from tests.connectable import BUCKET, CLUSTER, Connectable, connectable
@@ -97,6 +98,16 @@ def test_a_dry_run_tells_the_hindrance_and_ends_with_1(
     found = report(capsys)
     assert (found["state"], found["rows"]) == ("hindered", [])
     assert found["why"].startswith("Karpenter runs: it is Deployment kube-system/karpenter")
+    assert cluster.calls == []
+
+
+def test_without_all_rights_in_the_cluster_nothing_is_adopted_and_the_message_says_how_to_get_them(
+    cluster: Connectable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Applier, "ask", lambda *_, **__: (201, {"status": {"allowed": False}}))
+    for command in (adopt_cluster, release_cluster):
+        with pytest.raises(Rejected, match=r"cluster web does not give you full access.*create-access-entry"):
+            command(CLUSTER, cluster.around(), How(is_asked=False))
     assert cluster.calls == []
 
 

@@ -15,6 +15,7 @@ import yaml
 
 from nodesmith_cli.main import main
 from nodesmith_cli.savings.page import page
+from tests.foreign import karpenters_nodeclaim
 from tests.plancommand import Ran
 from tests.recordingserver import RecordingServer
 from tests.savingsclusters import budget, karpenter, node, nodepool, pod, sparse, zone_spread
@@ -115,6 +116,24 @@ def test_what_may_not_be_read_is_said_and_the_rest_goes_on(run: Run, tmp_path: P
     assert "! NodePool: may not be listed (403 Forbidden): NodePools are assumed" in unwrapped(ran.out)
     assert "no PodDisruptionBudget is respected" in unwrapped(ran.out)
     assert "Use of requests is not known: metrics.k8s.io may not be read" in unwrapped(ran.out)
+
+
+def test_nodeclaims_without_an_instance_and_unreadable_ones_are_said_and_the_rest_goes_on(
+    run: Run, tmp_path: Path
+) -> None:
+    manifests = cluster()
+    with RecordingServer(manifests) as server:
+        (tmp_path / "before").mkdir()
+        before = run(server.kubeconfig(tmp_path / "before"), "-o", "json")
+    coming = karpenters_nodeclaim("coming")
+    broken = {**karpenters_nodeclaim("[red]broken"), "spec": 7, "status": "none"}
+    with RecordingServer([*manifests, coming, broken]) as server:
+        ran = run(server.kubeconfig(tmp_path), "-o", "json")
+    assert ran.status == 0
+    found, without = json.loads(ran.out), json.loads(before.out)
+    assert "Not priced: 2 NodeClaims without a Node." in found["caveats"]
+    assert found["now"] == without["now"]
+    assert found["reachable"]["hourly"] == without["reachable"]["hourly"]
 
 
 def unwrapped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of Karpenter's features names existing tests for each, and rows of the page of differences that exist."""
+"""The pages of what is compatible name existing tests for each row, and rows of the page of differences that exist."""
 
 from __future__ import annotations
 
@@ -68,3 +68,12 @@ def test_every_difference_that_a_row_links_to_is_on_the_page_of_differences() ->
 def test_features_without_a_test_are_listed_with_the_reason() -> None:
     assert all(len(row) == 2 and all(row) for row in rows(LACKING).values())
     assert len(rows(LACKING)) > 3
+
+
+def test_every_row_of_cluster_autoscalers_page_has_a_test_that_exists() -> None:
+    told = (DOCS / "cluster-autoscaler.md").read_text().split("## Tests")[1]
+    table = [line for line in told.splitlines() if line.startswith("| ") and line != "| what | test |"]
+    named = [TEST.findall(line) for line in table]
+    assert len(table) > 12
+    assert all(named)
+    assert [name for found in named for name, path in found if name not in names_in(path)] == []

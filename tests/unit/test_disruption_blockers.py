@@ -223,3 +223,14 @@ def test_a_node_without_the_labels_for_its_price_stays_unless_it_is_empty() -> N
 def test_a_claim_without_a_node_is_no_candidate() -> None:
     lost = claim("lost", phase=Phase.INITIALIZED)
     assert propose(fleet([], claims=[lost])).blocked["lost"].rule == "NoNode"
+
+
+def test_a_node_with_pods_of_daemonsets_and_static_pods_alone_counts_as_empty() -> None:
+    large = shape("3", "12Gi")
+    for owner, reason in (
+        ("DaemonSet/agent", Reason.EMPTY),
+        ("Node/a", Reason.EMPTY),
+        ("ReplicaSet/web", Reason.UNDERUTILIZED),
+    ):
+        found = propose(fleet([worker("a")], running(replace(large, owner=owner), {"a": 1})))
+        assert [each.reason for each in found.proposals] == [reason], owner

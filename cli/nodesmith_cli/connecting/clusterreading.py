@@ -84,8 +84,14 @@ def _why_left(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> s
 
 
 def _autoscalers(server: ApiServer) -> Iterator[str]:
+    for each in running_autoscalers(server):
+        yield f"{each['metadata'].get('namespace', '')}/{name_of(each)}"
+
+
+def running_autoscalers(server: ApiServer) -> Iterator[Manifest]:
+    """Yield the Deployments of Cluster Autoscaler that have replicas. Raises Transient, Rejected."""
     for each in listed(server, _DEPLOYMENTS):
         labels, name = each["metadata"].get("labels") or {}, name_of(each)
         is_one = labels.get("app.kubernetes.io/name") in _AUTOSCALERS or name.endswith("cluster-autoscaler")
         if is_one and (each.get("spec") or {}).get("replicas", 1):
-            yield f"{each['metadata'].get('namespace', '')}/{name}"
+            yield each

@@ -27,7 +27,8 @@ from nodesmith_cli.migrating.groups import (
 
 _AUTOSCALER_TAG = "k8s.io/cluster-autoscaler/"
 _OWNED_TAG = "kubernetes.io/cluster/"
-_OTHERS_TAGS = ("eks:nodegroup-name", "karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+OTHERS_TAGS = frozenset({"eks:nodegroup-name", "karpenter.sh/nodepool", "karpenter.sh/provisioner-name"})
+"""Tags of Auto Scaling groups and instances that EKS or Karpenter manages."""
 _GONE = frozenset(
     "InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateId.VersionNotFound InvalidLaunchTemplateId.Malformed "
     "InvalidLaunchTemplateName.NotFoundException InvalidLaunchTemplateName.MalformedException".split()
@@ -36,6 +37,11 @@ _UNKNOWN_IMAGES = frozenset({"InvalidAMIID.NotFound", "InvalidAMIID.Malformed", 
 _USABLE = ("ACTIVE", "UPDATING", "DEGRADED")
 _BATCH = 100
 _ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
+
+
+def tags_of_cluster(cluster: str) -> list[str]:
+    """Return the tags of which an Auto Scaling group of a cluster has at least one."""
+    return [f"{_AUTOSCALER_TAG}{cluster}", f"{_OWNED_TAG}{cluster}"]
 
 
 class GroupReading(AwsReading):
@@ -79,7 +85,7 @@ class GroupReading(AwsReading):
         return self._with_template(group, fields["launchTemplate"])
 
     def _self_managed(self, cluster: str) -> Iterator[Group]:
-        keys = [f"{_AUTOSCALER_TAG}{cluster}", f"{_OWNED_TAG}{cluster}"]
+        keys = tags_of_cluster(cluster)
 
         def read() -> list[Mapping[str, Any]]:
             paginator = self.client("autoscaling").get_paginator("describe_auto_scaling_groups")
@@ -89,7 +95,7 @@ class GroupReading(AwsReading):
         found = self.ask("autoscaling:DescribeAutoScalingGroups", "*", read, list[Mapping[str, Any]]())
         for fields in sorted(found, key=lambda each: str(each["AutoScalingGroupName"])):
             tags = {tag["Key"] for tag in fields.get("Tags") or ()}
-            if tags.isdisjoint(_OTHERS_TAGS):
+            if tags.isdisjoint(OTHERS_TAGS):
                 yield self._self_managed_group(fields)
 
     def _self_managed_group(self, fields: Mapping[str, Any]) -> Group:

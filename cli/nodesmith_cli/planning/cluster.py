@@ -33,8 +33,11 @@ def cluster_documents(context: str) -> Iterator[Document]:
 
     `context` is a context of the default kubeconfig, the path of a kubeconfig, or empty for the current context.
     """
-    server = server_of(context)
-    where = f"cluster {context}" if context else "cluster"
+    yield from documents_of(server_of(context), f"cluster {context}" if context else "cluster")
+
+
+def documents_of(server: ApiServer, where: str) -> Iterator[Document]:
+    """Yield every object that a decision reads from an API server. `where` names it. Raises Rejected or Transient."""
     priorities = (_PRIORITIES, list(served(server, _PRIORITIES)))
     for kind, items in chain(kinds_with(lambda kind: served(server, kind)), [priorities]):
         for number, item in enumerate(items, start=1):

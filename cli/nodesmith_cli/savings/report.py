@@ -318,7 +318,7 @@ def _of_objects(found: Analysis) -> list[str]:
     if found.pending:
         told.append(f"{counted(found.pending, 'pod')} without a node are in none of the figures.")
     if found.claims_without_nodes:
-        told.append(f"{counted(found.claims_without_nodes, 'NodeClaim')} without a Node are not priced.")
+        told.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
     static: Sequence[str] = sorted(found.whole.kept)
     if static:
         told.append(
