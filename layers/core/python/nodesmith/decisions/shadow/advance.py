@@ -8,23 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import fsum
 
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
-from nodesmith.decisions.shadow.actual import View
+from nodesmith.decisions.shadow.actual import (
+    LONGEST_STEP,
+    View,
+    actual,
+    boot_shown,
+    closing,
+    faults_of,
+    view_of,
+    waiting,
+)
 from nodesmith.decisions.shadow.fleet import hourly_usd, lasting_claim, launched, types_of
 from nodesmith.decisions.shadow.karpenter import first_fit_plan, one_command
 from nodesmith.decisions.shadow.life import Life
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.shadow import KARPENTER, NODESMITH, Fleet, Seat, Tally
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Fleet, Seat, Shadow, Tally, told
+from nodesmith.model.snapshot import Snapshot
 
 RESTS = timedelta(minutes=10)
 """How long a search that found nothing is not repeated while nothing changes."""
@@ -32,6 +44,7 @@ BOUND_EVERY = timedelta(hours=1)
 _ROUND = timedelta(seconds=25)
 """Karpenter's pause between two searches and its second look, which together are the time of one command."""
 _MOST_ROUNDS = 12
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,53 @@ def advance(fleet: Fleet | None, view: View, policy: Policy) -> tuple[Fleet, Tal
     if policy.bounded:
         life.bound()
     return life.ended()
+
+
+def step(
+    shadow: Shadow | None,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+    *,
+    assumed: Assumptions | None = None,
+    policies: Sequence[Policy] = POLICIES,
+) -> Shadow:
+    """Return the shadows of a cluster at `now`, with what they and the cluster itself came to since the last step."""
+    before = shadow or Shadow(snapshot.cluster, now, now)
+    boot_seconds = boot_shown(snapshot) or before.boot_seconds
+    view = view_of(snapshot, catalog, settings, now, boot_seconds, assumed)
+    tallies: dict[str, Tally] = {}
+    fleets = dict[str, Fleet]()
+    for policy in policies:
+        fleets[policy.name], tallies[policy.name] = advance(before.fleets.get(policy.name), view, policy)
+    unpriced, seconds = 0.0, 0.0
+    if shadow is not None:
+        tallies[ACTUAL], unpriced = actual(before, snapshot, view)
+        seconds = max(0.0, min(now - before.at, LONGEST_STEP).total_seconds())
+    after = replace(
+        before,
+        at=now,
+        fleets=fleets,
+        waiting=waiting(view),
+        closing=closing(view),
+        boot_seconds=boot_seconds,
+        faults=told(faults_of(snapshot, view)),
+    )
+    return after.adding(seconds, tallies, unpriced)
+
+
+def is_news(before: Shadow | None, after: Shadow) -> bool:
+    """Return whether more than time has passed between two steps: a later step makes up for one that is not kept."""
+    if before is None or before.fleets.keys() != after.fleets.keys():
+        return True
+    if (before.waiting, before.closing, before.faults) != (after.waiting, after.closing, after.faults):
+        return True
+    return any(_lasting(before.fleets[name]) != _lasting(fleet) for name, fleet in after.fleets.items())
+
+
+def _lasting(fleet: Fleet) -> Fleet:
+    return replace(fleet, at=_NEVER, rested_at=None, bound_hourly_usd=0.0, bounded_at=None)
 
 
 class _Deciding(Life):
