@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from nodesmith.controllers.runs import Report
 from nodesmith.handlers import Handler, Run, looking
-from nodesmith.model.functions.hints import INFORMED, Concern
+from nodesmith.model.functions.hints import Concern
 from nodesmith.parts import ClusterParts, Parts, now
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def observation() -> Handler:
             last_heartbeat=own.heartbeats.last,
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
-            informed=(Concern.SHADOW,) if own.registration.observed else INFORMED,
+            is_observed=own.registration.observed,
         )
         # The report has no `due`: dispatch decides when observation is due.
         return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -39,8 +39,8 @@ class Observation:
     last_heartbeat: Callable[[], Heartbeat | None]
     clock: Callable[[], datetime]
     stale_after: timedelta
-    informed: Sequence[Concern] = INFORMED
-    """the concerns to wake after a snapshot was written"""
+    is_observed: bool = False
+    """whether the cluster is only observed, so that nothing but its shadows is woken"""
 
 
 def observe(run: Observation) -> bool:
@@ -52,7 +52,7 @@ def observe(run: Observation) -> bool:
     if _is_fresh(run, now):
         return False
     run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
-    for concern in run.informed:
+    for concern in (Concern.SHADOW,) if run.is_observed else INFORMED:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
 
