@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from infra import permissions
 from infra.grants import Grant
 from infra.permissions import Scope
+from nodesmith.registration import OBSERVED_PARAMETERS, PARAMETERS
 from nodesmith.settings import INFORMED, REGION_TICK_MINUTES, TALKING, function_name
 
 WRITER, READER = (
@@ -21,6 +22,7 @@ class Concern:
     """One function that serves all clusters of a region.
 
     `grants` are the permissions in a cluster's session. `packs` is True for concerns that decide what to buy.
+    `registrations` are the paths of the registrations that it may read, and so of the clusters that it works for.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Concern:
     grants: Callable[[Scope], list[Grant]]
     wakes: tuple[str, ...]
     packs: bool = False
+    registrations: tuple[str, ...] = (PARAMETERS,)
 
     @property
     def talks(self) -> bool:
@@ -90,9 +93,25 @@ CLUSTER_CONCERNS = (
     Concern(
         "readiness", 120, 1024, permissions.readiness_grants, ("disruption", "lifecycle", "provisioning")
     ),
-    Concern("observation", 60, 1024, permissions.observation_grants, INFORMED),
+    Concern(
+        "observation",
+        60,
+        1024,
+        permissions.observation_grants,
+        (*INFORMED, "shadow"),
+        registrations=(PARAMETERS, OBSERVED_PARAMETERS),
+    ),
     Concern("repair", 60, 1024, permissions.repair_grants, ("provisioning", "termination")),
     Concern("garbagecollection", 120, 1024, permissions.garbagecollection_grants, ("termination",)),
+    Concern(
+        "shadow",
+        120,
+        1769,
+        permissions.shadow_grants,
+        (),
+        packs=True,
+        registrations=(OBSERVED_PARAMETERS,),
+    ),
 )
 
 CATALOG_TIMEOUT_SECONDS = 300

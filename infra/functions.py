@@ -19,7 +19,7 @@ from infra.roles import base_grants, function_role, vpc_grants
 from infra.serving import serve
 from infra.trial import Serving
 from nodesmith import __version__
-from nodesmith.registration import TRIAL_SUFFIX
+from nodesmith.registration import PARAMETERS, TRIAL_SUFFIX
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 ARCHITECTURE = lambda_.Architecture.ARM_64
@@ -64,6 +64,7 @@ class FunctionSpec:
     memory_mib: int
     grants: tuple[Grant, ...]
     session_grants: tuple[Grant, ...] = ()
+    registrations: tuple[str, ...] = (PARAMETERS,)
     environment: Mapping[str, str] | None = None
     layers: tuple[str, ...] = ("core", "vendor")
     delays: bool = False
@@ -130,7 +131,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
     own = [*spec.grants, *base_grants(shared.region, delays=spec.delays, tracing=shared.tracing)]
     if spec.vpc is not None:
         own += vpc_grants(shared.region, spec.name)
-    role = function_role(scope, name, shared.region, own, spec.session_grants)
+    role = function_role(scope, name, shared.region, own, spec.session_grants, spec.registrations)
     made = lambda_.Function(
         scope,
         "Function",

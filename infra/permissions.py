@@ -30,6 +30,7 @@ from nodesmith.settings import (
     growth_key,
     metrics_key,
     on_sale_key,
+    shadow_key,
     snapshot_key,
     unplaced_key,
 )
@@ -95,7 +96,7 @@ def forwarder_grants(scope: Scope) -> list[Grant]:
         write_grant(scope.region, snapshot_key(cluster)),
         heartbeat_grant(scope.region, "PutItem", cluster),
         Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET),
-        wake_grant(scope.region, scope.vpcs, *WOKEN),
+        wake_grant(scope.region, scope.vpcs, *WOKEN, "shadow"),
     ]
 
 
@@ -248,6 +249,16 @@ def observation_grants(scope: Scope) -> list[Grant]:
         write_grant(scope.region, key),
         heartbeat_grant(scope.region, "Query"),
         describe_cluster_grant(scope),
+    ]
+
+
+def shadow_grants(scope: Scope) -> list[Grant]:
+    """Read the snapshot of an observed cluster, and write its shadows. Nothing else can be changed."""
+    key = shadow_key(CLUSTER)
+    return [
+        *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), key),
+        write_grant(scope.region, key),
+        heartbeat_grant(scope.region, "Query"),
     ]
 
 

@@ -11,6 +11,7 @@ from infra import names
 from infra.grants import Grant, make_role
 from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, send_grant, trust_itself
 from infra.tablegrants import health_grant
+from nodesmith.registration import PARAMETERS
 
 _TRACE = Grant(
     "Trace",
@@ -21,15 +22,23 @@ _TRACE = Grant(
 
 
 def function_role(
-    scope: Construct, name: str, region: str, own: Iterable[Grant], session_grants: Iterable[Grant]
+    scope: Construct,
+    name: str,
+    region: str,
+    own: Iterable[Grant],
+    session_grants: Iterable[Grant],
+    registrations: Iterable[str] = (PARAMETERS,),
 ) -> iam.Role:
-    """Make the role. With `session_grants` it may start sessions of itself, which have those grants and not `own`."""
+    """Make the role. With `session_grants` it may start sessions of itself, which have those grants and not `own`.
+
+    `registrations` are the paths of the registrations that it may read.
+    """
     trusted = iam.ServicePrincipal("lambda.amazonaws.com")
     granted = list(session_grants)
     if not granted:
         return make_role(scope, "Role", name, trusted, own)
     arn = names.role_arn(name)
-    outside = outside_sessions([*own, *own_grants(arn, region), health_grant(region)])
+    outside = outside_sessions([*own, *own_grants(arn, region, registrations), health_grant(region)])
     inside = in_session([*granted, health_grant(region, CLUSTER)])
     role = make_role(scope, "Role", name, trusted, [*outside, *inside])
     trust_itself(role, arn)

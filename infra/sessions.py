@@ -44,16 +44,16 @@ def outside_sessions(grants: Iterable[Grant]) -> list[Grant]:
     return [grant.where(OUTSIDE) for grant in grants]
 
 
-def own_grants(role_arn: str, region: str) -> list[Grant]:
+def own_grants(role_arn: str, region: str, paths: Iterable[str] = (PARAMETERS,)) -> list[Grant]:
     """Read registrations and start a session for a cluster: the own permissions of every cluster concern's function."""
-    registrations = names.arn("ssm", f"parameter{PARAMETERS}/*", region=region)
+    registrations = tuple(names.arn("ssm", f"parameter{path}/*", region=region) for path in paths)
     canaries = names.arn("ssm", f"parameter{CANARY_PARAMETER}", region=region)
     return [
         Grant("WorkForCluster", ("sts:AssumeRole", "sts:TagSession"), (role_arn,)),
         Grant(
             "Registrations",
             ("ssm:GetParameters",),
-            (registrations, canaries),
+            (*registrations, canaries),
             wildcard="each cluster has its own parameter",
         ),
     ]

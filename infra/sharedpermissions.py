@@ -7,7 +7,7 @@ from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
 from infra.tablegrants import every_partition_grant, health_grant, limits_grant
-from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS
+from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, OBSERVED_PARAMETERS, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
@@ -42,7 +42,7 @@ def routing_grants(scope: Scope) -> list[Grant]:
             {"StringEquals": {"aws:RequestedRegion": scope.region}},
             wildcard="one call lists the resources of all clusters",
         ),
-        list_registrations_grant(scope.region),
+        list_registrations_grant(scope.region, PARAMETERS),
         wake_grant(scope.region, scope.vpcs, "interruption", "readiness"),
         health_grant(scope.region),
     ]
@@ -51,23 +51,23 @@ def routing_grants(scope: Scope) -> list[Grant]:
 def dispatch_grants(scope: Scope) -> list[Grant]:
     """List registrations, see what is due, invoke every concern of a cluster, and deliver delayed invocations."""
     return [
-        list_registrations_grant(scope.region),
+        list_registrations_grant(scope.region, PARAMETERS, OBSERVED_PARAMETERS),
         list_limits_grant(scope.region),
         limits_grant(scope.region),
         marks_grant(scope.region),
         poll_grant(scope.region),
-        wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "routing"),
+        wake_grant(scope.region, scope.vpcs, *TICK_MINUTES, "shadow", "routing"),
         *health_check_grants(scope),
     ]
 
 
-def list_registrations_grant(region: str) -> Grant:
+def list_registrations_grant(region: str, *paths: str) -> Grant:
     """Read which clusters are registered, and how their API servers are reached."""
-    path = names.arn("ssm", f"parameter{PARAMETERS}", region=region)
+    found = [names.arn("ssm", f"parameter{path}", region=region) for path in paths]
     return Grant(
         "ListRegistrations",
         ("ssm:GetParametersByPath",),
-        (path, f"{path}/*"),
+        tuple(each for path in found for each in (path, f"{path}/*")),
         wildcard="each cluster has its own parameter",
     )
 

@@ -19,10 +19,12 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected
+from nodesmith.ports import Hints
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.logs import log_json
+from nodesmith_forwarder.observing import ShadowHints
 from nodesmith_forwarder.serviceaccount import connection
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
@@ -64,11 +66,14 @@ def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder
         return session.create_client(service, region_name=settings.region, config=patient)
 
     functions = made("lambda")
+    hints: Hints = LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from)
+    if settings.is_observing:
+        hints = ShadowHints(hints)
     return Forwarder(
         settings.cluster_name,
         ApiServer(api_server),
         S3Blobs(made("s3"), settings.bucket_name),
-        LambdaHints(LambdaInvocations(lambda _: functions), reached_from=settings.reached_from),
+        hints,
         DynamoHeartbeats(made("dynamodb"), settings.table_name, settings.cluster_name),
         SystemClock(),
         settings.pace,

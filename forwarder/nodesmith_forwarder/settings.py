@@ -29,6 +29,8 @@ class ForwarderSettings:
     pace: Pace
     health_port: int
     log_level: str
+    is_observing: bool = False
+    """Whether the cluster is only observed, so that nothing but its shadows is woken."""
 
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
@@ -46,6 +48,7 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         ),
         health_port=reading.value("HEALTH_PROBE_PORT", "8081", _port),
         log_level=reading.value("LOG_LEVEL", "info", _level),
+        is_observing=reading.value("OBSERVE", "false", _flag),
     )
     if reading.faults:
         raise Rejected("settings: " + "; ".join(reading.faults))
@@ -83,6 +86,12 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65_535):
         raise ValueError("must be a port from 1 to 65535")
     return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
 
 
 def _level(text: str) -> str:

@@ -10,7 +10,7 @@ def figures() -> list[Figure]:
     """Synthesise the stacks, count resources, and evaluate IAM policies."""
     found = counted()
     return [
-        Figure("stack-resources", found.region_resources, "resources", 90, f"{found.region_alarms} alarms"),
+        Figure("stack-resources", found.region_resources, "resources", 95, f"{found.region_alarms} alarms"),
         Figure(
             "cluster-resources", found.cluster_resources, "resources", 12, f"{found.cluster_billed} billed"
         ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.dispatch import REGION_MINUTES
-from nodesmith.model.functions.hints import TICK_MINUTES
+from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TICK_MINUTES
 from nodesmith.settings import dead_letters_url, function_name
 from nodesmith.telemetry import Telemetry
 from tests.infra.deployment import TOPIC
@@ -72,7 +72,7 @@ def test_dispatch_checks_the_dead_letter_queue(region: Template) -> None:
 
 def test_the_health_of_every_function_but_dispatch_is_judged(plain: Template) -> None:
     functions = {each["FunctionName"] for each in plain.of_type("Lambda::Function").values()}
-    judged = {function_name(concern) for concern in (*TICK_MINUTES, *REGION_MINUTES)}
+    judged = {function_name(concern) for concern in (*TICK_MINUTES, *OBSERVED_TICK_MINUTES, *REGION_MINUTES)}
     assert judged == functions - {"nodesmith-dispatch"}
 
 

@@ -13,7 +13,7 @@ from infra.concerns import CLUSTER_CONCERNS
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
 from nodesmith.model.commitmentsettings import CommitmentSettings
-from nodesmith.model.functions.hints import TALKING, TICK_MINUTES
+from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.settings import Settings, function_name, read_settings
 from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template
@@ -40,7 +40,7 @@ def layer_names(function: dict[str, Any]) -> list[str]:
 def test_there_is_a_function_per_concern_and_per_vpc_one_for_each_that_calls_api_servers(
     region: Template, plain: Template
 ) -> None:
-    assert set(ALL) == set(TICK_MINUTES)
+    assert set(ALL) == {*TICK_MINUTES, *OBSERVED_TICK_MINUTES}
     found = [
         sorted(each["FunctionName"] for each in template.of_type("Lambda::Function").values())
         for template in (region, plain)
@@ -167,6 +167,7 @@ def test_only_packers_have_the_solver(region: Template) -> None:
         "observation": ["Core", "Vendor"],
         "repair": ["Core", "Vendor"],
         "garbagecollection": ["Core", "Vendor"],
+        "shadow": ["Core", "Packing", "Vendor"],
         **{concern: ["Core", "Vendor"] for concern in SHARED},
     }
 

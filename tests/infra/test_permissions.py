@@ -116,7 +116,7 @@ def test_describe_calls_are_limited_to_the_region(region: Template) -> None:
 
 @pytest.mark.parametrize(
     "concern",
-    [each for each in ALL if each != "observation"],
+    [each for each in ALL if each not in ("observation", "shadow")],
 )
 def test_a_function_reaches_only_its_clusters_partition_of_the_table(region: Template, concern: str) -> None:
     for action in ("Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"):
@@ -277,10 +277,12 @@ def test_dispatch_lists_registrations_and_wakes_concerns_but_reaches_no_cluster(
 @pytest.mark.parametrize("concern", ALL)
 def test_a_function_reads_registrations_only_outside_sessions(region: Template, concern: str) -> None:
     parameters = f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter"
+    serves, observes = concern != "shadow", concern in ("observation", "shadow")
     for cluster in ("alpha", "beta"):
-        registration = f"{parameters}/nodesmith/clusters/{cluster}"
-        assert may(region, concern, "ssm:GetParameters", registration)
-        assert not may_for_alpha(region, concern, "ssm:GetParameters", registration)
+        for path, expected in (("clusters", serves), ("observed", observes)):
+            registration = f"{parameters}/nodesmith/{path}/{cluster}"
+            assert may(region, concern, "ssm:GetParameters", registration) is expected
+            assert not may_for_alpha(region, concern, "ssm:GetParameters", registration)
     assert not may(region, concern, "ssm:GetParameters", f"{parameters}/password")
 
 
@@ -393,7 +395,9 @@ def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_concerns(region
         region.statements(region.role_named(f"nodesmith-forwarder-{REGION}")),
     )
     woken = [
-        function_name(each, vpc) for each in WOKEN for vpc in (("", PRIVATE) if each in TALKING else ("",))
+        function_name(each, vpc)
+        for each in (*WOKEN, "shadow")
+        for vpc in (("", PRIVATE) if each in TALKING else ("",))
     ]
     measured = (*(metrics_key(cluster, each) for each in MEASURED), on_sale_key(cluster))
     asked = {

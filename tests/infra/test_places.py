@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.hints import TALKING, TICK_MINUTES, Concern
+from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES, Concern
 from nodesmith.settings import function_name, function_vpc
 from tests.infra.deployment import ACCOUNT, REGION, code_on_empty_layers, synthesise
 from tests.infra.iam import allows
@@ -65,7 +65,7 @@ def test_the_functions_of_one_place_serve_all_clusters_reached_from_there(
     templates: dict[str, Template],
 ) -> None:
     functions = templates[""].of_type("Lambda::Function")
-    assert len(functions) == len(TICK_MINUTES) + 3 + len(VPCS) * len(TALKING)
+    assert len(functions) == len({*TICK_MINUTES, *OBSERVED_TICK_MINUTES}) + 3 + len(VPCS) * len(TALKING)
     assert len(templates[""].resources) < 500, "the limit of a CloudFormation stack"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
-from nodesmith.model.functions.hints import MEASURED, TALKING, TICK_MINUTES
+from nodesmith.model.functions.hints import MEASURED, OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
@@ -30,6 +30,7 @@ from nodesmith.settings import (
     notices_partition_key,
     on_sale_key,
     partition_key,
+    shadow_key,
     snapshot_key,
     unplaced_key,
 )
@@ -113,6 +114,10 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
     # A session cannot start until the registration has been read.
     yield Call("ssm:GetParameters", parameter, "the registration", of.name, open_to=tuple(TICK_MINUTES))
     yield Call("ssm:PutParameter", parameter, "the registration", of.name)
+    watched = f"{SSM}{parameter_name(of.name, observed=True)}"
+    about = "the registration of an observed cluster"
+    yield Call("ssm:GetParameters", watched, about, of.name, open_to=tuple(OBSERVED_TICK_MINUTES))
+    yield Call("ssm:PutParameter", watched, about, of.name)
     beats: Context = {"dynamodb:LeadingKeys": [forwarder_partition_key(of.name)]}
     for each in LEDGER_ACTIONS:
         yield Call(f"dynamodb:{each}", TABLE, "the forwarder's heartbeat", of.name, beats)
@@ -140,6 +145,7 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
         "a decision": decision_key(of.name, "d-1"),
         "a decision's snapshot": decision_snapshot_key(of.name, "d-1"),
         "the unplaced pods": unplaced_key(of.name),
+        "the shadows": shadow_key(of.name),
         "what is on sale": on_sale_key(of.name),
         **{f"metrics of {each}": metrics_key(of.name, each) for each in MEASURED},
     }

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import highspy
 
-from tests.problems.firstfit import Kind, Vector
+from nodesmith.decisions.shadow.karpenter import Kind, Vector
 
 _CLOSE = 5e-4
 _ROUNDS = 400

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.shadow.karpenter import one_command
 from tests import builders
 from tests.builders import expression, shape
 from tests.fleets import fleet, pool, running, worker
-from tests.problems.greedyconsolidation import one_command
 
 BIG = shape("3500m", "8Gi")
 

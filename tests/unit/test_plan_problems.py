@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from nodesmith.decisions.shadow.karpenter import Kind, first_fit
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing
 from tests.benchmarks.packing.traces import traces
 from tests.builders import anti_affinity, spread
 from tests.problems.bruteforce import best_plan
 from tests.problems.drawing import LARGE, Problem, draw
-from tests.problems.firstfit import Kind, first_fit
 from tests.problems.lpbound import lp_bound
 
 ZONE = workloads.ZONE

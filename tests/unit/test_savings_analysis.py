@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.shadow.fleet import OTHERS
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.ledger.commitments import (
@@ -22,7 +23,7 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.commitmentview import with_commitments
 from nodesmith_cli.savings.analysis import Analysis, analysed, parsed_nodes, prepared
 from nodesmith_cli.savings.capacity import Parts, families, workload_of
-from nodesmith_cli.savings.fleet import OTHERS, unhurried
+from nodesmith_cli.savings.fleet import unhurried
 from nodesmith_cli.savings.reading import Cluster, Usage
 from tests import builders
 from tests.builders import catalog

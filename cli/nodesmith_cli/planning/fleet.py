@@ -7,21 +7,16 @@ one day after the youngest object, so that all objects are at least that old.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.shadow.fleet import claim_of
 from nodesmith.model.apimachinery.labels import (
-    CAPACITY_TYPE,
-    INITIALIZED,
-    INSTANCE_TYPE,
-    NODECLASS,
     NODEPOOL,
-    ZONE,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 
 _QUIET = timedelta(days=1)
@@ -70,29 +65,3 @@ def _as_old_as(claim: NodeClaim, node: Node | None) -> NodeClaim:
         return claim
     since = max(claim.created_at, node.created_at)
     return replace(claim, phase_since=since, initialized_at=since, node_name=node.name)
-
-
-def claim_of(node: Node, nodepool: str, pool: NodePool | None) -> NodeClaim:
-    """Return the NodeClaim that a Node stands for."""
-    labels: Mapping[str, str] = node.labels
-    ready = labels.get(INITIALIZED) == "true"
-    return NodeClaim(
-        name=node.name,
-        nodepool=nodepool,
-        nodeclass=pool.nodeclass if pool else NodeClassRef(labels.get(NODECLASS, "")),
-        created_at=node.created_at,
-        phase=Phase.INITIALIZED if ready else Phase.REGISTERED,
-        phase_since=node.created_at,
-        labels=labels,
-        taints=node.taints,
-        expire_after=pool.expire_after if pool else None,
-        termination_grace_period=pool.termination_grace_period if pool else None,
-        provider_id=node.provider_id,
-        instance_type=labels.get(INSTANCE_TYPE, ""),
-        zone=labels.get(ZONE, ""),
-        capacity_type=labels.get(CAPACITY_TYPE, ""),
-        node_name=node.name,
-        capacity=node.capacity,
-        allocatable=node.allocatable,
-        initialized_at=node.created_at if ready else None,
-    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.nodepooltiers import pools as nodepool_offers
+from nodesmith.decisions.shadow.fleet import OTHERS, others
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED
 from nodesmith.model.ec2.catalog import Catalog
@@ -43,7 +44,7 @@ from nodesmith_cli.savings.constraints import (
     protection_costs,
     spot_option,
 )
-from nodesmith_cli.savings.fleet import OTHERS, adopted, on_demand_only, others, unhurried
+from nodesmith_cli.savings.fleet import adopted, on_demand_only, unhurried
 from nodesmith_cli.savings.nodeprices import PricedNode, priced_nodes, total_hourly_usd
 from nodesmith_cli.savings.reading import Cluster, Usage
 from nodesmith_cli.savings.repacking import Reached, Repacked, reached, repacked
@@ -151,7 +152,7 @@ def prepared(
     lacking = sorted({*map(nodeclass_name, nodepools)} - own - {""})
     assumed = [in_zones(each, priced) for each in (*nodeclasses, *map(assumed_nodeclass, lacking))]
     rest = [each for each in cluster.documents if each.manifest["kind"] not in _CUSTOM]
-    planned = [*map(unhurried, nodepools), *classes, *assumed, *others()]
+    planned = [*map(unhurried, nodepools), *classes, *assumed, *others(assumed_nodeclass(OTHERS))]
     made = tuple(Document(each, _NOWHERE, n) for n, each in enumerate(planned, start=1))
     inputs = plan_inputs(Manifests((*rest, *made)), catalog, settings=settings, now=now)
     shown = {each.node.provider_id for each in priced} - {""}

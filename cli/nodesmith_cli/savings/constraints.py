@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read
+from nodesmith.decisions.shadow.fleet import OTHERS
 from nodesmith.model.apimachinery.labels import (
     ARCH,
     AWS_KEYS,
@@ -24,7 +25,7 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.savings.capacity import Held, workload_of
-from nodesmith_cli.savings.fleet import OTHERS, on_demand_only, reshaped
+from nodesmith_cli.savings.fleet import on_demand_only, reshaped
 from nodesmith_cli.savings.repacking import Repacked, repacked
 
 MOST = 12

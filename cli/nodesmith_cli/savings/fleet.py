@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read
+from nodesmith.decisions.shadow.fleet import OTHERS, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
-    AWS_DOMAIN,
     CAPACITY_TYPE,
     DO_NOT_DISRUPT,
     INITIALIZED,
@@ -26,47 +26,16 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.snapshot import Snapshot
-from nodesmith_cli.planning.fleet import claim_of
-from nodesmith_cli.planning.nodeclasses import assumed_nodeclass
 from nodesmith_cli.savings.nodeprices import PricedNode, nodepool_of
 
-OTHERS = "nodesmith-savings-others"
-"""The NodePool of the nodes that belong to no NodePool of nodesmith's."""
 _QUIET = timedelta(days=1)
 _PAID = (ON_DEMAND, RESERVED)
 _MANY = 1_000_000
-
-
-def others() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the NodePool `OTHERS`, whose nodes may be moved, and its EC2NodeClass, which launches nothing."""
-    unready = {
-        "type": "ValidationSucceeded",
-        "status": "False",
-        "reason": "Others",
-        "message": "it buys nothing",
-    }
-    nodeclass = {**assumed_nodeclass(OTHERS), "status": {"conditions": [unready]}}
-    reference = {"group": AWS_DOMAIN, "kind": "EC2NodeClass", "name": OTHERS}
-    nodepool = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": OTHERS},
-        "spec": {
-            "template": {"spec": {"nodeClassRef": reference, "requirements": [], "expireAfter": "Never"}},
-            "disruption": {
-                "consolidationPolicy": "WhenEmptyOrUnderutilized",
-                "consolidateAfter": "0s",
-                "budgets": [{"nodes": "100%"}],
-            },
-        },
-    }
-    return nodepool, nodeclass
 
 
 def unhurried(nodepool: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,11 +96,6 @@ def adopted(inputs: Inputs, nodes: Sequence[PricedNode]) -> Adopted:
     free = replace(inputs, snapshot=snapshot, ledger=as_read(ledger, snapshot), now=at)
     pinned = frozenset(pod.key for pod in pods if pod.node in _on_demand(nodes, pools))
     return Adopted(replace(free, snapshot=on_demand_only(snapshot, pinned)), free, pinned)
-
-
-def lasting_claim(node: Node, nodepool: str, pools: Mapping[str, NodePool]) -> NodeClaim:
-    """Return the NodeClaim that a node stands for. It does not expire, because its replacement costs no less then."""
-    return replace(claim_of(node, nodepool, pools.get(nodepool)), expire_after=None)
 
 
 def _latest(inputs: Inputs) -> datetime:

@@ -8,14 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import fsum
 
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.decisions.shadow.fleet import named, unpriced, zone_of_provider
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
-    CAPACITY_TYPES,
-    EKS_CAPACITY_TYPE,
     INSTANCE_TYPE,
     NODEPOOL,
-    ON_DEMAND,
     REGION,
     RESERVED,
     SPOT,
@@ -27,16 +24,6 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.savings.owners import Owner, owner_of
 from nodesmith_formats.prices import HOURS_A_MONTH, Price, PriceOf, prices
 
-_SOLD_AS: Mapping[str, Mapping[str, str]] = {
-    EKS_CAPACITY_TYPE: {"SPOT": SPOT, "ON_DEMAND": ON_DEMAND, "CAPACITY_BLOCK": RESERVED},
-    "spotinst.io/node-lifecycle": {"spot": SPOT, "od": ON_DEMAND},
-    "scheduling.cast.ai/spot": {"true": SPOT},
-    "node.kubernetes.io/lifecycle": {"spot": SPOT, "on-demand": ON_DEMAND},
-    "node-lifecycle": {"spot": SPOT, "on-demand": ON_DEMAND},
-    "lifecycle": {"Ec2Spot": SPOT, "OnDemand": ON_DEMAND},
-}
-"""Labels of other software that name a node's capacity type, with the meaning of their values."""
-_PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/i-[0-9a-z]+", re.ASCII)
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)", re.ASCII)
 
 
@@ -85,13 +72,8 @@ def _region(node: Node) -> str:
     labels = {normalised(key): value for key, value in node.labels.items()}
     if labels.get(REGION):
         return labels[REGION]
-    match = _REGION_OF_ZONE.fullmatch(labels.get(ZONE) or _zone_of_provider(node))
+    match = _REGION_OF_ZONE.fullmatch(labels.get(ZONE) or zone_of_provider(node))
     return match[1] if match else ""
-
-
-def _zone_of_provider(node: Node) -> str:
-    match = _PROVIDER_ID.fullmatch(node.provider_id)
-    return match["zone"] if match else ""
 
 
 def priced_nodes(
@@ -110,33 +92,14 @@ def priced_nodes(
     for node in sorted(nodes, key=lambda node: node.name):
         is_marked = node.provider_id in known
         owner = owner_of(node.labels, marked=is_marked, has_cluster_autoscaler=has_cluster_autoscaler)
-        named, assumed = _named(node)
-        found.append(_priced(named, owner, catalog, price_of, assumed=assumed))
+        current, assumed = named(node)
+        found.append(_priced(current, owner, catalog, price_of, assumed=assumed))
     return found
-
-
-def _named(node: Node) -> tuple[Node, bool]:
-    """Return a node with the current labels, and whether its capacity type is assumed."""
-    labels = {normalised(key): value for key, value in node.labels.items()}
-    labels.setdefault(ZONE, _zone_of_provider(node))
-    sold, assumed = _sold_as(labels)
-    return replace(node, labels=FrozenMap({**node.labels, **labels, CAPACITY_TYPE: sold})), assumed
-
-
-def _sold_as(labels: Mapping[str, str]) -> tuple[str, bool]:
-    """Return a node's capacity type, and whether it is assumed to be on-demand because no label names it."""
-    stated = labels.get(CAPACITY_TYPE, "")
-    if stated in CAPACITY_TYPES:
-        return stated, False
-    for key, values in _SOLD_AS.items():
-        if labels.get(key) in values:
-            return values[labels[key]], False
-    return ON_DEMAND, True
 
 
 def _priced(node: Node, owner: Owner, catalog: Catalog, price_of: PriceOf, *, assumed: bool) -> PricedNode:
     kind, zone, sold = (node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
-    unknown = _obstacle(node, owner, kind, catalog)
+    unknown = _obstacle(node, owner, catalog)
     if unknown:
         return PricedNode(node, owner, None, unknown, assumed)
     if sold == RESERVED:
@@ -147,19 +110,11 @@ def _priced(node: Node, owner: Owner, catalog: Catalog, price_of: PriceOf, *, as
     return PricedNode(node, owner, price, unknown, assumed)
 
 
-def _obstacle(node: Node, owner: Owner, kind: str, catalog: Catalog) -> str:
+def _obstacle(node: Node, owner: Owner, catalog: Catalog) -> str:
     """Return why a node cannot have a price in the catalogue; empty if it may."""
     if not owner.is_ec2:
         return f"{owner.software} is not priced by instance"
-    if node.provider_id and not node.provider_id.startswith("aws://"):
-        return f"its provider is {node.provider_id.partition(':')[0]}, not AWS"
-    if not kind:
-        return f"it has no label {INSTANCE_TYPE}"
-    if kind not in catalog.facts:
-        return f"its instance type {kind!r} is not in the catalogue of {catalog.region}"
-    if not node.allocatable.cpu_milli or not node.allocatable.memory_bytes:
-        return "its status has no allocatable cpu and memory"
-    return ""
+    return unpriced(node, catalog)
 
 
 def with_spot_prices(catalog: Catalog, current: Mapping[tuple[str, str], float]) -> Catalog:

@@ -14,17 +14,15 @@ from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Blocker, Proposal
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
-from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.shadow.fleet import lasting_claim, launched, types_of
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, RESERVED, ZONE
-from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.kubernetes.nodes import Condition, Node
+from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.commitmentview import covered_hourly_usd
-from nodesmith_cli.savings.fleet import lasting_claim, reshaped, unprotected
+from nodesmith_cli.savings.fleet import reshaped, unprotected
 
 _ROUNDS = 5
 """How often pods that found no new node may keep their present ones. After that, all of them do."""
@@ -196,8 +194,8 @@ def after(inputs: Inputs, done: Iterable[Proposal], now: datetime, decision: str
     done = list(done)
     gone = {name for proposal in done for name in proposal.sources}
     places = {pod: at for proposal in done for pod, at in proposal.destinations.items()}
-    types, pools = _types(inputs), parsed_nodepools(inputs.snapshot.nodepools)
-    come = [_launched(node, types, inputs.now) for proposal in done for node in proposal.replacements]
+    types, pools = types_of(inputs), parsed_nodepools(inputs.snapshot.nodepools)
+    come = [launched(node, types, inputs.now) for proposal in done for node in proposal.replacements]
     left = {claim.node_name for claim in inputs.ledger.claims if claim.name in gone}
     touched = set(places.values())
     nodes = [
@@ -217,45 +215,6 @@ def after(inputs: Inputs, done: Iterable[Proposal], now: datetime, decision: str
     )
     ledger = replace(inputs.ledger, claims=tuple(sorted(claims, key=lambda claim: claim.name)))
     return replace(inputs, snapshot=snapshot, ledger=ledger, now=now, decision=decision)
-
-
-def _types(inputs: Inputs) -> Mapping[tuple[str, str], InstanceType]:
-    """Return the resolved instance types by EC2NodeClass and name."""
-    return {
-        (name, kind.name): kind
-        for name, nodeclass in parsed_nodeclasses(inputs.snapshot).items()
-        for kind in instance_types(inputs.catalog, NodeConfiguration.of(nodeclass), inputs.settings)
-    }
-
-
-def _launched(
-    planned: PlannedNode, types: Mapping[tuple[str, str], InstanceType], now: datetime
-) -> tuple[Node, str]:
-    """Return the node that a planned node becomes at its cheapest offering, and its NodePool."""
-    claim, first = planned.claim, planned.request.cheapest
-    kind = types[claim.nodeclass.name, first.instance_type]
-    labels = {
-        **kind.labels,
-        **claim.requirements.settled,
-        **claim.labels,
-        INSTANCE_TYPE: first.instance_type,
-        ZONE: first.zone,
-        CAPACITY_TYPE: planned.request.capacity_type,
-        INITIALIZED: "true",
-        "kubernetes.io/hostname": claim.name,
-    }
-    node = Node(
-        claim.name,
-        now,
-        provider_id=f"savings:///{claim.name}",
-        labels=FrozenMap(labels),
-        taints=claim.taints,
-        capacity=kind.capacity,
-        allocatable=kind.allocatable,
-        conditions={"Ready": Condition("True")},
-        last_pod_event_at=now,
-    )
-    return node, claim.nodepool
 
 
 def best_moves(moves: Sequence[Proposal], most: int = 10) -> list[Proposal]:

@@ -53,6 +53,7 @@ CONCERNS = (
     Concern("observation", 60),
     Concern("repair", 60),
     Concern("garbagecollection", 120),
+    Concern("shadow", 120),
 )
 """The functions that serve clusters."""
 ROUTING = Concern("routing", 10)
@@ -93,7 +94,7 @@ def deploy(client: Client, region: str) -> Deployment:
 
 def register(client: Client, registration: Registration) -> None:
     """Register a cluster with the functions, or change its settings."""
-    name, value = parameter_name(registration.cluster), registration.to_json()
+    name, value = parameter_name(registration.cluster, observed=registration.observed), registration.to_json()
     client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
 

@@ -12,6 +12,7 @@ from nodesmith.decisions.disruption.costs import price_of
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.shadow.karpenter import first_fit_nodes, one_command
 from nodesmith.model.kubernetes.pods import Pod
 from tests import builders
 from tests.benchmarks.disruption.fleets import launched, machine
@@ -20,8 +21,6 @@ from tests.benchmarks.packing import markets
 from tests.benchmarks.packing.traces import Trace, traces
 from tests.fleets import fleet, pool
 from tests.moved import after
-from tests.problems.firstfit import first_fit_nodes
-from tests.problems.greedyconsolidation import one_command
 
 MIB = 2**20
 _QUICK = ("microservices",)

@@ -17,6 +17,7 @@ from nodesmith.decisions.disruption.search.search import DEFAULT_STEPS, propose
 from nodesmith.decisions.disruption.search.searchpass import Pass
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.shadow.karpenter import one_command
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Reason
 from tests import builders
@@ -26,7 +27,6 @@ from tests.benchmarks.disruption.fleets import launched
 from tests.benchmarks.figures import Figure
 from tests.fleets import Worker, fleet, pool
 from tests.moved import after
-from tests.problems.greedyconsolidation import one_command
 
 Search = Callable[[Inputs], Sequence[Proposal]]
 _MOST_ROUNDS = 12

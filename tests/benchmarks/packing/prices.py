@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from statistics import mean
 from typing import Any
 
+from nodesmith.decisions.shadow.karpenter import Kind, first_fit
 from nodesmith_cli.audit import audit
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.following import in_waves
 from tests.benchmarks.packing.traces import Ask, Trace, traces
-from tests.problems.firstfit import Kind, first_fit
 from tests.problems.planning import Planned, planned
 
 Manifest = dict[str, Any]

@@ -24,7 +24,7 @@ from nodesmith.adapters.s3 import MetricsWriter, S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import MEASURED, SHARING, Concern
 from nodesmith.model.metrics import Metrics
-from nodesmith.registration import Registration, settings_of
+from nodesmith.registration import OBSERVED_PARAMETERS, PARAMETERS, Registration, settings_of
 from nodesmith.settings import Settings, metrics_key, read_settings
 from nodesmith.telemetry import Telemetry
 
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 _IN_SESSIONS = frozenset({"dynamodb", "ec2", "s3"})
 """The services that a function with sessions calls only in them, except for rare records that belong to no cluster"""
+_REGISTRATIONS = {
+    Concern.DISPATCH: (PARAMETERS, OBSERVED_PARAMETERS),
+    Concern.OBSERVATION: (PARAMETERS, OBSERVED_PARAMETERS),
+    Concern.SHADOW: (OBSERVED_PARAMETERS,),
+}
+"""Where the functions that work for observed clusters find registrations. All others know only served clusters."""
 _OBJECTS_A_COLLECTION = 50_000
 _WRITE_SECONDS = 5
 """Time reserved for writing metrics after a run, which usually takes 0.02 s. A run with less time left skips it."""
@@ -141,7 +147,8 @@ class Parts:
         self.client = Clients(_session(concern, ""), self.settings.region)
         self.invocations = LambdaInvocations(self.client)
         self.delayed = SqsDelayedInvocations(self.client, self.settings.queue_url)
-        self.registrations = SsmRegistrations(lambda: self.client("ssm"), now)
+        paths = _REGISTRATIONS.get(concern, (PARAMETERS,))
+        self.registrations = SsmRegistrations(lambda: self.client("ssm"), now, paths)
         self.context: object = None
         """Lambda's context of the current invocation."""
         in_sessions = _IN_SESSIONS if self.settings.session_role_arn else frozenset()

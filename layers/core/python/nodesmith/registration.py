@@ -20,7 +20,9 @@ from nodesmith.settings import Settings, read_settings
 
 FORMAT = 1
 PARAMETERS = "/nodesmith/clusters"
-"""The path that contains a parameter for each cluster."""
+"""The path that contains a parameter for each cluster that is served."""
+OBSERVED_PARAMETERS = "/nodesmith/observed"
+"""The same for clusters that are only observed. The roles of most functions cannot read it."""
 CANARY_PARAMETER = "/nodesmith/canary"
 """The parameter with the clusters that a release on trial serves (`Trial` as JSON). Absent without such a release."""
 CLUSTER_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{1,63}", re.ASCII)
@@ -62,7 +64,8 @@ class Registration:
 
     `vpc_id` is the VPC of its nodes. `node_roles` are the IAM roles that its nodes may have; the first is the default.
     `reached_from` is the name of the VPC from which functions reach its API server, empty for a public endpoint.
-    `settings` are texts by the names in `SETTINGS`.
+    `settings` are texts by the names in `SETTINGS`. An `observed` cluster is watched and never changed:
+    its registration is under another path, with the same content.
     """
 
     cluster: str
@@ -70,6 +73,7 @@ class Registration:
     node_roles: tuple[str, ...]
     reached_from: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    observed: bool = False
 
     def to_json(self) -> str:
         """Write the value of the parameter."""
@@ -83,18 +87,20 @@ class Registration:
         return json.dumps(value, separators=(",", ":"))
 
 
-def parameter_name(cluster: str) -> str:
+def parameter_name(cluster: str, *, observed: bool = False) -> str:
     """Return the name of the parameter with a cluster's registration."""
-    return f"{PARAMETERS}/{cluster}"
+    return f"{OBSERVED_PARAMETERS if observed else PARAMETERS}/{cluster}"
 
 
-def read_registration(cluster: str, text: str, *, of_any_release: bool = False) -> Registration:
+def read_registration(
+    cluster: str, text: str, *, of_any_release: bool = False, observed: bool = False
+) -> Registration:
     """Read the value of a cluster's parameter. Raises Rejected with every fault and what would be right.
 
     An unknown key is a fault unless `of_any_release` is True, since a later release may have written it. Unknown
     settings are then kept, so that writing the registration again preserves them.
     """
-    where = f"SSM parameter {parameter_name(cluster)}"
+    where = f"SSM parameter {parameter_name(cluster, observed=observed)}"
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -108,6 +114,7 @@ def read_registration(cluster: str, text: str, *, of_any_release: bool = False) 
         tuple(raw["nodeRoles"]),
         raw.get("reachedFrom", ""),
         _settings(raw.get("settings", {})),
+        observed,
     )
 
 

@@ -258,6 +258,7 @@ def observation() -> Handler:
             last_heartbeat=own.heartbeats.last,
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+            is_observed=own.registration.observed,
         )
         # The report has no `due`: dispatch decides when observation is due.
         return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))
@@ -311,3 +312,24 @@ def repair() -> Handler:
         return repair_once
 
     return looking(Parts(Concern.REPAIR, "ssm", "sts", "s3", "dynamodb"), composed)
+
+
+def shadow() -> Handler:
+    """Compose the shadows of observed clusters, which read, decide, and write nothing but what they find."""
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+    from nodesmith.controllers.shadow import Watch, watch
+
+    def composed(own: ClusterParts) -> Callable[[], Report]:
+        run = Watch(
+            cluster_name=own.settings.cluster_name,
+            settings=own.node_settings(),
+            blobs=own.blobs,
+            versions=own.blobs,
+            catalogs=StoredCatalogs(own.settings.region, own.blobs),
+            last_heartbeat=own.heartbeats.last,
+            clock=now,
+            stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+        )
+        return lambda: _told(own, watch(run))
+
+    return looking(Parts(Concern.SHADOW, "ssm", "sts", "s3", "dynamodb"), composed)

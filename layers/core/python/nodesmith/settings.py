@@ -322,6 +322,11 @@ def growth_key(cluster: str) -> str:
     return f"clusters/{cluster}/growth.json.gz"
 
 
+def shadow_key(cluster: str) -> str:
+    """Return the key of the S3 object with the shadows of an observed cluster."""
+    return f"clusters/{cluster}/shadow.json.gz"
+
+
 def metrics_key(cluster: str, concern: str) -> str:
     """Return the key of the S3 object with the Prometheus metrics of a concern."""
     return f"clusters/{cluster}/metrics/{concern}.json"

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.dispatch import (
     KINDS,
     due_concerns,
+    due_observers,
     findings,
     is_quiet,
     judge_trial,
@@ -17,7 +18,7 @@ from nodesmith.decisions.dispatch import (
 )
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.health import Finding, Marks, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith.regionports import (
     DeadLetters,
@@ -77,7 +78,9 @@ def send_ticks(run: Dispatch, at: datetime) -> DispatchReport:
     _wake_routing(run, report)  # first, since a spot warning leaves two minutes
     report.registrations, report.faults = run.registrations.all()
     report.counts["ClustersServed"] = len(report.registrations)
-    woken: dict[Concern, list[Registration]] = {concern: [] for concern in TICK_MINUTES}
+    woken: dict[Concern, list[Registration]] = {
+        concern: [] for concern in {**TICK_MINUTES, **OBSERVED_TICK_MINUTES}
+    }
     marks = _marks(run, report) if report.registrations else {}
     for registration in report.registrations:
         for concern in _due(run, registration, marks.get(registration.cluster), report, at):
@@ -111,6 +114,9 @@ def _marks(run: Dispatch, report: DispatchReport) -> Mapping[str, Marks]:
 def _due(
     run: Dispatch, registration: Registration, marks: Marks | None, report: DispatchReport, at: datetime
 ) -> list[Concern]:
+    if registration.observed:
+        heartbeat = marks.heartbeat if marks is not None else None
+        return due_observers(registration.cluster, heartbeat, run.stale_after(registration), at)
     if marks is not None and is_quiet(marks, at):
         report.counts["ClustersQuiet"] += 1
     records = _records(run, registration.cluster, report)
@@ -144,10 +150,11 @@ def keep_limits(
     """
     values = run.parameters.all()
     limits = [parse_spending_limit(name, values[name]) for name in sorted(values)]
-    clusters = {each.cluster for each in registrations} | set(unreadable)
-    if run.shared.save(limits, clusters) and registrations:
+    served = [each for each in registrations if not each.observed]
+    clusters = {each.cluster for each in served} | set(unreadable)
+    if run.shared.save(limits, clusters) and served:
         for concern in (Concern.READINESS, Concern.PROVISIONING):
-            run.ticks.send(concern, registrations)
+            run.ticks.send(concern, served)
     return list(limit_findings(run.shared.region(), now)) if limits else []
 
 

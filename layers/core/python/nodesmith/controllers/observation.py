@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nodesmith.errors import Rejected
 from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
-from nodesmith.model.functions.hints import INFORMED, Hint
+from nodesmith.model.functions.hints import INFORMED, Concern, Hint
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import Reader
 from nodesmith.observation.encoding import encode
@@ -39,6 +39,8 @@ class Observation:
     last_heartbeat: Callable[[], Heartbeat | None]
     clock: Callable[[], datetime]
     stale_after: timedelta
+    is_observed: bool = False
+    """whether the cluster is only observed, so that nothing but its shadows is woken"""
 
 
 def observe(run: Observation) -> bool:
@@ -50,7 +52,7 @@ def observe(run: Observation) -> bool:
     if _is_fresh(run, now):
         return False
     run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
-    for concern in INFORMED:
+    for concern in (Concern.SHADOW,) if run.is_observed else INFORMED:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
 

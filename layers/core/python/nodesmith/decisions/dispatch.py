@@ -13,7 +13,12 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from nodesmith.model.functions.health import GOES_ON, SYMPTOMS, Finding, Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.functions.hints import (
+    OBSERVED_TICK_MINUTES,
+    REGION_TICK_MINUTES,
+    TICK_MINUTES,
+    Concern,
+)
 from nodesmith.model.ledger.region import Region
 from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
 from nodesmith.model.quotas import amount_in_words
@@ -27,6 +32,8 @@ from runs that have seen the last change. The ten ticks until then make up for a
 """
 QUIET_TICK_MINUTES = 30
 """How often each concern looks even if it is not due: the longest delay of anything that was not foreseen."""
+SHADOW_QUIET_MINUTES = 10
+"""How often the shadows of a cluster look that has not changed for a while."""
 LOOK_MINUTES = 5
 """Clusters look in the first five of every thirty minutes, each in one of them.
 
@@ -86,6 +93,21 @@ def due_concerns(
     return [concern for concern in ticked if concern in waiting | active]
 
 
+def due_observers(
+    cluster: str, heartbeat: Heartbeat | None, stale_after: timedelta, at: datetime
+) -> list[Concern]:
+    """Return the concerns of an observed cluster that a tick wakes in the minute of `at`.
+
+    Its shadows look every minute while it changes, and else often enough for nodes to become removable.
+    """
+    minute = int(at.timestamp()) // _MINUTE_SECONDS
+    away = is_away(heartbeat, stale_after, at)
+    changed = heartbeat.changed if heartbeat else at
+    looks = away or at - changed <= QUIET_AFTER or minute % SHADOW_QUIET_MINUTES == own_minute(cluster)
+    observes = away or minute % QUIET_TICK_MINUTES == own_minute(cluster)
+    return [*([Concern.SHADOW] if looks else []), *([Concern.OBSERVATION] if observes else [])]
+
+
 def is_quiet(marks: Marks, at: datetime) -> bool:
     """Return whether neither a cluster's snapshot nor its ledger has changed lately.
 
@@ -124,7 +146,7 @@ def findings(
     for registration, first_seen in registrations:
         expected += [
             (registration.cluster, concern, minutes, max(since, first_seen))
-            for concern, minutes in TICK_MINUTES.items()
+            for concern, minutes in (OBSERVED_TICK_MINUTES if registration.observed else TICK_MINUTES).items()
         ]
     for cluster, concern, minutes, begun in expected:
         record = known.get((cluster, concern), Record(cluster, concern))

@@ -17,11 +17,11 @@ from nodesmith.registration import (
     CLUSTER_NAME,
     CLUSTER_TAG,
     NO_TRIAL,
+    OBSERVED_PARAMETERS,
     PARAMETERS,
     VPC_TAG,
     Registration,
     Trial,
-    parameter_name,
     read_registration,
     read_trial,
 )
@@ -31,10 +31,15 @@ READ_AGAIN = timedelta(minutes=1)
 
 
 class SsmRegistrations:
-    """The registrations of a region's clusters. `client` returns a boto3 SSM client and is called on first use."""
+    """The registrations of a region's clusters. `client` returns a boto3 SSM client and is called on first use.
 
-    def __init__(self, client: Callable[[], Any], clock: Callable[[], datetime]) -> None:
-        self._client, self._clock = client, clock
+    `paths` are those that the caller may read. A cluster under several of them counts for the first.
+    """
+
+    def __init__(
+        self, client: Callable[[], Any], clock: Callable[[], datetime], paths: Sequence[str] = (PARAMETERS,)
+    ) -> None:
+        self._client, self._clock, self._paths = client, clock, tuple(paths)
         self._read: dict[str, tuple[datetime, Registration]] = {}
         self._trial = NO_TRIAL
 
@@ -47,7 +52,9 @@ class SsmRegistrations:
         read_at, known = self._read.get(cluster, (None, None))
         if known is not None and read_at is not None and now - read_at < READ_AGAIN:
             return known
-        registration = read_registration(cluster, self._value(cluster), of_any_release=True)
+        path, text = self._value(cluster)
+        observed = path == OBSERVED_PARAMETERS
+        registration = read_registration(cluster, text, of_any_release=True, observed=observed)
         self._read[cluster] = now, registration
         return registration
 
@@ -62,27 +69,35 @@ class SsmRegistrations:
     def all(self) -> tuple[Sequence[Registration], Mapping[str, str]]:
         """Return all readable registrations, and by cluster the errors of the unreadable ones. Raises Transient."""
         found, faults = [], {}
-        with transient_errors("ssm:GetParametersByPath"):
-            pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=PARAMETERS)
-            values = {p["Name"].rpartition("/")[2]: p["Value"] for page in pages for p in page["Parameters"]}
+        values: dict[str, tuple[str, str]] = {}
+        for path in self._paths:
+            with transient_errors("ssm:GetParametersByPath"):
+                pages = self._client().get_paginator("get_parameters_by_path").paginate(Path=path)
+                for parameter in (each for page in pages for each in page["Parameters"]):
+                    values.setdefault(parameter["Name"].rpartition("/")[2], (path, parameter["Value"]))
         for cluster in sorted(values):
+            path, text = values[cluster]
+            observed = path == OBSERVED_PARAMETERS
             try:
-                found.append(read_registration(cluster, values[cluster], of_any_release=True))
+                found.append(read_registration(cluster, text, of_any_release=True, observed=observed))
             except Rejected as error:
                 faults[cluster] = str(error)
         return found, faults
 
-    def _value(self, cluster: str) -> str:
+    def _value(self, cluster: str) -> tuple[str, str]:
+        """Return the path and the text of a cluster's registration."""
         unknown = f"cluster {cluster[:100]!r} is not registered: `nodesmith connect` registers it"
         if not CLUSTER_NAME.fullmatch(cluster):
             raise Rejected(unknown)
         with transient_errors("ssm:GetParameters"):
-            answer = self._client().get_parameters(Names=[parameter_name(cluster), CANARY_PARAMETER])
+            names = [*(f"{path}/{cluster}" for path in self._paths), CANARY_PARAMETER]
+            answer = self._client().get_parameters(Names=names)
         values = {each["Name"]: str(each["Value"]) for each in answer["Parameters"]}
         self._trial = _trial(values.get(CANARY_PARAMETER))
-        if parameter_name(cluster) not in values:
-            raise Rejected(unknown)
-        return values[parameter_name(cluster)]
+        for path in self._paths:
+            if f"{path}/{cluster}" in values:
+                return path, values[f"{path}/{cluster}"]
+        raise Rejected(unknown)
 
 
 def _trial(text: str | None) -> Trial:

@@ -57,15 +57,15 @@ from nodesmith.model.snapshot import Snapshot
 _BEFORE_LAUNCH = frozenset({Phase.PENDING, Phase.STARTING, Phase.GIVEN_UP})
 
 
-def decide(inputs: Inputs) -> Plan:
-    """Decide which nodes to buy. Never raises, whatever a cluster contains."""
+def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
+    """Decide which nodes to buy. Never raises, whatever a cluster contains. `by` may buy in another way than usual."""
     coming = planned(inputs)
     seen = with_planned(inputs)
-    plan, rest = _for_pods(seen)
+    plan, rest = _for_pods(seen, by)
     is_late = crowd_out(coming, plan)
     if is_late:
         seen = inputs
-        plan, rest = _for_pods(seen)
+        plan, rest = _for_pods(seen, by)
     if inputs.snapshot.capacitybuffers:
         plan = with_room(plan, rest, seen)
     if not coming:
@@ -73,7 +73,7 @@ def decide(inputs: Inputs) -> Plan:
     return put_off(coming, plan) if is_late else told(coming, plan, {c.name for c in inputs.ledger.claims})
 
 
-def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
+def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
     found = needs(snapshot, inputs)
     idle = Plan(ignored=_unplaced(_told(found.ignored)), problems=snapshot.problems)
@@ -95,7 +95,7 @@ def _for_pods(inputs: Inputs) -> tuple[Plan, Rest]:
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     starting = Starting(inputs)
     met = [shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)]
-    planner = Planner(inputs, offers, dict(by_shape(fresh)), met)
+    planner = by(inputs, offers, dict(by_shape(fresh)), met)
     free = [*there.free, *starting.woken(fresh, there.free, planner)] if starting.is_possible else there.free
     search = Search(planner, fresh, free, bounded=True)
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)

@@ -29,6 +29,7 @@ class Concern(StrEnum):
     ROUTING = "routing"
     DISRUPTION = "disruption"
     DISPATCH = "dispatch"
+    SHADOW = "shadow"
 
 
 TICK_MINUTES = {
@@ -43,6 +44,8 @@ TICK_MINUTES = {
     Concern.GARBAGECOLLECTION: 2,
 }
 """Concern of a cluster → the interval at which dispatch wakes it, so that lost hints do no harm."""
+OBSERVED_TICK_MINUTES = {Concern.SHADOW: 1, Concern.OBSERVATION: 1}
+"""The same for a cluster that is only observed: no other concern is woken for it."""
 REGION_TICK_MINUTES = {Concern.DISPATCH: 1, Concern.ROUTING: 1, Concern.CATALOG: 720}
 """Concern of a region → the interval at which it is woken. Routing is kept warm for notices.
 

@@ -1,0 +1,92 @@
+"""How well a shadow tells what a cluster costs: that of Karpenter's algorithm beside Karpenter's algorithm run live.
+
+The live side is the small world with Karpenter, whose bill EC2 writes. The shadow sees what the forwarder sends, when
+it sends it, and nothing else: where the scheduler binds pods and how long instances boot, it learns or assumes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from nodesmith.decisions.shadow.advance import POLICIES, Policy, step
+from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Tally, write_shadow
+from nodesmith.observation.decoding import decode
+from nodesmith.settings import snapshot_key
+from tests import builders
+from tests.benchmarks.figures import Figure
+from tests.karpenterworld import DAY, MINUTE, KarpenterWorld
+from tests.world import SETTINGS, catalog
+
+DAYS = 7
+_UNINTERRUPTED = Assumptions(interruptions_a_month=0.0)
+"""The live side has no interruptions either."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """The function that watches: it looks every minute, and when pods begin to wait or have got a node."""
+
+    policies: tuple[Policy, ...] = POLICIES
+    shadow: Shadow | None = None
+    looks: int = 0
+    cpu_seconds: float = 0.0
+    total: dict[str, Tally] = field(default_factory=dict)
+    _looked_at: datetime = builders.NOW - MINUTE
+    _waiting: tuple[str, ...] = ()
+
+    def __call__(self, world: KarpenterWorld) -> None:
+        """Look if it is time."""
+        waiting = tuple(world.waiting())
+        if world.now - self._looked_at < MINUTE and waiting == self._waiting:
+            return
+        self._looked_at, self._waiting = world.now, waiting
+        started = time.process_time()
+        snapshot = decode(world.blobs.objects[snapshot_key(builders.CLUSTER)])
+        self.shadow = step(
+            self.shadow,
+            snapshot,
+            catalog(),
+            SETTINGS,
+            world.now,
+            assumed=_UNINTERRUPTED,
+            policies=self.policies,
+        )
+        self.cpu_seconds += time.process_time() - started
+        self.looks += 1
+
+    def told(self, name: str) -> Tally:
+        """Return what a fleet came to in all days."""
+        assert self.shadow is not None
+        return sum((day.tallies.get(name, Tally()) for day in self.shadow.days), Tally())
+
+
+def figures(days: int = DAYS) -> list[Figure]:
+    """Live through the days, and compare the bills."""
+    world, watcher = KarpenterWorld(), Watcher()
+    world.looks.append(watcher)
+    world.live_until(builders.NOW + days * DAY)
+    assert watcher.shadow is not None
+    shadow, actual, ours = (watcher.told(name) for name in (KARPENTER, ACTUAL, NODESMITH))
+    errors = {
+        name: 100 * (tally.usd / world.spent_usd - 1) for name, tally in (("it", shadow), ("seen", actual))
+    }
+    note = (
+        f"{days} days: EC2 charges ${world.spent_usd:.2f}, the shadow says ${shadow.usd:.2f} ({errors['it']:+.2f} %),"
+        f" the cluster as seen ${actual.usd:.2f} ({errors['seen']:+.2f} %); nodesmith's shadow ${ours.usd:.2f};"
+        f" evictions {world.evictions} live, {shadow.evictions} in the shadow, {actual.evictions} seen,"
+        f" {ours.evictions} in nodesmith's; launches {world.launches}, {shadow.launches}, {actual.launches},"
+        f" {ours.launches}; pods' pending seconds {shadow.pending_seconds:.0f} in the shadow,"
+        f" {actual.pending_seconds:.0f} seen, {ours.pending_seconds:.0f} in nodesmith's"
+    )
+    each_ms = 1000 * watcher.cpu_seconds / max(1, watcher.looks)
+    return [
+        Figure("shadow-error-percent", abs(errors["it"]), "%", 2.0, note),
+        Figure(
+            "shadow-look-ms",
+            each_ms,
+            "ms of cpu",
+            note=f"{watcher.looks} looks, both shadows; {len(write_shadow(watcher.shadow)):,} bytes kept",
+        ),
+    ]
