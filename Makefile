@@ -14,7 +14,7 @@ unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-exhaustive test-lambda e2e check check-types check-rules bench synth docs format pins clean
+.PHONY: help setup demo test test-exhaustive test-lambda e2e check check-types check-rules bench synth docs pictures format pins clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,10 @@ synth: ## write the CloudFormation templates to cdk.out; needs no account
 docs: ## build the documentation site into build/site; a broken link fails
 	@$(INSTALL) docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: ## make the documentation's pictures again, from real runs of 4 minutes
+	@$(INSTALL) run
+	$(BIN)/python docs/pictures.py
 
 format: ## format the code with ruff
 	@$(INSTALL) dev

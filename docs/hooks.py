@@ -23,6 +23,7 @@ ROOT_PAGES = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "CHANGELOG.md": "changelog.md",
 }
+IMAGES = "docs/images/"
 TUTORIAL = "try-it.md"
 FOLDERS = {"adr": "Architecture decisions", "concerns": "Concerns", "algorithms": "Algorithms"}
 
@@ -110,6 +111,8 @@ def _relinked(link: re.Match[str], uri: str, repository: str | None) -> str:
         return link[0]
     if (page := _page_of(path)) is not None:
         return f"[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{anchor})"
+    if path.startswith(IMAGES):
+        return f"[{text}]({posixpath.relpath(path, posixpath.dirname(f'docs/{uri}'))})"
     if repository is None:
         return text
     kind = "tree" if (ROOT / path).is_dir() else "blob"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from docs import hooks
 
 ROOT = Path(__file__).parents[2]
+LARGEST_PICTURE = 100_000
 REPOSITORY = "https://example.com/owner/nodesmith"
 
 
@@ -74,6 +76,25 @@ def test_links_lead_to_pages_or_to_the_repository(uri: str, link: str, expected:
 
 def test_a_link_to_a_file_is_plain_text_if_no_repository_is_known() -> None:
     assert hooks.adapted("see [`infra/`](infra/).", "index.md", None) == "see `infra/`."
+
+
+@pytest.mark.parametrize(
+    ("uri", "link", "expected"),
+    [
+        ("index.md", "![demo](docs/images/demo.svg)", "![demo](images/demo.svg)"),
+        ("tour.md", "![demo](images/demo.svg)", "![demo](images/demo.svg)"),
+        ("concerns/repair.md", "![demo](../images/demo.svg)", "![demo](../images/demo.svg)"),
+    ],
+)
+def test_pictures_are_part_of_the_site(uri: str, link: str, expected: str) -> None:
+    assert hooks.adapted(link, uri, None) == expected
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=lambda path: path.name)
+def test_a_picture_loads_nothing_and_runs_nothing(path: Path) -> None:
+    drawn = path.read_text()
+    assert not re.findall(r"url\((?!#)|<script|<foreignObject|href=", drawn)
+    assert path.stat().st_size < LARGEST_PICTURE
 
 
 def test_code_blocks_stay_as_they_are() -> None:

@@ -41,7 +41,7 @@ class RunProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = console.is_terminal
+        self._live = console.is_interactive
         self._lock = threading.Lock()
         self._seen: Counter[tuple[str, str]] = Counter()
         self._since: datetime | None = None

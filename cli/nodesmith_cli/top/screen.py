@@ -196,6 +196,7 @@ class TopApp(App[None]):
     """`nodesmith top`."""
 
     CSS = "Lines { height: auto; } #filter { display: none; height: 1; border: none; } Items { height: 1fr; }"
+    TITLE = "nodesmith top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
