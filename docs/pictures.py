@@ -20,9 +20,11 @@ import sys
 import tempfile
 import termios
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -287,6 +289,12 @@ def node_names(core: client.CoreV1Api) -> set[str]:
     return {each.metadata.name for each in found}
 
 
+def busiest(core: client.CoreV1Api) -> str:
+    """Return the name of the node with the most pods."""
+    pods: Any = core.list_namespaced_pod("default").items
+    return max(Counter(str(pod.spec.node_name) for pod in pods).items(), key=itemgetter(1))[0]
+
+
 def day(home: Path, apps: client.AppsV1Api) -> None:
     """Make the pictures of the tour, from the morning's pods to the evening."""
     core = client.CoreV1Api()
@@ -306,9 +314,10 @@ def day(home: Path, apps: client.AppsV1Api) -> None:
         write(f"explain-{command[1]}", picture(lines_of(home, *command), title, command[1]))
     write("savings", picture(lines_of(home, "savings"), "nodesmith savings", "savings"))
     nodes = node_names(core)
-    lines_of(home, "local", "interrupt", min(nodes))
+    largest = busiest(core)
+    lines_of(home, "local", "interrupt", largest)
     write("tour-interrupted", top(home))
-    wait_until(lambda: min(nodes) not in node_names(core), "its end")
+    wait_until(lambda: largest not in node_names(core), "its end")
     wait_until(partial(run, 44), "the interrupted pods")
     apps.patch_namespaced_deployment_scale("web", "default", {"spec": {"replicas": 4}})
     wait_until(partial(run, 24), "the evening's pods")

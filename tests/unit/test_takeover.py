@@ -230,13 +230,13 @@ def test_a_nodeclaim_that_cannot_be_adopted_is_refused_with_field_value_and_reas
 
 def test_an_instance_of_a_type_without_a_price_or_unknown_to_the_catalogue_is_adopted() -> None:
     unknown = replace(INSTANCE, instance_type="x99.huge")
-    for fields in (
-        {"instance": unknown},
-        {"catalog": None},
-        {"catalog": replace(builders.catalog(), offerings={})},
+    for expected, fields in (
+        (unknown, {"instance": unknown}),
+        (INSTANCE, {"catalog": None}),
+        (INSTANCE, {"catalog": replace(builders.catalog(), offerings={})}),
     ):
         claim = adopted(**fields)
-        assert claim.instance_type == fields.get("instance", INSTANCE).instance_type
+        assert claim.instance_type == expected.instance_type
         assert claim.allocatable
 
 
