@@ -45,6 +45,7 @@ from tests.benchmarks import (
     snapshots,
     ticks,
     top,
+    ui,
     upgrades,
     warm,
     week,
@@ -82,6 +83,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "savings": savings.figures,
     "migrate": migrate.figures,
     "top": top.figures,
+    "ui": ui.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -96,6 +98,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
     "top": partial(top.figures, sizes=(100,)),
+    "ui": partial(ui.figures, nodes=500),
     "warm": partial(warm.figures, pods=3, sample=8),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),

@@ -107,7 +107,8 @@ def nodepool(name: str, *requirements: Mapping[str, Any], **spec: Any) -> dict[s
     nodeclass = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     template = {"nodeClassRef": nodeclass, "requirements": list(requirements), **spec}
     disruption = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s"}
-    budgets = [{"nodes": "30%"}, {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h"}]
+    office_hours = {"nodes": "0", "schedule": "0 9 * * mon-fri", "duration": "8h", "reasons": ["Drifted"]}
+    budgets = [{"nodes": "30%"}, office_hours]
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",

@@ -92,7 +92,7 @@ def _timeline(kept: Kept, begins: datetime | None, ends: datetime | None) -> Mar
 
 
 def history_csv(kept: Kept) -> str:
-    """Return all moments as CSV with a heading. An apostrophe keeps spreadsheets from computing a cell."""
+    """Return all moments as CSV with a heading."""
     written = StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(_CSV)
@@ -103,6 +103,5 @@ def history_csv(kept: Kept) -> str:
 def _lines(kept: Kept) -> Iterator[tuple[object, ...]]:
     told = {each.id: each.summary for each in kept.archive.decisions}
     for each in moments_of(kept):
-        summary = told.get(each.decision, "")
-        safe = f"'{summary}" if summary[:1] in ("=", "+", "-", "@") else summary
-        yield each.at.isoformat(), each.nodes, round(each.hourly_usd, 6), each.pending, each.decision, safe
+        hourly, summary = round(each.hourly_usd, 6), told.get(each.decision, "")
+        yield each.at.isoformat(), each.nodes, hourly, each.pending, each.decision, summary

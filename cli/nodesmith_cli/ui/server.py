@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flask import Flask, Response, abort, redirect, render_template, request, url_for
-from werkzeug.exceptions import HTTPException, default_exceptions
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, default_exceptions
 
 from nodesmith import __version__
 from nodesmith.errors import NodesmithError
@@ -49,6 +49,7 @@ def make_app(site: Site) -> Flask:
         "lstrip_blocks": True,
     }
     app.jinja_env.autoescape = True
+    app.url_map.merge_slashes = False
     app.jinja_env.filters.update(wording.FILTERS)
     link = wording.url(url_for)
     app.jinja_env.globals.update(
@@ -127,7 +128,7 @@ def _check(gate: Gate) -> Response | None:
     if not gate.is_own_host(request.headers.get("Host", "")):
         abort(400, "This page is served under its own address only.")
     if request.method not in METHODS:
-        abort(405, "This page only shows: use GET.", valid_methods=METHODS)
+        raise MethodNotAllowed(METHODS, "This page only shows: use GET.")
     if request.path.startswith("/enter/"):
         return None
     if not gate.lets_in(request.cookies.get(gate.cookie, "")):
