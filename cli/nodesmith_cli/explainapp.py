@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from nodesmith.errors import Rejected
 from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
     ClusterOption,
+    ContextOption,
     KeepOption,
     KubeconfigOption,
-    OutputOption,
+    ListOutputOption,
+    NamespaceOption,
+    ReportOutputOption,
+    SelectorOption,
+    WatchOption,
 )
 
 explain_app = typer.Typer(help="Explain what was decided, and why.", no_args_is_help=True)
@@ -33,7 +39,7 @@ def explain_decision(
         bool,
         typer.Option("--replay", help="Repeat the decision from the same inputs. Exit with 1 if it differs."),
     ] = False,
-    output: OutputOption = "table",
+    output: ReportOutputOption = "table",
 ) -> None:
     """Explain one decision: what it launches, at what price, and why.
 
@@ -51,12 +57,15 @@ def explain_decisions(
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    output: OutputOption = "table",
+    output: ListOutputOption = "table",
+    watch: WatchOption = False,
 ) -> None:
     """List the decisions of a cluster, oldest first."""
     from nodesmith_cli.explaincommands import Where, show_all
+    from nodesmith_cli.watching import repeated
 
-    raise typer.Exit(show_all(Where(cluster, bucket, region, keep), output))
+    where = Where(cluster, bucket, region, keep)
+    raise typer.Exit(repeated(lambda: show_all(where, output), watch=watch))
 
 
 @explain_app.command("pod", short_help="Explain why a pod waits, or where it goes.")
@@ -64,12 +73,14 @@ def explain_pod(
     pod: Annotated[
         str, typer.Argument(metavar="[NAMESPACE/]NAME", help="Pod. The namespace defaults to `default`.")
     ],
+    namespace: NamespaceOption = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
     last: Annotated[int, typer.Option(min=1, help="How many decisions to search, newest first.")] = 1000,
-    output: OutputOption = "table",
+    output: ReportOutputOption = "table",
+    watch: WatchOption = False,
 ) -> None:
     """Explain what blocks a pod, or which node it gets, from the newest decision that mentions it.
 
@@ -78,9 +89,13 @@ def explain_pod(
     from datetime import UTC, datetime
 
     from nodesmith_cli.explaincommands import Where, show_pod
+    from nodesmith_cli.explainpod import in_namespace
+    from nodesmith_cli.watching import repeated
 
-    where = Where(cluster, bucket, region, keep)
-    raise typer.Exit(show_pod(pod, where, last=last, output=output, now=datetime.now(UTC)))
+    where, name = Where(cluster, bucket, region, keep), in_namespace(pod, namespace)
+    raise typer.Exit(
+        repeated(lambda: show_pod(name, where, last=last, output=output, now=datetime.now(UTC)), watch=watch)
+    )
 
 
 @explain_app.command("nodepool", short_help="Explain a NodePool's choice of instance types.")
@@ -90,7 +105,7 @@ def explain_nodepool(
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    output: OutputOption = "table",
+    output: ReportOutputOption = "table",
 ) -> None:
     """Explain a NodePool's choice of instance types: how many each requirement rules out, and how many are left."""
     from nodesmith_cli.explaincommands import Where, show_nodepools
@@ -107,24 +122,36 @@ def explain_node(
         ),
     ] = "",
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     cluster: ClusterOption = "",
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    output: OutputOption = "table",
+    selector: SelectorOption = "",
+    output: ListOutputOption = "table",
+    watch: WatchOption = False,
 ) -> None:
     """Explain why a terminating node is not gone yet: what it waits for, since when, and what that costs.
 
     For any other node, explain why it stays, and show its NodeClaim, phase, age and price, and the pods that can
     never be evicted.
+    With -l, list the nodes that the selector matches, terminating or not.
     By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
     The exit status is 1 if the node does not exist.
     """
     from nodesmith_cli.explaincommands import Where
+    from nodesmith_cli.selecting import chosen_kubeconfig, selection
+    from nodesmith_cli.watching import repeated
 
-    where = Where(cluster, bucket, region, keep)
-    where.require(kubeconfig)
+    where, wanted = Where(cluster, bucket, region, keep), selection(selector=selector)
+    chosen = chosen_kubeconfig(kubeconfig, context)
+    where.require(chosen)
+    if node and selector:
+        raise Rejected(f"{node} and -l {selector} are mutually exclusive: name a node, or select several")
     from nodesmith_cli.explainnodecommand import show_nodes
     from nodesmith_formats.localsystem.reaching import now_at
 
-    raise typer.Exit(show_nodes(node, where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
+    def look() -> int:
+        return show_nodes(node, where, wanted, kubeconfig=chosen, output=output, now=now_at(chosen))
+
+    raise typer.Exit(repeated(look, watch=watch))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
@@ -20,7 +20,8 @@ from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.podview import lines
 from nodesmith_cli.poolview import pool_item, pool_lines
 from nodesmith_cli.preconditions import require_kubeconfig
-from nodesmith_cli.printing import print_told
+from nodesmith_cli.printing import HTML, IS_TEXT, WIDE, print_told
+from nodesmith_cli.reporting.markup import Html
 from nodesmith_formats.decisions.records import (
     LATEST,
     Blobs,
@@ -32,7 +33,7 @@ from nodesmith_formats.decisions.records import (
     state_folder,
 )
 from nodesmith_formats.decisions.summaries import summary
-from nodesmith_formats.wording import printable
+from nodesmith_formats.wording import moment, printable
 
 SAME, DIFFERENT, UNHEARD_OF = 0, 1, 1
 
@@ -85,39 +86,49 @@ class Where:
         return Records(blobs, self.cluster or known[0]), blobs
 
 
-def show(
-    decision: str, where: Where, *, file: Path | None, output: Literal["table", "json"], replay: bool
-) -> int:
+def show(decision: str, where: Where, *, file: Path | None, output: str, replay: bool) -> int:
     """Print one decision. With `replay`, repeat it and return 1 if the outcome differs."""
     if file is not None:
         records, blobs, record = None, None, _read_file(file)
     else:
         records, blobs = where.records()
         record = records.read(records.find(decision))
-    if output == "json":
-        print(json.dumps(record, indent=2, sort_keys=True))
-    else:
-        print("\n".join(map(printable, explain(record))))
+    snapshot = None
+    if replay or output == HTML:
+        snapshot = records.snapshot(record["id"]) if records else _beside(file)
+    print_told(record, explain(record), output, lambda: _page(record, snapshot, blobs))
     if not replay:
         return SAME
-    snapshot = records.snapshot(record["id"]) if records else _beside(file)
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
+    same = replayed(record, snapshot, lambda region: recorded_catalog(region, record, blobs))
     verdict = "replay    the same plan, byte for byte" if same else "replay    a DIFFERENT plan"
-    print(verdict, file=sys.stderr if output == "json" else sys.stdout)
+    print(verdict, file=sys.stdout if output in IS_TEXT else sys.stderr)
     return SAME if same else DIFFERENT
 
 
-def show_all(where: Where, output: Literal["table", "json"]) -> int:
+def show_all(where: Where, output: str) -> int:
     """List the decisions of a cluster, oldest first."""
     records, _ = where.records()
-    told = [{"id": record["id"], "summary": summary(record)} for record in records.newest()][::-1]
-    print_told(told, (f"{each['id']}  {each['summary']}" for each in told), output)
+    told = [_listed(record) for record in records.newest()][::-1]
+    shown = (f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told)
+    names = (f"decision/{each['id']}" for each in told)
+    print_told(told, shown, output, lambda: _decisions(records.cluster, told), names)
     return SAME
 
 
-def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "json"], now: datetime) -> int:
+def _listed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision of a list, as JSON data; `seconds` is the duration of its measured parts."""
+    seconds = round(sum(record["durationsMs"].values()) / 1000, 3)
+    about = {"concern": record["concern"], "at": record["at"], "seconds": seconds}
+    return {"id": record["id"], "summary": summary(record), **about}
+
+
+def _more(told: dict[str, Any]) -> str:
+    return f"{told['concern']:<12}  {moment(told['at'])}  {told['seconds']:>7.3f} s  "
+
+
+def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) -> int:
     """Print what blocks a pod, or where it goes. Returns 1 if nothing mentions the pod."""
     search = Search(pod_key(name))
     records, _ = where.records()
@@ -127,11 +138,11 @@ def show_pod(name: str, where: Where, *, last: int, output: Literal["table", "js
     if told is None:
         print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    print_told(told, lines(told), output)
+    print_told(told, lines(told), output, lambda: in_lines(f"Pod {told['pod']}", lines(told), "pod"))
     return SAME
 
 
-def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) -> int:
+def show_nodepools(name: str, where: Where, output: str) -> int:
     """Print how NodePools choose instance types, as of the newest decision. Returns 1 for an unknown NodePool."""
     records, blobs = where.records()
     from nodesmith.decisions.provisioning import inputs_of
@@ -144,12 +155,13 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     snapshot = records.snapshot(record["id"])
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
+    catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
         told_of = {"nodePool": name, "servedBy": server_of(nodeclass_group(foreign))}
-        print_told([told_of], [f"NodePool {name} {said_of(foreign)}"], output)
+        shown_of = [f"NodePool {name} {said_of(foreign)}"]
+        print_told([told_of], shown_of, output, lambda: _nodepools([told_of]))
         return SAME
     found = considered(inputs)
     asked = [pool for pool in found if name in {"", pool.nodepool}]
@@ -158,8 +170,46 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
         print(f"nodesmith: decision {record['id']} has no NodePool {printable(name)}{hint}", file=sys.stderr)
         return UNHEARD_OF
     told = [pool_item(pool) for pool in asked]
-    print_told(told, (line for pool in asked for line in pool_lines(pool)), output)
+    shown = (line for pool in asked for line in pool_lines(pool))
+    print_told(told, shown, output, lambda: _nodepools(told))
     return SAME
+
+
+def in_lines(title: str, shown: Iterable[str], what: str) -> tuple[Html, str]:
+    """Return an explanation in lines as a report, and the name of its file."""
+    from nodesmith_cli.explainpage import lines_page
+
+    return lines_page(title, list(shown)), what
+
+
+def _decisions(cluster: str, told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+    from nodesmith_cli.explainpage import decisions_page
+
+    return decisions_page(cluster, told), "decisions"
+
+
+def _nodepools(told: Sequence[dict[str, Any]]) -> tuple[Html, str]:
+    from nodesmith_cli.explainpage import nodepools_page
+
+    return nodepools_page(told), "nodepools"
+
+
+def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -> tuple[Html, str]:
+    """Return the report of a decision, with alternatives if the inputs are still there."""
+    from nodesmith_cli.explainpage import decision_page
+
+    decoded = _decoded(snapshot)
+    others = None
+    if decoded is not None and "moves" not in record["plan"]:
+        from nodesmith.decisions.provisioning import inputs_of
+        from nodesmith_cli.planning.alternatives import alternatives_of
+
+        try:
+            catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
+            others = alternatives_of(inputs_of(record, decoded, catalog))
+        except Rejected as error:
+            print(f"nodesmith: no alternatives: {printable(str(error))}", file=sys.stderr)
+    return decision_page(record, decoded, others), "decision"
 
 
 def _decoded(snapshot: bytes | None) -> Snapshot | None:
@@ -187,7 +237,7 @@ def _beside(file: Path | None) -> bytes | None:
     return beside.read_bytes() if beside.is_file() else None
 
 
-def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
+def recorded_catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
     from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
-from typing import Literal
+from functools import cache, partial
 
 from nodesmith.decisions.scheduling.offerings.commitments import usage_of
 from nodesmith.errors import Rejected
@@ -14,34 +13,43 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.commitmentview import commitments_of, covered_of, with_commitments
-from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where
+from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, in_lines
 from nodesmith_cli.explainnode import PriceOf, Subject, Told, named, nobody, region_of, subjects, tell
 from nodesmith_cli.explainstay import Stay, observed_inputs, why_it_stays
-from nodesmith_cli.nodeview import ending_lines, lines
-from nodesmith_cli.printing import print_told
+from nodesmith_cli.nodeview import ending_lines, lines, selected_lines
+from nodesmith_cli.printing import WIDE, print_told
+from nodesmith_cli.selecting import Selection
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.wording import printable
 
 
 def show_nodes(
-    name: str, where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime
+    name: str, where: Where, wanted: Selection, *, kubeconfig: str, output: str, now: datetime
 ) -> int:
-    """Print what one node waits for, or list all terminating nodes. Returns 1 if the node does not exist.
+    """Print what one node waits for, or list all terminating or selected nodes. Returns 1 for an unknown node.
 
     The snapshot comes from the bucket or folder if one is named; otherwise, it is taken now through the kubeconfig.
     """
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
     if not name:
         prices = _prices(blobs)
-        found = [tell(s, snapshot, prices, now) for s in subjects(snapshot, now) if s.is_ending]
+        chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
+        found = [tell(each, snapshot, prices, now) for each in chosen]
         found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
-        print_told(found, ending_lines(found), output)
+        shown = partial(ending_lines if wanted.is_all else selected_lines, found, is_wide=output == WIDE)
+        title = "Nodes that terminate" if wanted.is_all else "Selected nodes"
+        names = (
+            f"node/{each['node']}" if each["node"] else f"nodeclaim/{each['nodeClaim']}" for each in found
+        )
+        print_told(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
         return SAME
     told = told_of(name, snapshot, blobs, now)
     if told is None:
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
-    print_told(told, lines(told), output)
+    page = partial(in_lines, f"Node {name}", lines(told), "node")
+    own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
+    print_told(told, lines(told), output, page, [own])
     return SAME
 
 
@@ -52,6 +60,16 @@ def told_of(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -
         return None
     told = tell(subject, snapshot, _prices(blobs), now, _stay(subject, snapshot, blobs, now))
     return {**told, **_paid(subject, snapshot, blobs, now)}
+
+
+def _is_wanted(subject: Subject, wanted: Selection) -> bool:
+    """Return whether a node is listed: a terminating one, or any that the selector matches."""
+    if wanted.is_all:
+        return subject.is_ending
+    labels = (
+        subject.node.labels if subject.node is not None else subject.claim.labels if subject.claim else {}
+    )
+    return wanted.has(labels)
 
 
 def _stay(subject: Subject, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Stay | None:

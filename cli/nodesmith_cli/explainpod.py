@@ -41,6 +41,15 @@ def pod_key(name: str) -> str:
     return name if len(parts) == 2 else f"default/{name}"
 
 
+def in_namespace(name: str, namespace: str) -> str:
+    """Return a pod argument with the namespace of the option -n. Raises Rejected if the argument names another."""
+    if not namespace or name.startswith(f"{namespace}/"):
+        return name
+    if "/" in name:
+        raise Rejected(f"pod {name!r} and -n {namespace} name two namespaces")
+    return f"{namespace}/{name}"
+
+
 @dataclass(slots=True)
 class Search:
     """A search for the newest record that mentions a pod (`namespace/name`).

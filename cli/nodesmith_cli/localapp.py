@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from nodesmith_cli.options import KeepOption, NoCapacityOption, OutputOption, RegionOption, SpeedOption
+from nodesmith_cli.options import (
+    KeepOption,
+    NoCapacityOption,
+    PageOutputOption,
+    RegionOption,
+    ReportOutputOption,
+    SpeedOption,
+)
 from nodesmith_cli.preconditions import (
     has_page_server,
     require_clusters,
@@ -33,13 +40,15 @@ def _simulator() -> Iterator[None]:
         yield
 
 
-def demo_command(speed: SpeedOption = 12, keep: KeepOption = None) -> None:
+def demo_command(
+    speed: SpeedOption = 12, keep: KeepOption = None, output: PageOutputOption = "table"
+) -> None:
     """Watch 20 pending pods land on the cheapest nodes."""
     require_speed(speed)
     with _simulator():
         from nodesmith_cli.localcommands.commands import demo
 
-        raise typer.Exit(demo(speed=speed, keep=keep))
+        raise typer.Exit(demo(speed=speed, keep=keep, output=output))
 
 
 @local_app.command("run")
@@ -56,7 +65,7 @@ def local_run(
     ] = "5m",
     speed: SpeedOption = 10,
     no_capacity: NoCapacityOption = None,
-    output: OutputOption = "table",
+    output: ReportOutputOption = "table",
     keep: KeepOption = None,
     bare: Annotated[
         bool, typer.Option("--bare", help="Apply the files only, without a default NodePool.")

@@ -25,9 +25,12 @@ from nodesmith_cli.options import (
     BucketOption,
     BucketRegionOption,
     ClusterOption,
+    ContextOption,
+    DataOutputOption,
     KeepOption,
     KubeconfigOption,
     OutputOption,
+    WatchOption,
 )
 from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
@@ -79,34 +82,45 @@ def status_command(
     bucket: BucketOption = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
-    output: OutputOption = "table",
+    context: ContextOption = "",
+    output: DataOutputOption = "table",
+    watch: WatchOption = False,
 ) -> None:
     """Show a cluster's nodes and pods, and its interruptions: how many seconds are left and what each one waits for.
 
     By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
     """
     from nodesmith_cli.explaincommands import Where
+    from nodesmith_cli.selecting import chosen_kubeconfig
+    from nodesmith_cli.watching import repeated
 
-    where = Where(cluster, bucket, region, keep)
-    where.require(kubeconfig)
+    where, chosen = Where(cluster, bucket, region, keep), chosen_kubeconfig(kubeconfig, context)
+    where.require(chosen)
     from nodesmith_cli.status import status
     from nodesmith_formats.localsystem.reaching import now_at
 
-    raise typer.Exit(status(where, kubeconfig=kubeconfig, output=output, now=now_at(kubeconfig)))
+    raise typer.Exit(
+        repeated(lambda: status(where, kubeconfig=chosen, output=output, now=now_at(chosen)), watch=watch)
+    )
 
 
 @app.command("check-cluster", short_help="Check what else manages nodes in a cluster.")
-def check_cluster_command(kubeconfig: KubeconfigOption = "", output: OutputOption = "table") -> None:
+def check_cluster_command(
+    kubeconfig: KubeconfigOption = "", context: ContextOption = "", output: DataOutputOption = "table"
+) -> None:
     """Show what EKS Auto Mode, Karpenter and other software manage in a cluster, and which manifests to apply.
 
     This changes nothing. The exit status is 1 if something must change before nodesmith can serve the cluster.
     """
-    require_kubeconfig(kubeconfig)
+    from nodesmith_cli.selecting import chosen_kubeconfig
+
+    chosen = chosen_kubeconfig(kubeconfig, context)
+    require_kubeconfig(chosen)
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.checkcommand import check_cluster
     from nodesmith_formats.localsystem.reaching import now_at
 
-    raise typer.Exit(check_cluster(server_of(kubeconfig), output, now_at(kubeconfig)))
+    raise typer.Exit(check_cluster(server_of(chosen), output, now_at(chosen)))
 
 
 @app.command("uninstall", short_help="Remove nodesmith and its nodes from a cluster.")

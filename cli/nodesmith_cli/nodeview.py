@@ -10,6 +10,7 @@ from nodesmith_cli.commitmentview import covered_line
 from nodesmith_formats.wording import ago, counted, moment, span
 
 Told = Mapping[str, Any]
+_WIDE = ("instanceType", "zone", "capacityType", "nodePool")
 
 
 def lines(told: Told) -> Iterator[str]:
@@ -36,18 +37,33 @@ def lines(told: Told) -> Iterator[str]:
     yield f"  seen      {ago(told['snapshotAt'], told['snapshotAgeSeconds'])}"
 
 
-def ending_lines(found: Sequence[Told]) -> Iterator[str]:
-    """Yield one line for each terminating node, after a summary."""
+def ending_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+    """Yield one line for each terminating node, after a summary; wide ones have type, zone and NodePool as well."""
     if not found:
         yield "no node is terminating"
         return
     total = sum(told["priceHourly"] or 0 for told in found)
     yield f"{counted(len(found), 'node')} terminating, ${total:.4f}/hour"
+    yield from _rows(found, is_wide=is_wide)
+
+
+def selected_lines(found: Sequence[Told], *, is_wide: bool = False) -> Iterator[str]:
+    """Yield one line for each selected node, after a summary."""
+    if not found:
+        yield "the selector matches no node"
+        return
+    total = sum(told["priceHourly"] or 0 for told in found)
+    yield f"{counted(len(found), 'node')}, ${total:.4f}/hour"
+    yield from _rows(found, is_wide=is_wide)
+
+
+def _rows(found: Sequence[Told], *, is_wide: bool) -> Iterator[str]:
     width = max(len(_name(told)) for told in found)
     for told in found:
         waiting = told["waiting"]
         why = f"{waiting['message']}, for {span(waiting['seconds'])}" if waiting else _state(told)
-        yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {why}"
+        place = "  ".join(str(told[key] or "-") for key in _WIDE) + "  " if is_wide else ""
+        yield f"  {_name(told):<{width}}  {_price(told) or '-':>13}  {place}{why}"
 
 
 def _staying(staying: Told | None) -> Iterator[str]:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from nodesmith_cli.outputtype import help_of, parser_of, with_jsonpath
+
 Output = Literal["table", "json"]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+"""Of commands that do something: what they did, for people or for scripts."""
+
+
+def output_formats(*formats: str) -> Any:
+    """Return the option -o for these formats, and for JSONPath templates if JSON is among them."""
+    known = with_jsonpath(formats)
+    shown = f"[{'|'.join(known).replace('=', '=TEMPLATE')}]"
+    return typer.Option("--output", "-o", parser=parser_of(known), metavar=shown, help=help_of(known))
+
+
+DataOutputOption = Annotated[str, output_formats("table", "json", "yaml")]
+ReportOutputOption = Annotated[str, output_formats("table", "json", "yaml", "html")]
+ListOutputOption = Annotated[str, output_formats("table", "wide", "json", "yaml", "name", "html")]
+PageOutputOption = Annotated[str, output_formats("table", "html")]
 SpeedOption = Annotated[float, typer.Option(help="How many times faster than real time the clock runs.")]
 RegionOption = Annotated[
     str, typer.Option(help="AWS region. Defaults to the region of the manifests' zones, or us-east-1.")
@@ -29,6 +45,27 @@ BucketOption = Annotated[
 ]
 BucketRegionOption = Annotated[
     str, typer.Option(help="Region of the bucket. Defaults to the region in your AWS configuration.")
+]
+ContextOption = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig, as for kubectl.")
+]
+NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Only pods of this namespace.")
+]
+AllNamespacesOption = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces, which is the default.")
+]
+SelectorOption = Annotated[
+    str,
+    typer.Option(
+        "--selector",
+        "-l",
+        metavar="LABELS",
+        help="Only those that the label selector matches: a=b,c!=d,e in (f,g),h,!i.",
+    ),
+]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Print it again after each change, until Ctrl-C.")
 ]
 KubeconfigOption = Annotated[
     str,

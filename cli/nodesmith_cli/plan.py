@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.options import (
+    AllNamespacesOption,
+    ContextOption,
+    ListOutputOption,
+    NamespaceOption,
+    SelectorOption,
+)
 from nodesmith_cli.preconditions import STDIN, require_files, require_kubeconfig, require_region
+from nodesmith_cli.selecting import chosen_kubeconfig, selection
 
 _KUBECONFIG = "--kubeconfig"
 
@@ -55,6 +63,10 @@ def plan_command(
             help="Also read a live cluster: a context, a kubeconfig file, or no value for the current context.",
         ),
     ] = None,
+    context: ContextOption = "",
+    namespace: NamespaceOption = "",
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
     shifted: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,9 +92,7 @@ def plan_command(
         bool,
         typer.Option("--consolidate", help="Show which nodes would be removed or replaced, instead."),
     ] = False,
-    output: Annotated[
-        Literal["table", "json", "yaml"], typer.Option("--output", "-o", help="Output format.")
-    ] = "table",
+    output: ListOutputOption = "table",
 ) -> None:
     """Show which nodes would be launched for the pods in manifests, at what price, and why any pods stay pending.
 
@@ -94,12 +104,17 @@ def plan_command(
     FRAGILITY_TOLERANCE, SCHEDULER_CONFIG, VM_MEMORY_OVERHEAD_PERCENT, RESERVED_ENIS, PREFIX_DELEGATION,
     WINDOWS_PREFIX_DELEGATION, CLUSTER_SERVICE_CIDR (its IP family; by default that of the nodes in the manifests).
 
+    With -n or -l, nodes are planned for those pending pods alone.
+
     With --consolidate, show instead which existing nodes could be removed or replaced by cheaper ones: each move with
     what it saves and disrupts, and for every other node the rule that keeps it.
 
     The exit status is 0 if there is a plan, 1 if --audit finds an error in it, and 2 if the input is unusable.
     """
     named = (*(files or ()), *(more or ()))
+    pods = selection(namespace, all_namespaces, selector)
+    if context:
+        kubeconfig = chosen_kubeconfig(kubeconfig or "", context)
     if kubeconfig is not None:
         require_kubeconfig(kubeconfig)
     elif not named:
@@ -111,5 +126,5 @@ def plan_command(
     from nodesmith_cli.planning.running import Wanted, run
 
     pools, zones = tuple(pool or ()), tuple(shifted or ())
-    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments)
+    wanted = Wanted(named, catalog, region, kubeconfig, pools, audit, consolidate, zones, commitments, pods)
     raise typer.Exit(run(wanted, output))

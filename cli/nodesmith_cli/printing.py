@@ -1,14 +1,54 @@
-"""The output of a command, as JSON or as text."""
+"""The output of a command: as text, as a report, or as data that scripts read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from nodesmith.errors import Rejected
 from nodesmith_formats.wording import printable
 
+TABLE, WIDE, JSON, YAML, NAME, HTML, JSONPATH = "table", "wide", "json", "yaml", "name", "html", "jsonpath="
+IS_TEXT = (TABLE, WIDE)
+"""The formats for people; all else goes to a program or a file, and standard output has nothing but that."""
 
-def print_told(told: object, lines: Iterable[str], output: Literal["table", "json"]) -> None:
-    """Print `told` as JSON, or `lines` as a human-readable table."""
-    print(json.dumps(told, indent=2) if output == "json" else "\n".join(map(printable, lines)))
+
+def print_told(
+    told: Any,
+    lines: Iterable[str],
+    output: str,
+    page: Callable[[], tuple[Any, str]] | None = None,
+    names: Iterable[str] = (),
+) -> None:
+    """Print `told` as data, `lines` as a table for people, or `names`, each as `kind/name`.
+
+    `page` returns the HTML report and what it is about, if the command has one.
+    """
+    if output == HTML and page is not None:
+        from nodesmith_cli.reporting.delivery import deliver
+
+        deliver(*page())
+    elif output in IS_TEXT:
+        print("\n".join(map(printable, lines)))
+    elif output == NAME:
+        for name in names:
+            print(printable(name))
+    else:
+        print_data(told, output)
+
+
+def print_data(told: Any, output: str) -> None:
+    """Print data as JSON, as YAML, or as what a JSONPath template selects. Raises Rejected for other formats."""
+    if output == JSON:
+        print(json.dumps(told, indent=2))
+    elif output == YAML:
+        import yaml
+
+        print(yaml.safe_dump(json.loads(json.dumps(told)), sort_keys=False, allow_unicode=True), end="")
+    elif output.startswith(JSONPATH):
+        from nodesmith_cli.jsonpaths import selected
+
+        print(selected(output.removeprefix(JSONPATH), told))
+    else:
+        raise Rejected(f"-o {output}: this command does not have it")

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.options import KubeconfigOption
+from nodesmith_cli.options import ContextOption, KubeconfigOption, ReportOutputOption
 from nodesmith_cli.preconditions import require_kubeconfig, require_region
+from nodesmith_cli.selecting import chosen_kubeconfig
 
 
 def savings_command(
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     region: Annotated[
         str, typer.Option(help="AWS region of the prices. Defaults to the region of the nodes.")
     ] = "",
@@ -37,10 +39,7 @@ def savings_command(
             help="Savings Plans and Reserved Instances, whose use costs nothing more: a list, as in cdk.json.",
         ),
     ] = "",
-    output: Annotated[
-        Literal["table", "json", "html"],
-        typer.Option("--output", "-o", help="Output format. html is one file that needs no network."),
-    ] = "table",
+    output: ReportOutputOption = "table",
 ) -> None:
     """Show what a live cluster costs, what it would cost on nodesmith's nodes, and where the money is.
 
@@ -50,6 +49,7 @@ def savings_command(
 
     The exit status is 0 if there is a report, and 2 if the cluster cannot be read or none of its nodes has a price.
     """
+    kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
     require_region(region)
     if not seconds >= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import fsum
-from typing import Any, Literal
+from typing import Any
 
 from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
@@ -36,7 +36,7 @@ _FATES, _REASONS = frozenset(Fate), frozenset(Reason)
 _CLOSED = "closed to new pods: its move is Proposed or Replacing"
 
 
-def status(where: Where, *, kubeconfig: str, output: Literal["table", "json"], now: datetime) -> int:
+def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
     """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
     held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()

@@ -9,14 +9,25 @@ from typing import Annotated, Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.options import KubeconfigOption
+from nodesmith_cli.options import (
+    AllNamespacesOption,
+    ContextOption,
+    KubeconfigOption,
+    NamespaceOption,
+    SelectorOption,
+)
 from nodesmith_cli.preconditions import require_kubeconfig
+from nodesmith_cli.selecting import chosen_kubeconfig, selection
 
 Order = Literal["name", "price", "cpu", "memory", "pods", "age", "state", "group", "type", "zone"]
 
 
 def top_command(
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
+    namespace: NamespaceOption = "",
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
     cluster: Annotated[str, typer.Option(help="Name of the EKS cluster, for pause and resume.")] = "",
     region: Annotated[
         str,
@@ -44,10 +55,13 @@ def top_command(
 ) -> None:
     """Show a cluster's nodes live: use, price, age and state, pending pods with what is in their way, and moves.
 
+    With -l, only nodes that the selector matches are listed, and with -n only pending pods of that namespace.
     Any software may manage the nodes. This watches the cluster with your own rights, and writes only what you confirm.
     Keys: s sorts, / filters, Enter opens a node and then a pod, Tab shows pending pods, Space freezes, c cordons, p
     pauses disruption, q quits. If standard output is not a terminal, --plain is assumed.
     """
+    only = selection(namespace, all_namespaces, selector)
+    kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
     if not every >= 1:
         raise Rejected(f"--every {every:g}: must be at least 1 second")
@@ -55,5 +69,5 @@ def top_command(
     from nodesmith_formats.localsystem.reaching import now_at
 
     shown = "plain" if output == "screen" and (plain or once or not sys.stdout.isatty()) else output
-    wanted = Wanted(kubeconfig, cluster, region, sort, words, every, int(once), compare and not once)
+    wanted = Wanted(kubeconfig, cluster, region, sort, words, every, int(once), compare and not once, only)
     raise typer.Exit(run(wanted, shown, partial(now_at, kubeconfig)))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.model.kubernetes.pods import Shape
+from nodesmith.observation.decoding import decode
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import latency_table, screen
 from nodesmith_cli.preconditions import require_speed
+from nodesmith_cli.printing import HTML, IS_TEXT, TABLE, print_data
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.terminal import ESTIMATE, console, price_text
-from nodesmith_formats.decisions.records import writable_state_folder
+from nodesmith_formats.decisions.records import Folder, Records, writable_state_folder
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
 from nodesmith_formats.manifests.manifests import Fault, Manifests, load_manifests
 from nodesmith_formats.manifests.places import cluster_of, region_of, zones_of
@@ -44,7 +46,7 @@ def run(
     patience_seconds: float,
     speed: float,
     no_capacity: Sequence[str],
-    output: Literal["table", "json"],
+    output: str,
     keep: Path | None,
     bare: bool,
 ) -> int:
@@ -59,18 +61,21 @@ def run(
         return BAD_INPUT
     manifests = manifests if bare else with_defaults(manifests)
     place = place_of(manifests, region, speed, no_capacity)
-    outcome, _ = _simulate(place, manifests, patience_seconds, keep, to_side if output == "json" else to_user)
+    progress_to = to_user if output in IS_TEXT else to_side
+    outcome, decisions = _simulate(place, manifests, patience_seconds, keep, progress_to)
     show_faults(to_side, outcome.faults)
-    if output == "json":
-        print(json.dumps(outcome.report.to_json(), indent=2))
-    else:
+    if output == HTML:
+        _deliver(outcome, decisions, keep, "What a local run launched", "local-run")
+    elif output in IS_TEXT:
         _show(to_user, outcome)
+    else:
+        print_data(outcome.report.to_json(), output)
     return exit_status(outcome)
 
 
-def demo(*, speed: float, keep: Path | None) -> int:
+def demo(*, speed: float, keep: Path | None, output: str = TABLE) -> int:
     """Run the example of 20 pods from purchase to interruption; return the exit status."""
-    to_user = console()
+    to_user = console(stderr=output == HTML)
     example = shipped("_examples", "examples") / "express-test"
     manifests = load_manifests([str(example)])
     place = place_of(manifests, "", speed)
@@ -86,6 +91,9 @@ def demo(*, speed: float, keep: Path | None) -> int:
 
     outcome, decisions = _simulate(place, manifests, seconds, keep, to_user, further_acts)
     show_faults(to_user, outcome.faults)
+    if output == HTML:
+        _deliver(outcome, decisions, keep, "nodesmith demo", "demo", shrunk, list(filter(None, interrupted)))
+        return exit_status(outcome)
     _show(to_user, outcome)
     _show_why(to_user, decisions)
     for each in shrunk:
@@ -94,6 +102,30 @@ def demo(*, speed: float, keep: Path | None) -> int:
         _show_interrupted(to_user, found)
     _show_next(to_user)
     return exit_status(outcome)
+
+
+def _deliver(
+    outcome: Outcome,
+    decisions: Sequence[Mapping[str, Any]],
+    keep: Path | None,
+    title: str,
+    what: str,
+    shrunk: Sequence[Shrunk] = (),
+    interrupted: Sequence[Interrupted] = (),
+) -> None:
+    from nodesmith_cli.localcommands.page import demo_sections, run_page
+    from nodesmith_cli.reporting.delivery import deliver
+
+    blobs = Folder(keep or writable_state_folder())
+    decided = [
+        (record, _shapes(Records(blobs, record["cluster"]).snapshot(record["id"]))) for record in decisions
+    ]
+    deliver(run_page(outcome, decided, title, demo_sections(shrunk, interrupted)), what)
+
+
+def _shapes(snapshot: bytes | None) -> Mapping[str, Shape]:
+    """Return the shapes of the pods that a decision saw."""
+    return {pod.key: pod.shape for pod in decode(snapshot).pods} if snapshot else {}
 
 
 def _simulate(

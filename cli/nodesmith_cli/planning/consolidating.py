@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 
-import yaml
 from rich.console import Console
 
 from nodesmith.decisions.disruption.search.search import propose
@@ -15,6 +13,7 @@ from nodesmith_cli.planning.fleet import fleet_of
 from nodesmith_cli.planning.moves import moves_json
 from nodesmith_cli.planning.movestable import show_moves
 from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.printing import print_data
 from nodesmith_cli.terminal import console
 
 _STEPS = 200_000
@@ -29,9 +28,15 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
         found = propose(fleet, steps=_STEPS)
     written = moves_json(found, fleet, time.process_time() - began)
     match output:
-        case "json":
-            print(json.dumps(written, indent=2))
-        case "yaml":
-            print(yaml.safe_dump(written, sort_keys=False), end="")
+        case "name":
+            for move in written["moves"]:
+                print("\n".join(f"nodeclaim/{each['nodeClaim']}" for each in move["sources"]))
+        case "html":
+            from nodesmith_cli.planning.page import moves_page
+            from nodesmith_cli.reporting.delivery import deliver
+
+            deliver(moves_page(written, now or datetime.now(UTC)), "moves")
+        case "table" | "wide":
+            show_moves(console(), written, is_wide=output == "wide")
         case _:
-            show_moves(console(), written)
+            print_data(written, output)

@@ -16,15 +16,16 @@ from nodesmith_formats.wording import counted
 _MOST_ROWS = 40
 
 
-def show_moves(to: Console, written: Mapping[str, Any]) -> None:
-    """Print moves. `written` is their JSON data."""
+def show_moves(to: Console, written: Mapping[str, Any], *, is_wide: bool = False) -> None:
+    """Print moves. `written` is their JSON data. If `is_wide`, no row is left out."""
+    most = len(written["moves"]) + len(written["kept"]) if is_wide else _MOST_ROWS
     _summary(to, written)
     if written["moves"]:
         to.print()
-        to.print(_moves(written["moves"]))
+        to.print(_moves(written["moves"], most))
     if written["kept"]:
         to.print()
-        to.print(_kept(written["kept"]))
+        to.print(_kept(written["kept"], most))
 
 
 def _summary(to: Console, written: Mapping[str, Any]) -> None:
@@ -49,10 +50,10 @@ def _summary(to: Console, written: Mapping[str, Any]) -> None:
     to.print(f"decided in {written['seconds']:.2f} s, {counted(written['steps'], 'step')}{rest}", style="dim")
 
 
-def _moves(moves: Iterable[Mapping[str, Any]]) -> Table:
+def _moves(moves: Iterable[Mapping[str, Any]], most: int) -> Table:
     table = plain_table("move", "reason", "removed", "launched", "pods", "eviction cost", "saves/hour")
     for number, move in enumerate(moves, start=1):
-        if number > _MOST_ROWS:
+        if number > most:
             table.add_row("", "and more: see -o json")
             break
         table.add_row(
@@ -77,7 +78,7 @@ def _alike(nodes: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(f"{count} × {kind}" for kind, count in kinds.items())
 
 
-def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
+def _kept(kept: Iterable[Mapping[str, str]], most: int) -> Table:
     """Return one row for each rule and object, the one that keeps the most nodes first."""
     table = plain_table("nodes", "kept", "why")
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -85,9 +86,9 @@ def _kept(kept: Iterable[Mapping[str, str]]) -> Table:
         key = entry["rule"], entry["object"], entry["message"]
         found.setdefault(key, []).append(entry["node"] or entry["nodeClaim"])
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    for (rule, on, message), names in ordered[:_MOST_ROWS]:
+    for (rule, on, message), names in ordered[:most]:
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         table.add_row(f"{len(names):,}", Text(names[0] + more, style="yellow"), f"{rule} ({on}): {message}")
-    if len(ordered) > _MOST_ROWS:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more: see -o json")
+    if len(ordered) > most:
+        table.add_row(f"and {sum(len(names) for _, names in ordered[most:]):,} more: see -o json")
     return table

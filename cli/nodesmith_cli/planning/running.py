@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
@@ -31,6 +29,8 @@ from nodesmith_cli.planning.manifests import Manifests, read_manifests, restrict
 from nodesmith_cli.planning.report import plan_json, without_room
 from nodesmith_cli.planning.table import show
 from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.printing import print_data
+from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
@@ -46,6 +46,7 @@ _SETTINGS = (
 )
 """The environment variables of the settings that affect decisions, as in a deployment."""
 _SHOWN = 20
+_ALTERNATIVES_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Wanted:
     consolidate: bool = False
     shifted_zones: tuple[str, ...] = ()
     commitments: str = ""
+    pods: Selection = EVERYTHING
+    """The pending pods that nodes are planned for; the others stay as they are."""
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -78,6 +81,8 @@ def run(wanted: Wanted, output: str) -> int:
                     "--audit and --commitments are mutually exclusive: the audit knows list prices only"
                 )
             inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
+    if not wanted.pods.is_all:
+        inputs = _selected(inputs, wanted.pods, side)
     _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)
@@ -90,8 +95,29 @@ def run(wanted: Wanted, output: str) -> int:
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
     _tell(side, requests, style="cyan")
-    _PRINTERS[output](plan, inputs, written)
+    match output:
+        case "html":
+            _deliver(plan, inputs, written, side)
+        case "name":
+            print("\n".join(f"nodeclaim/{node['name']}" for node in written["nodes"]))
+        case "table" | "wide":
+            show(console(), plan, inputs, written, is_wide=output == "wide")
+        case _:
+            print_data(written, output)
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
+
+
+def _selected(inputs: Inputs, wanted: Selection, side: Console) -> Inputs:
+    """Return the inputs without the pending pods that are not selected."""
+    kept = [
+        pod
+        for pod in inputs.snapshot.pods
+        if not pod.unschedulable or wanted.has(pod.shape.labels, pod.shape.namespace)
+    ]
+    left = len(inputs.snapshot.pods) - len(kept)
+    if left:
+        side.print(f"{counted(left, 'pending pod')} not selected", style="dim")
+    return replace(inputs, snapshot=replace(inputs.snapshot, pods=tuple(kept)))
 
 
 def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) -> int:
@@ -177,22 +203,12 @@ def _tell(to: Console, lines: Iterable[str], style: str) -> None:
         to.print(f"and {len(found) - _SHOWN} more", style=style)
 
 
-def _print_json(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
-    del plan, inputs
-    print(json.dumps(written, indent=2))
+def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Console) -> None:
+    from nodesmith_cli.planning.alternatives import alternatives, for_seconds
+    from nodesmith_cli.planning.page import plan_page
+    from nodesmith_cli.reporting.delivery import deliver
 
-
-def _print_yaml(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
-    del plan, inputs
-    print(yaml.safe_dump(dict(written), sort_keys=False), end="")
-
-
-def _print_table(plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
-    show(console(), plan, inputs, written)
-
-
-_PRINTERS: Mapping[str, Callable[[Plan, Inputs, Mapping[str, Any]], None]] = {
-    "json": _print_json,
-    "yaml": _print_yaml,
-    "table": _print_table,
-}
+    has_time = for_seconds(_ALTERNATIVES_SECONDS - written["seconds"])  # each takes about as long as the plan
+    with told(side, "deciding on alternatives"):
+        others = alternatives(inputs, plan, has_time)
+    deliver(plan_page(plan, inputs, others, written, datetime.now(UTC)), "plan")

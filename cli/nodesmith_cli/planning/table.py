@@ -28,8 +28,15 @@ _NAMES = 3
 _NUMBERS = frozenset({"nodes", "pods", "$/hour", "move", "eviction cost", "saves/hour"})
 
 
-def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) -> None:
-    """Print a plan. `written` is its JSON data."""
+def show(
+    to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any], *, is_wide: bool = False
+) -> None:
+    """Print a plan. `written` is its JSON data. If `is_wide`, no row is left out."""
+    most = (
+        max(_MOST_ROWS, len(plan.nodes) + len(written["existing"]) + len(written["unplaced"]))
+        if is_wide
+        else _MOST_ROWS
+    )
     _summary(to, plan, written)
     if plan.rooms:
         to.print()
@@ -37,15 +44,15 @@ def show(to: Console, plan: Plan, inputs: Inputs, written: Mapping[str, Any]) ->
         to.print(_cost(written), style="bold")
     if plan.nodes:
         to.print()
-        to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0))
+        to.print(_nodes(plan.nodes, _room(inputs), _BAR if to.width >= _NARROW else 0, most))
         for line in (*_overlaid(plan.nodes), *paid_lines(plan.nodes)):
             to.print(line, style="dim")
     if written["existing"]:
         to.print()
-        to.print(_existing(written["existing"]))
+        to.print(_existing(written["existing"], most))
     if written["unplaced"]:
         to.print()
-        to.print(_unplaced(written["unplaced"]))
+        to.print(_unplaced(written["unplaced"], most))
     if any(node.estimated for node in plan.nodes):
         to.print()
         to.print(ESTIMATE, style="dim")
@@ -126,7 +133,9 @@ def _room(inputs: Inputs) -> Mapping[tuple[str, str], Resources]:
     return {(name, t.name): t.allocatable for name, found in types.items() for t in found}
 
 
-def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int) -> Table:
+def _nodes(
+    nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resources], bar: int, most: int
+) -> Table:
     """Return one row for each group of equal nodes, in the order of the plan."""
     table = plain_table(
         "nodes", "NodePool", "type", "", "zone", "capacity", "$/hour", "cpu", "memory", "pods"
@@ -136,9 +145,9 @@ def _nodes(nodes: Sequence[PlannedNode], room: Mapping[tuple[str, str], Resource
         cheapest, claim = node.request.cheapest, node.claim
         key = (claim.nodepool, cheapest.instance_type, cheapest.zone, claim.capacity_type, claim.requests)
         alike.setdefault(key, []).append(node)
-    for each in list(alike.values())[:_MOST_ROWS]:
+    for each in list(alike.values())[:most]:
         table.add_row(*_node_row(each, room, bar))
-    rest = list(alike.values())[_MOST_ROWS:]
+    rest = list(alike.values())[most:]
     if rest:
         table.add_row(f"and {sum(map(len, rest)):,} more: see -o json")
     return table
@@ -165,29 +174,29 @@ def _node_row(
     ]
 
 
-def _existing(existing: Sequence[Mapping[str, Any]]) -> Table:
+def _existing(existing: Sequence[Mapping[str, Any]], most: int) -> Table:
     table = plain_table("existing", "pods", "")
-    for entry in existing[:_MOST_ROWS]:
+    for entry in existing[:most]:
         table.add_row(entry["node"], str(len(entry["pods"])), some(entry["pods"], _NAMES))
-    if len(existing) > _MOST_ROWS:
-        table.add_row(f"and {len(existing) - _MOST_ROWS:,} more: see -o json")
+    if len(existing) > most:
+        table.add_row(f"and {len(existing) - most:,} more: see -o json")
     return table
 
 
-def _unplaced(unplaced: Sequence[Mapping[str, str]]) -> Table:
+def _unplaced(unplaced: Sequence[Mapping[str, str]], most: int) -> Table:
     """Return one row for each reason, the one with the most pods first."""
     table = plain_table("pods", "not placed", "why")
     pods: dict[tuple[str, str], list[str]] = {}
     for entry in unplaced:
         pods.setdefault((entry["reason"], entry["fix"]), []).append(entry["pod"])
     ordered = sorted(pods.items(), key=lambda item: (-len(item[1]), item[0]))
-    for (reason, fix), names in ordered[:_MOST_ROWS]:
+    for (reason, fix), names in ordered[:most]:
         why = Text(reason)
         if fix:
             why.append(f"\n→ {fix}", style="green")
         table.add_row(f"{len(names):,}", Text(some(names, 1), style="red"), why)
-    if len(ordered) > _MOST_ROWS:
-        table.add_row(f"and {sum(len(names) for _, names in ordered[_MOST_ROWS:]):,} more: see -o json")
+    if len(ordered) > most:
+        table.add_row(f"and {sum(len(names) for _, names in ordered[most:]):,} more: see -o json")
     return table
 
 

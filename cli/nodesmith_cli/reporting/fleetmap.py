@@ -11,6 +11,7 @@ from nodesmith_cli.reporting.markup import Html, element, fitted, joined, width_
 from nodesmith_formats.wording import counted
 
 _GUTTER, _HEIGHT, _LEAST_BAND, _GAP, _KEY = 150, 330, 46, 8, 30
+_LEAST_HEIGHT, _PER_KIND = 90.0, 36.0
 _MOST_TILES, _MOST_ZONES, _LEAST_SHARE, _LEAST_PART = 24, 8, 0.004, 5.0
 SOLD = ("spot", "on-demand", "reserved")
 """The capacity types that have a colour; all others share one."""
@@ -42,10 +43,11 @@ def fleet_map(title: str, kinds: Iterable[Kind]) -> Html:
     priced = [kind for kind in found if kind.hourly_usd > 0]
     zones = _zones(priced)
     whole = fsum(kind.hourly_usd for kind in priced) or 1.0
+    tall = min(float(_HEIGHT), _LEAST_HEIGHT + _PER_KIND * len(priced))
     parts, top = [], 0.0
     for zone, members in zones:
         share = fsum(kind.hourly_usd for kind in members) / whole
-        height = max(float(_LEAST_BAND), _HEIGHT * share)
+        height = max(float(_LEAST_BAND), tall * share)
         parts.append(_band(zone, members, top, height))
         top += height + _GAP
     parts.append(_key(top + 14, sorted({class_of(kind.sold) for kind in priced})))

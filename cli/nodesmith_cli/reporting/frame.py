@@ -15,6 +15,7 @@ MOST_ROWS = 500
 _MOST_CHARACTERS = 200_000
 """Of one table, so that a page with long names stays below 1 MB."""
 _TITLE = 120
+_LINE, _LINES, _SHORT = 500, 400, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ def items(shown: Iterable[object]) -> Html:
     return element("ul", *found) if found else Html("")
 
 
+def preformatted(shown: str) -> Html:
+    """Return text with its lines as they are, such as a manifest."""
+    return element("pre", *(joined((text(line, _LINE), Html("\n"))) for line in shown.splitlines()[:_LINES]))
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]], name: str = "Table") -> Html:
     """Return a table, or nothing without rows. Columns whose title begins with `#` contain numbers."""
     found = list(rows)
@@ -106,13 +112,18 @@ def _rows(rows: Sequence[Sequence[object]], kinds: Sequence[str | None]) -> tupl
     """Return the rows that the limits allow, and their number."""
     written, length = [], 0
     for row in rows[:MOST_ROWS]:
-        cells = (element("td", text(cell), class_=kind) for cell, kind in zip(row, kinds, strict=True))
+        cells = (_cell(text(cell), kind) for cell, kind in zip(row, kinds, strict=True))
         line = element("tr", joined(cells))
         length += len(line.encode())
         if length > _MOST_CHARACTERS:
             break
         written.append(line)
     return joined(written), len(written)
+
+
+def _cell(shown: Html, kind: str | None) -> Html:
+    """Return a cell. Short words, such as instance types, stay on one line."""
+    return element("td", shown, class_=kind or ("k" if len(shown) <= _SHORT else None))
 
 
 def scrolling(content: Html, name: str) -> Html:

@@ -131,7 +131,8 @@ th,td{{text-align:start;padding:.4rem 1rem .4rem 0;border-bottom:1px solid var(-
 overflow-wrap:anywhere;unicode-bidi:isolate}}
 th:last-child,td:last-child{{padding-right:0}}
 thead th{{color:var(--dim);font-weight:600;white-space:nowrap;border-bottom-color:var(--edge)}}
-td:first-child{{min-width:9rem}}
+td:first-child:not(.n){{min-width:9rem}}
+.k{{white-space:nowrap}}
 .n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
 ul{{padding-left:1.2rem;margin:.5rem 0}}li{{margin:.25rem 0;max-width:46rem;overflow-wrap:anywhere}}
 pre{{background:var(--surface);border:1px solid var(--line);border-radius:10px;padding:1rem;font-size:.85rem;

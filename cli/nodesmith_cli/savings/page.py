@@ -1,24 +1,20 @@
-"""The report as one HTML file: no script, no request to any host, light and dark, printable on A4.
-
-Every text is escaped: names in a cluster are written by its users.
-"""
+"""The report as one HTML file, in the frame of all reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 import yaml
 
-from nodesmith import __version__
-from nodesmith_cli.savings.charts import Bar, bars, stack
-from nodesmith_cli.savings.style import STYLE
-from nodesmith_formats.wording import counted, printable
+from nodesmith_cli.reporting.charts import Bar, bars, stack
+from nodesmith_cli.reporting.fleetmap import Kind, fleet_map
+from nodesmith_cli.reporting.frame import Card, figure, items, page, paragraph, preformatted, section, table
+from nodesmith_cli.reporting.markup import Html
+from nodesmith_formats.wording import counted
 
 Report = Mapping[str, Any]
-_MOST = 50
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_MOST_BARS = 25
 _SPENDING = {
     "podsMonthly": "Requests of pods",
     "daemonSetsMonthly": "DaemonSets and static pods",
@@ -28,53 +24,36 @@ _SPENDING = {
 }
 
 
-def page(written: Report) -> str:
+def savings_page(written: Report) -> Html:
     """Return the HTML file. `written` is the report's JSON data."""
-    cluster = written["cluster"]
-    name = _text(cluster["context"] or "cluster")
-    sections = "".join(_sections(written))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>What {name} costs, and what it would cost</title><style>{STYLE}</style></head>"
-        f"<body><main>{_head(written)}{sections}</main>"
-        f"<footer>nodesmith {_text(__version__)}, read {_text(cluster['readAt'])}</footer></body></html>\n"
-    )
-
-
-def _head(written: Report) -> str:
     cluster, now, best = written["cluster"], written["now"], written["repacked"]
     reachable, bound = written["reachable"], written["lowerBound"]
-    cards = (
-        ("Now", now, f"{counted(now['nodes'], 'node')}"),
-        ("Reachable by moves", reachable, _saved(reachable)),
-        ("Repacked today", best, _saved(best)),
-        ("Lower bound", bound, "no plan can cost less"),
-    )
-    shown = "".join(
-        f"<div class=card><h2>{title}</h2><p class=big>{_dollars(each['monthly'])}<small>/month</small></p>"
-        f"<p>{_text(note)}</p><p class=dim>${each['hourly']:,.2f}/hour</p></div>"
-        for title, each, note in cards
-    )
-    about = (
+    cards = [
+        _card("Now", now, counted(now["nodes"], "node")),
+        _card("Reachable by moves", reachable, _saved(reachable)),
+        _card("Repacked today", best, _saved(best)),
+        _card("Lower bound", bound, "no plan can cost less"),
+    ]
+    lead = (
         f"{counted(cluster['nodes'], 'node')}, {counted(cluster['pods'], 'pod')}, {cluster['region']}. On-demand "
         f"prices of {written['prices']['catalogue']}, spot prices: {written['prices']['spot']}."
     )
-    title = _text(cluster["context"] or "The cluster")
-    return (
-        f"<header><h1>{title}: what it costs</h1><p>{_text(about)}</p></header><div class=cards>{shown}</div>"
-    )
+    title = f"{cluster['context'] or 'The cluster'}: what it costs"
+    return page(title, lead, cards, _sections(written), f"Read {cluster['readAt']}.")
+
+
+def _card(name: str, each: Report, note: str) -> Card:
+    return Card(name, _dollars(each["monthly"]), "/month", (note, f"${each['hourly']:,.2f}/hour"))
 
 
 def _saved(each: Report) -> str:
     return f"saves {_dollars(each['savingMonthly'])} ({each['savingPercent']:.0f} %)"
 
 
-def _sections(written: Report) -> Iterator[str]:
+def _sections(written: Report) -> Iterator[Html]:
     yield _prices(written)
     yield _spending(written)
+    yield _fleet(written)
     yield _table(
         "Who manages the nodes",
         ("Manager", "Group", "#Nodes", "#$/month", "nodesmith can take over"),
@@ -107,7 +86,7 @@ def _sections(written: Report) -> Iterator[str]:
     yield from _left_out(written)
 
 
-def _prices(written: Report) -> str:
+def _prices(written: Report) -> Html:
     names = (
         ("Now", "now"),
         ("Reachable", "reachable"),
@@ -131,8 +110,8 @@ def _prices(written: Report) -> str:
             f" An option that is in none of the figures: {counted(option['pods'], 'pod')} on spot instead of on-demand"
             f" would save {_dollars(option['furtherSavingMonthly'])} a month more."
         )
-    table = _rows(
-        ("", "#$/hour", "#$/month", "#Saves $/month"),
+    listed = table(
+        ("Plan", "#$/hour", "#$/month", "#Saves $/month"),
         (
             (
                 name,
@@ -142,21 +121,35 @@ def _prices(written: Report) -> str:
             )
             for name, key in names
         ),
+        "Price a month",
     )
-    return _section("Price a month", f"{bars('Price a month', rows)}<p>{_text(told)}</p>{table}")
+    drawn = figure(bars("Price a month", rows), name="Price a month")
+    return section("Price a month", drawn, paragraph(told), listed)
 
 
-def _spending(written: Report) -> str:
+def _spending(written: Report) -> Html:
     rows = [
         Bar(name, written["spending"][key], _dollars(written["spending"][key]), colour)
         for colour, (key, name) in enumerate(_SPENDING.items())
         if written["spending"][key]
     ]
-    table = _rows(("What nodes are paid for", "#$/month"), ((row.label, row.value) for row in rows))
-    return _section("Where the money goes now", stack("Where the money goes now", rows) + table)
+    title = "Where the money goes now"
+    listed = table(("What nodes are paid for", "#$/month"), ((row.label, row.value) for row in rows), title)
+    return section(title, figure(stack(title, rows), name=title), listed)
 
 
-def _obstacles(written: Report) -> Iterator[str]:
+def _fleet(written: Report) -> Html:
+    kinds = [
+        Kind(e["zone"], e["instanceType"], e["capacityType"], e["nodes"], e["hourly"])
+        for e in written["fleet"]
+    ]
+    told = "Each tile is a kind of node, and its area is what these nodes cost."
+    return section(
+        "Nodes by zone and type", figure(fleet_map("Nodes by zone and type", kinds), told, "Nodes")
+    )
+
+
+def _obstacles(written: Report) -> Iterator[Html]:
     yield _table(
         "Rules that keep nodes",
         ("Rule", "Object", "#Nodes", "#$/month", "#Not requested $/month", "Message"),
@@ -177,22 +170,23 @@ def _obstacles(written: Report) -> Iterator[str]:
         *((e["rule"], e["object"], e["nodes"], e["costMonthly"]) for e in written["protections"]),
     ]
     costs.sort(key=lambda cost: (-cost[3], cost[0], cost[1]))
-    paid = [Bar(f"{what}, {on}", usd, _dollars(usd), 1) for what, on, _, usd in costs if usd][:_MOST]
+    paid = [Bar(f"{what}, {on}", usd, _dollars(usd), 1) for what, on, _, usd in costs if usd][:_MOST_BARS]
     examined = written["constraints"]
     told = (
         f"The plan made again without each constraint: {examined['examined']} of {examined['found']} examined. "
         "A difference within the planner's tolerance counts as 0."
     )
     if costs:
-        table = _rows(
+        listed = table(
             ("Constraint", "Of", "#Pods or nodes", "#$/month"),
             ((what, on, number, _dollars(usd)) for what, on, number, usd in costs),
+            "What constraints cost",
         )
-        chart = bars("What constraints cost a month", paid) if paid else ""
-        yield _section("What constraints cost", f"<p>{_text(told)}</p>{chart}{table}")
+        drawn = figure(bars("What constraints cost a month", paid), name="Chart") if paid else ""
+        yield section("What constraints cost", paragraph(told), drawn, listed)
 
 
-def _opportunities(written: Report) -> Iterator[str]:
+def _opportunities(written: Report) -> Iterator[Html]:
     yield _table(
         "Instance families with cheaper types of the same size",
         ("Family", "Sold", "#Nodes", "#$/month", "Cheapest type", "#Saves $/month"),
@@ -233,7 +227,7 @@ def _opportunities(written: Report) -> Iterator[str]:
     )
 
 
-def _left_out(written: Report) -> Iterator[str]:
+def _left_out(written: Report) -> Iterator[Html]:
     yield _table(
         "Not priced, and in none of the figures",
         ("Node", "Manager", "Why"),
@@ -251,50 +245,20 @@ def _left_out(written: Report) -> Iterator[str]:
     )
     oversized = written["oversized"]
     known = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
-    notes = "".join(f"<li>{_text(each)}</li>" for each in (*written["caveats"], *known, *written["faults"]))
-    yield _section("How to read the figures", f"<ul>{notes}</ul>")
+    yield section("How to read the figures", items((*written["caveats"], *known, *written["faults"])))
     manifests = written["nodePools"]["manifests"]
     if manifests:
-        text = "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests)
-        yield _section("Assumed NodePools", f"<pre>{escape(text)}</pre>")
+        shown = "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests)
+        yield section("Assumed NodePools", preformatted(shown))
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{content}</section>"
-
-
-def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """Return a section with a table, or nothing if there are no rows."""
-    found = list(rows)
-    return _section(title, _rows(titles, found)) if found else ""
-
-
-def _rows(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table. Columns whose title begins with `#` contain numbers."""
-    found = list(rows)
-    kinds = [' class="n"' if title.startswith("#") else "" for title in titles]
-    head = "".join(
-        f'<th scope="col"{kind}>{_text(title.lstrip("#"))}</th>'
-        for title, kind in zip(titles, kinds, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
-        + "</tr>"
-        for row in found[:_MOST]
-    )
-    more = len(found) - _MOST
-    rest = f"<p class=dim>and {more:,} more: see -o json</p>" if more > 0 else ""
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
+    return section(title, table(titles, rows, title))
 
 
 def _kinds(kinds: Iterable[Report]) -> str:
     return ", ".join(f"{each['count']} × {each['kind']}" for each in kinds)
-
-
-def _text(value: object) -> str:
-    """Return a value as HTML text: printable and escaped."""
-    return escape(printable(str(value)), quote=True)
 
 
 def _dollars(amount: float) -> str:

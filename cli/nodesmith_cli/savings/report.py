@@ -81,6 +81,7 @@ def report(
         },
         "lowerBound": _money(found.bound_hourly_usd),
         "owners": _owners(found.nodes),
+        "fleet": _fleet(found.nodes),
         "nodePools": {
             "areAssumed": found.are_assumed,
             "names": [str(m["metadata"]["name"]) for m in found.nodepools if m["kind"] == "NodePool"],
@@ -188,6 +189,24 @@ def _owners(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
         for (software, group, ours), mine in groups.items()
     ]
     return sorted(found, key=lambda each: (-each["monthly"], each["software"], each["group"]))
+
+
+def _fleet(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
+    """Return the kinds of nodes by zone, the most expensive first; `hourly` is the price of all nodes of a kind."""
+    kinds: dict[tuple[str, str, str], list[PricedNode]] = {}
+    for each in nodes:
+        kinds.setdefault((each.zone, each.instance_type, each.capacity_type), []).append(each)
+    found = [
+        {
+            "zone": zone,
+            "instanceType": kind,
+            "capacityType": sold,
+            "nodes": len(members),
+            "hourly": round(fsum(each.hourly_usd for each in members), _DIGITS),
+        }
+        for (zone, kind, sold), members in sorted(kinds.items())
+    ]
+    return sorted(found, key=lambda each: -each["hourly"])
 
 
 def _spending(parts: Mapping[str, Parts]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -24,17 +23,17 @@ from nodesmith_cli.commitmentview import commitments_in, with_commitments
 from nodesmith_cli.planning.cluster import server_of
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_cli.planning.waiting import told
+from nodesmith_cli.printing import print_data
+from nodesmith_cli.reporting.delivery import deliver
 from nodesmith_cli.savings.analysis import Prepared, analysed, parsed_nodes, prepared
 from nodesmith_cli.savings.nodeprices import region_of_nodes, with_spot_prices
-from nodesmith_cli.savings.page import page
+from nodesmith_cli.savings.page import savings_page
 from nodesmith_cli.savings.reading import read_cluster, read_usage
 from nodesmith_cli.savings.report import report
 from nodesmith_cli.savings.table import WIDTH, show
 from nodesmith_formats.wording import printable
 
 OK = 0
-PAGE = "nodesmith-savings.html"
-"""The file that `-o html` writes if standard output is a terminal."""
 _HEADER = (
     "# Assumed by `nodesmith savings` from the cluster's present nodes. Before you apply this, set role and selectors\n"
     "# of the EC2NodeClass to those of your cluster.\n"
@@ -86,7 +85,7 @@ def run(wanted: Wanted, output: str) -> int:
         side.print(f"and {len(written['faults']) - _SHOWN} more: see -o json", style="yellow")
     if wanted.nodepools_file is not None:
         _write_nodepools(wanted.nodepools_file, ready, side)
-    _print(written, output, side)
+    _print(written, output)
     return OK
 
 
@@ -183,17 +182,14 @@ def _write(file: Path, text: str) -> None:
         raise Rejected(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
+def _print(written: Mapping[str, Any], output: str) -> None:
     match output:
-        case "json":
-            print(json.dumps(written, indent=2))
-        case "html" if sys.stdout.isatty():
-            _write(Path(PAGE), page(written))
-            side.print(f"written to {PAGE}")
         case "html":
-            sys.stdout.write(page(written))
-        case _:
+            deliver(savings_page(written), "savings")
+        case "table":
             show(_console(sys.stdout), written)
+        case _:
+            print_data(written, output)
 
 
 def _console(file: Any) -> Console:

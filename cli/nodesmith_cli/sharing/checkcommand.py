@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Literal
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.printing import print_told
@@ -15,7 +14,7 @@ from nodesmith_cli.sharing.survey import take_survey
 OK, ERRORS = 0, 1
 
 
-def check_cluster(server: ApiServer, output: Literal["table", "json"], now: datetime) -> int:
+def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     """Print what other software manages; return 1 if something must change. Raises Transient, Rejected."""
     survey = take_survey(server, now)
     found, folder = findings(survey), overlay(survey)

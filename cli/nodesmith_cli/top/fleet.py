@@ -22,6 +22,7 @@ from nodesmith.observation.decoding import UNREADABLE
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS, WatchedKind, key_of
 from nodesmith_cli.savings.capacity import ACCELERATORS
 from nodesmith_cli.savings.nodeprices import PricedNode
+from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.top.rows import Gauge, NodeRow, PodRow, Prospect, View
 from nodesmith_cli.top.states import LONGEST, claim_row, refusal_of, state_of
 from nodesmith_formats.wording import printable
@@ -68,11 +69,12 @@ class Fleet:
     """A cluster as it was last seen. Several threads may write to it and read from it.
 
     `price` returns the price of a node; until it is set, no node has one. An object that cannot be read is left out and
-    named in the notes of the view.
+    named in the notes of the view. Only the nodes and pending pods in `only` are listed.
     """
 
-    def __init__(self, context: str) -> None:
+    def __init__(self, context: str, only: Selection = EVERYTHING) -> None:
         self.context = context
+        self._only = only
         self.prospect: Prospect | None = None
         self.explanations: Mapping[str, str] = {}
         """The newest refusal of pods in Events, by the pod's uid."""
@@ -182,8 +184,13 @@ class Fleet:
         with self._lock:
             self._redraw()
             coming = [claim for _, claim in self._claims.values() if not self._node_of(claim)]
-            rows = [*self._rows.values(), *(claim_row(claim) for claim in coming)]
-            waiting = [pod for pod in self._pods.values() if not pod.node]
+            shown = (row for name, row in self._rows.items() if self._lists(name))
+            coming = [claim for claim in coming if self._only.has(claim.labels, self._only.namespace)]
+            rows = [*shown, *(claim_row(claim) for claim in coming)]
+            pods = (
+                pod for key, pod in self._pods.items() if self._only.namespace in {"", key.partition("/")[0]}
+            )
+            waiting = [pod for pod in pods if not pod.node]
             pending = sorted((self._pod_row(pod, now) for pod in waiting), key=lambda row: -row.age_seconds)
             pause = shown_pause(list(self._pools.values()))
             notes = (*list(self.notes.values()), *list(self._unreadable.values())[:3])
@@ -199,6 +206,10 @@ class Fleet:
                 notes=tuple(printable(note) for note in notes),
                 is_current=self.is_current,
             )
+
+    def _lists(self, name: str) -> bool:
+        node = self._nodes[name].node if name in self._nodes else None
+        return node is None or self._only.has(node.labels, self._only.namespace)
 
     @property
     def has_pending(self) -> bool:

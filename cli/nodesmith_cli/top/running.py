@@ -12,6 +12,7 @@ from datetime import datetime
 from nodesmith.errors import Transient
 from nodesmith_cli.planning.cluster import server_of
 from nodesmith_cli.savings.running import context_name
+from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.top.actions import Actions
 from nodesmith_cli.top.feeding import fed
 from nodesmith_cli.top.fleet import Fleet
@@ -34,13 +35,15 @@ class Wanted:
     every: float = 10.0
     looks: int = 0
     compares: bool = True
+    only: Selection = EVERYTHING
+    """The nodes, by label, and the pending pods, by namespace, that are listed."""
 
 
 def run(wanted: Wanted, output: str, clock: Callable[[], datetime]) -> int:
     """Show the cluster until the user quits, and return the exit status. Raises Rejected or Transient."""
     server = server_of(wanted.kubeconfig, patience_seconds=_PATIENCE_SECONDS)
     server.get("/version")  # tells at once if the cluster cannot be reached
-    fleet = Fleet(wanted.cluster or context_name(wanted.kubeconfig))
+    fleet = Fleet(wanted.cluster or context_name(wanted.kubeconfig), wanted.only)
     with fed(fleet, server, wanted.kubeconfig, clock, compares=wanted.compares):
         if output == "screen":
             from nodesmith_cli.top.screen import TopApp

@@ -1,0 +1,181 @@
+"""A plan, or moves, as an HTML report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs, Plan, plan_item
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith_cli.decisionpage import decision_cards, decision_sections, price_bars
+from nodesmith_cli.planning.alternatives import Alternative, Alternatives
+from nodesmith_cli.reporting.charts import Bar, bars
+from nodesmith_cli.reporting.flows import Box, Column, Link, flow
+from nodesmith_cli.reporting.frame import Card, figure, page, paragraph, section, table
+from nodesmith_cli.reporting.ladders import money
+from nodesmith_cli.reporting.markup import Html
+from nodesmith_formats.wording import counted, some
+
+Told = Mapping[str, Any]
+_MOST_MOVES = 12
+
+
+def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Told, now: datetime) -> Html:
+    """Return the report of a plan. `written` is its JSON data."""
+    item = plan_item(plan)
+    shapes = {pod.key: pod.shape for pod in inputs.snapshot.pods}
+    pods = sum(len(node["pods"]) for node in written["nodes"])
+    stay = len(written["unplaced"])
+    lead = f"{counted(len(plan.nodes), 'node')} to launch for {counted(pods, 'pod')}"
+    lead += f"; {counted(stay, 'pod')} would stay pending." if stay else "; no pod would stay pending."
+    sections = [
+        *alternative_sections(plan.price_hourly_usd, plan.bound_hourly_usd, others),
+        _existing(written["existing"]),
+        _buffers(written.get("capacityBuffers")),
+    ]
+    first, *rest = decision_sections(item, shapes)
+    title = "Which nodes would be launched"
+    made = f"Made {format_time(now)} with the catalogue of {inputs.catalog.region}; nothing was changed."
+    return page(title, lead, decision_cards(item), [first, *sections[:2], *rest, *sections[2:]], made)
+
+
+def alternative_sections(price: float, bound: float, others: Alternatives) -> Iterator[Html]:
+    """Yield what other plans would cost, and what each constraint adds to the price. Prices are USD an hour."""
+    rows = [("this plan", price, ""), *((a.what, a.hourly_usd, _against(a, price)) for a in others.choices)]
+    rows += [("lower bound", bound, "no plan can cost less")] if bound else []
+    title = "Alternatives with their price"
+    head = ("Plan", "#$/hour", "Compared with this plan")
+    figures = table(head, ((name, f"{usd:,.4f}", note) for name, usd, note in rows), title)
+    yield section(title, price_bars(title, [(name, usd, "") for name, usd, _ in rows]), figures)
+    yield _constraints(price, others)
+
+
+def _against(other: Alternative, price: float) -> str:
+    more = f", {counted(other.more, 'more pod')} placed" if other.more else ""
+    difference = other.hourly_usd / price - 1 if price else 0.0
+    return ("the same price" if abs(difference) < 0.0005 else f"{difference:+.1%}") + more
+
+
+def _constraints(price: float, others: Alternatives) -> Html:
+    """Return what the plan saves without each constraint; one that keeps pods pending is worth its pods."""
+    costs = sorted(others.relaxed, key=lambda each: (-each.more, each.hourly_usd, each.workload, each.what))
+    rows = [
+        (
+            each.what,
+            each.workload,
+            f"{max(0.0, price - each.hourly_usd):,.4f}" if not each.more else "",
+            _worth(each),
+        )
+        for each in costs
+    ]
+    paid = [
+        Bar(
+            f"{each.what}, {each.workload}", price - each.hourly_usd, f"{money(price - each.hourly_usd)}/h", 4
+        )
+        for each in costs
+        if not each.more and price - each.hourly_usd > 0.00005
+    ]
+    title = "What each constraint costs"
+    told = f"The plan made again without each constraint of pending pods: {others.examined} of {others.found} examined."
+    drawn = figure(bars(title, paid), name=title) if paid else ""
+    listed = table(("Constraint", "Of", "#$/hour", "Without it"), rows, title)
+    return section(title, paragraph(told), drawn, listed) if rows else Html("")
+
+
+def _worth(each: Alternative) -> str:
+    if each.more > 0:
+        return f"{counted(each.more, 'more pod')} would get a node"
+    return f"{counted(-each.more, 'pod')} fewer would get a node" if each.more else ""
+
+
+def _existing(existing: Iterable[Told]) -> Html:
+    title = "Existing nodes that take pods"
+    rows = ((each["node"], len(each["pods"]), some(each["pods"])) for each in existing)
+    return section(title, table(("Node", "#Pods", "Which"), rows, title))
+
+
+def _buffers(told: Told | None) -> Html:
+    title = "CapacityBuffers"
+    rows = (
+        (each["buffer"], each["count"], each["there"], each["coming"], each["bought"], each["why"])
+        for each in (told or {}).get("rooms", ())
+    )
+    head = ("CapacityBuffer", "#Pods", "#Have room", "#Launching", "#To launch", "Why not")
+    return section(title, table(head, rows, title))
+
+
+def moves_page(written: Told, now: datetime) -> Html:
+    """Return the report of moves. `written` is their JSON data."""
+    moves, before, saving = written["moves"], written["priceHourly"], written["savingHourly"]
+    pods = sum(len(move["destinations"]) for move in moves)
+    gone = sum(len(move["sources"]) for move in moves)
+    come = sum(len(move["replacements"]) for move in moves)
+    replaced = f"{counted(gone, 'node')} replaced by {come:,}, {counted(pods, 'pod')} to restart"
+    lead = f"{counted(len(moves), 'move')}: {replaced}."
+    cards = [
+        Card("Now", money(before), "/hour", (counted(written["nodes"], "node"),)),
+        Card(
+            "After the moves",
+            money(before - saving),
+            "/hour",
+            (f"{saving / before if before else 0:.0%} less",),
+        ),
+        Card("Saved", f"${written['savingYearly']:,.0f}", "/year", (f"{money(saving)}/hour",)),
+        Card("Pods to restart", f"{pods:,}", "", (f"eviction cost {written['harm']:g}",)),
+    ]
+    title = "Which nodes would be replaced"
+    shown = lead if moves else "No set of nodes can be consolidated at a saving that is worth the disruption."
+    sections = [_moves(moves), _kept(written["kept"])]
+    return page(title, shown, cards, sections, f"Made {format_time(now)}; nothing was changed.")
+
+
+def _moves(moves: list[Told]) -> Html:
+    if not moves:
+        return Html("")
+    removed, launched, links = [], [], []
+    for n, move in enumerate(moves[:_MOST_MOVES]):
+        weight = float(len(move["sources"]))
+        removed.append(Box(f"from-{n}", _kinds(move["sources"]), (move["reason"],), weight))
+        new = move["replacements"]
+        sold = new[0]["capacityType"] if new else "other"
+        note = (
+            f"saves {money(move['savingHourly'])}/h, {counted(len(move['destinations']), 'pod')} to restart"
+        )
+        launched.append(Box(f"to-{n}", _kinds(new) or "existing nodes", (note,), weight, sold))
+        links.append(Link(f"from-{n}", f"to-{n}", weight))
+    title = "Nodes that would be replaced"
+    drawn = flow(
+        title, [Column("Removed", tuple(removed)), Column("Launched instead", tuple(launched))], links
+    )
+    head = ("Reason", "Removed", "Launched", "#Pods", "#Saves $/hour", "Why")
+    rows = (
+        (
+            move["reason"],
+            _kinds(move["sources"]),
+            _kinds(move["replacements"]) or "nothing",
+            len(move["destinations"]),
+            f"{move['savingHourly']:,.4f}",
+            move["why"],
+        )
+        for move in moves
+    )
+    return section(title, figure(drawn, name=title), table(head, rows, title))
+
+
+def _kept(kept: Iterable[Told]) -> Html:
+    title = "Nodes that stay"
+    found = list(kept)
+    counts = Counter(each["rule"] for each in found)
+    shown = [Bar(rule, number, counted(number, "node")) for rule, number in counts.most_common(12)]
+    rows = (
+        (each["node"] or each["nodeClaim"], each["rule"], each["object"], each["message"]) for each in found
+    )
+    drawn = figure(bars("Rules that keep nodes", shown), name="Rules that keep nodes") if shown else ""
+    return section(title, drawn, table(("Node", "Rule", "Object", "Message"), rows, title))
+
+
+def _kinds(nodes: Iterable[Told]) -> str:
+    counts = Counter(f"{each['instanceType']} {each['capacityType']}" for each in nodes)
+    return some((f"{number} × {kind}" for kind, number in counts.most_common()), 2)

@@ -1,0 +1,98 @@
+"""Which objects a command is about: the options --context, -n, -A and -l, with kubectl's meaning."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodesmith.errors import Rejected
+
+_CLAUSE = re.compile(
+    r"\s*(?:(?P<absent>!\s*(?P<not>[\w./-]+))|(?P<key>[\w./-]+)\s*"
+    r"(?:(?P<is>==?|!=)\s*(?P<value>[\w.-]*)|\s(?P<of>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)"
+)
+_LONGEST = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One requirement of a label selector. With `negated`, objects without the label match; None is any value."""
+
+    key: str
+    values: frozenset[str] | None
+    negated: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        found = labels.get(self.key)
+        holds = found is not None and (self.values is None or found in self.values)
+        return holds != self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The pods, or the nodes, that a command is about. An empty namespace means all."""
+
+    namespace: str = ""
+    clauses: tuple[Clause, ...] = ()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.namespace and not self.clauses
+
+    def has(self, labels: Mapping[str, str], namespace: str = "") -> bool:
+        """Return whether an object is selected; nodes have no namespace."""
+        return self.namespace in {"", namespace} and all(each.matches(labels) for each in self.clauses)
+
+
+EVERYTHING = Selection()
+
+
+def selection(namespace: str = "", all_namespaces: bool = False, selector: str = "") -> Selection:
+    """Return what the options select. Raises Rejected for contradicting ones or a selector that cannot be read."""
+    if namespace and all_namespaces:
+        raise Rejected(f"-n {namespace} and -A are mutually exclusive")
+    return Selection(namespace, tuple(_clauses(selector)))
+
+
+def _clauses(selector: str) -> Iterator[Clause]:
+    if len(selector) > _LONGEST:
+        raise Rejected(f"-l: the selector has {len(selector):,} characters, of {_LONGEST:,} allowed")
+    at = 0
+    while at < len(selector):
+        found = _CLAUSE.match(selector, at)
+        if found is None:
+            raise Rejected(
+                f"-l {selector[:80]}: cannot be read from {selector[at : at + 40]!r} on; "
+                "use a=b, a!=b, a in (b,c), a notin (b,c), a or !a, separated by commas"
+            )
+        yield _clause(found)
+        at = found.end()
+
+
+def _clause(found: re.Match[str]) -> Clause:
+    if found["absent"]:
+        return Clause(found["not"], None, negated=True)
+    if found["of"]:
+        values = frozenset(each.strip() for each in found["values"].split(","))
+        return Clause(found["key"], values, negated=found["of"] == "notin")
+    if found["is"]:
+        return Clause(found["key"], frozenset((found["value"],)), negated=found["is"] == "!=")
+    return Clause(found["key"], None)
+
+
+def chosen_kubeconfig(kubeconfig: str, context: str) -> str:
+    """Return the value of --kubeconfig that both options mean together: a context, a file, or empty.
+
+    With a file and a context, the file becomes this process's KUBECONFIG, as if that had been set. Raises Rejected.
+    """
+    if not context:
+        return kubeconfig
+    if not kubeconfig or kubeconfig == context:
+        return context
+    if not Path(kubeconfig).is_file():
+        raise Rejected(f"--kubeconfig {kubeconfig}: is no file, so it cannot have --context {context}")
+    os.environ["KUBECONFIG"] = kubeconfig
+    return context
