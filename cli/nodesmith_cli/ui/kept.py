@@ -8,9 +8,13 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Any, Protocol
 
+from markupsafe import Markup
+
 from nodesmith.errors import NodesmithError
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith_cli.decisionpage import decision_cards, decision_sections
 from nodesmith_cli.explain import explain
+from nodesmith_cli.planning.page import alternative_sections
 from nodesmith_cli.top.rows import State
 from nodesmith_cli.ui.archive import Archive, Decision, ProposedMove, runs_of
 from nodesmith_cli.ui.findings import Finding, findings
@@ -116,13 +120,34 @@ def decision_page(kept: Kept, id_: str) -> dict[str, Any] | None:
     record = kept.archive.records.read(id_)
     ids = [each.id for each in kept.archive.decisions]
     place = ids.index(id_)
+    plan = record["plan"]
+    drawn = decision_sections(plan, kept.sources.shapes_of(id_))
     return {
         "decision": known,
+        "cards": [] if "moves" in plan else decision_cards(plan),
         "lines": list(explain(record)),
-        "pictures": [],
+        "moves": plan.get("moves") or (),
+        "sections": [Markup(each) for each in drawn if each],  # noqa: S704 - its text is escaped
+        "has_alternatives": bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan,
         "before": ids[place - 1] if place else "",
         "after": ids[place + 1] if place + 1 < len(ids) else "",
     }
+
+
+def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
+    """Return other plans for a decision's pods with their prices, or None if there is no such decision."""
+    known = next((each for each in kept.archive.decisions if each.id == id_), None)
+    if known is None or kept.archive.records is None:
+        return None
+    record = kept.archive.records.read(id_)
+    plan = record["plan"]
+    try:
+        others = kept.sources.alternatives_of(record)
+    except NodesmithError as error:
+        return {"decision": known, "sections": [], "problem": str(error)}
+    found = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others) if others else ()
+    sections = [Markup(each) for each in found if each]  # noqa: S704 - its text is escaped
+    return {"decision": known, "sections": sections, "problem": "" if sections else "There is no other plan."}
 
 
 def next_(kept: Kept) -> dict[str, Any]:

@@ -15,7 +15,16 @@ from nodesmith_cli.reporting.style import DARK, LIGHT, PICTURES, variables
 from nodesmith_cli.ui import wording
 from nodesmith_cli.ui.gate import HEADERS, METHODS, Gate
 from nodesmith_cli.ui.history import history, history_csv
-from nodesmith_cli.ui.kept import Kept, decision_page, health, next_, proof, stay_lines, why
+from nodesmith_cli.ui.kept import (
+    Kept,
+    alternatives_page,
+    decision_page,
+    health,
+    next_,
+    proof,
+    stay_lines,
+    why,
+)
 from nodesmith_cli.ui.live import Asked, node_page, now_page, pod_page
 
 Page = Callable[[], Any]
@@ -82,6 +91,9 @@ def _add_pages(app: Flask, kept: Kept) -> None:
     add("/history", "history", lambda: history(kept, request.args.get("at", "")))
     add("/node/<path:name>", "node", lambda name: node_page(kept, name) or abort(404))
     add("/pod/<namespace>/<path:name>", "pod", lambda namespace, name: pod_page(kept, f"{namespace}/{name}"))
+    add(
+        "/decision/<id_>/alternatives", "alternatives", lambda id_: alternatives_page(kept, id_) or abort(404)
+    )
     add("/decision/<id_>", "decision", lambda id_: decision_page(kept, id_) or abort(404))
     add("/stay/<path:name>", "stay", lambda name: {"name": name, "lines": stay_lines(kept, name)})
     app.add_url_rule("/tokens.css", "tokens", _tokens, methods=["GET"])

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 from nodesmith.adapters.aws.calls import all_errors
+from nodesmith.decisions.provisioning import inputs_of
 from nodesmith.errors import NodesmithError, Rejected
+from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.observation.decoding import decode
 from nodesmith_cli.awsclients import aws_client
-from nodesmith_cli.explaincommands import Where
+from nodesmith_cli.explain import catalog_of
+from nodesmith_cli.explaincommands import Where, recorded_catalog
 from nodesmith_cli.explainnode import nobody
 from nodesmith_cli.explainnodecommand import snapshot_of, told_of
 from nodesmith_cli.nodeview import lines
 from nodesmith_cli.pause import TABLE
+from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
 from nodesmith_formats.decisions.records import Blobs, Bucket, Records
 from nodesmith_formats.localsystem.reaching import Reached, reach
 
@@ -28,6 +33,10 @@ NOTHING = (
     "Decisions are not shown: this page was started with a kubeconfig alone. To see them, name the deployment's bucket "
     "and the cluster: nodesmith ui --bucket BUCKET --cluster NAME."
 )
+
+
+_ALTERNATIVES_AT_ONCE = Semaphore(1)
+"""Searching for alternatives keeps a processor busy for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,23 @@ class Sources:
         if told is None:
             raise Rejected(nobody(name, snapshot, now))
         return list(lines(told))
+
+    def shapes_of(self, id_: str) -> Mapping[str, Shape]:
+        """Return the shapes of pods by key, from the snapshot of a decision; empty if that was not stored."""
+        data = self.records.snapshot(id_) if self.records is not None else None
+        return {pod.key: pod.shape for pod in decode(data).pods} if data is not None else {}
+
+    def alternatives_of(self, record: Mapping[str, Any]) -> Alternatives | None:
+        """Decide again with other choices, and without each constraint. Returns None for moves, or without a snapshot.
+
+        Raises Rejected if the catalogue is no longer the one that the decision was made with.
+        """
+        data = self.records.snapshot(record["id"]) if self.records is not None else None
+        if data is None or "moves" in record["plan"]:
+            return None
+        catalog = catalog_of(record, lambda region: recorded_catalog(region, dict(record), self.blobs))
+        with _ALTERNATIVES_AT_ONCE:
+            return alternatives_of(inputs_of(record, decode(data), catalog))
 
 
 def sources_of(where: Where, kubeconfig: str, clock: Callable[[], datetime]) -> Sources:
