@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from nodesmith.model.ec2.notices import WARNING
 from nodesmith_cli.localcommands.commands import place_of
 from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
@@ -43,13 +43,20 @@ class Scene:
         return self.system.first
 
     def spot_nodes(self) -> list[str]:
-        """Return the names of spot nodes."""
+        """Return the names of spot nodes of the NodePool `general`."""
+        return sorted(self._nodes({CAPACITY_TYPE: SPOT, NODEPOOL: "general"}))
+
+    def lasting_node(self) -> str:
+        """Return the name of a node that nothing removes: one with GPUs."""
+        return min(self._nodes({NODEPOOL: "gpu"}))
+
+    def _nodes(self, wanted: Mapping[str, str]) -> list[str]:
         found = self.cluster.objects.list("nodes")
-        return sorted(
+        return [
             str(node["metadata"]["name"])
             for node in found
-            if node["metadata"]["labels"].get(CAPACITY_TYPE) == SPOT
-        )
+            if wanted.items() <= node["metadata"]["labels"].items()
+        ]
 
     def interrupt(self, node: str, within: timedelta = WARNING) -> None:
         """Have EC2 announce that it takes a node's instance."""

@@ -84,9 +84,10 @@ def test_a_pending_pod_a_node_and_a_decision_are_explained(busy: Scene, visiting
     visit.go("why").locator(".decisions a").first.click()
     page.wait_for_selector("h2:has-text('In words')")
     assert "inputs" in page.inner_text("main")
-    visit.go("now").locator("tbody th a").first.click()
-    page.wait_for_selector("text=Price")
-    page.locator("a.action").click()
+    visit.go(_details(visit)[1]).locator("#others a").click()
+    page.wait_for_selector("h2:has-text('Alternatives with their price')")
+    visit.keep("decision-alternatives")
+    visit.go(f"node/{busy.lasting_node()}").locator("a.action").click()
     page.wait_for_selector("pre")
     assert "age" in page.inner_text("pre")
 
@@ -113,7 +114,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     from axe_playwright_python.sync_playwright import Axe
 
     visit = visiting(link(busy), size, scheme)
-    details = _details(visit)
+    details = [*_details(visit), f"node/{busy.lasting_node()}"]
     found: list[str] = []
     for path in (*PAGES, *details):
         page = visit.go(path)
@@ -128,15 +129,19 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
 
 
 def _details(visit: Visit) -> list[str]:
-    """Return the paths of the page of a pod, a node and a decision."""
+    """Return the paths of the pages of a pod and of a decision that bought nodes."""
     page = visit.go("why")
-    links = [page.locator(each).first.get_attribute("href") for each in (".reason a", ".decisions a")]
-    links.append(visit.go("now").locator("tbody th a").first.get_attribute("href"))
+    bought = page.locator(".decisions li", has_text="hour for").last.locator("a")
+    links = [page.locator(".reason a").first.get_attribute("href"), bought.get_attribute("href")]
     return [str(each).lstrip("/") for each in links]
 
 
 def test_everything_is_reached_by_keyboard_and_shows_its_focus(busy: Scene, visiting: Visitor) -> None:
     visit = visiting(link(busy))
+    page = visit.go("why")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
     page = visit.go("now")
     reached: list[str] = []
     for _ in range(40):
@@ -156,9 +161,7 @@ def test_everything_is_reached_by_keyboard_and_shows_its_focus(busy: Scene, visi
     page.keyboard.type("spot")
     page.keyboard.press("Enter")
     page.wait_for_url("**/now?q=spot*")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate("location.hash") == "#main"
+    assert "on-demand" not in page.inner_text("#table tbody")
 
 
 def test_refreshing_pauses_on_request(busy: Scene, visiting: Visitor) -> None:
@@ -197,13 +200,16 @@ def test_hostile_names_are_text_and_the_layout_holds(visiting: Visitor, size: tu
         visit.keep(f"hostile-{size[0]}")
 
 
-def test_a_server_that_has_ended_is_told(visiting: Visitor) -> None:
+def test_a_lost_connection_is_told(visiting: Visitor) -> None:
     with served(kept_of([node("plain")])) as address:
         visit = visiting(address)
         page = visit.go("now")
-    eventually(lambda: page.locator("#lost").is_visible(), "the message")
-    assert "has ended" in page.inner_text("#lost")
-    visit.complaints.clear()  # the browser reports the refused connection
+        page.context.set_offline(True)
+        eventually(lambda: page.locator("#lost").is_visible(), "the message")
+        assert "What is shown is old" in page.inner_text("#lost")
+        page.context.set_offline(False)
+        eventually(lambda: not page.locator("#lost").is_visible(), "the message goes away")
+    visit.complaints.clear()  # the browser reports the failed request
 
 
 def test_a_page_without_the_cookie_shows_nothing(busy: Scene, chromium: Any) -> None:

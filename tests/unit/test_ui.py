@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith_cli import preconditions
+from nodesmith_cli import preconditions, ui
 from nodesmith_cli.preconditions import require_page_server
 from nodesmith_cli.ui.archive import Archive, runs_of
 from nodesmith_cli.ui.charts import MOST_POINTS, line
@@ -35,6 +39,13 @@ from tests.uipages import kept_of
 
 PAGES = [name for name, *_ in NAVIGATION]
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp.exe\x1b[31m' + "界" * 10_000
+
+
+SCRIPTS = {
+    "htmx.min.js": "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+    "idiomorph-ext.min.js": "5811b9a7eda14878b7dab4378bf60432e1bb6f11fcfb970cc26540642650181e",
+}
+"""The digests of the scripts of others, as they were published."""
 
 
 def record(number: int, *, minutes: int = 0, **given: Any) -> dict[str, Any]:
@@ -203,6 +214,21 @@ def test_the_cookie_is_in_no_page_and_in_no_log(caplog: pytest.LogCaptureFixture
     assert gate.token.encode() not in shown
     assert not any(secret in caplog.text for secret in (gate.token, once))
     assert not any(secret in repr(gate) for secret in (gate.token, once))
+
+
+def test_a_failure_is_logged_without_the_path_and_shown_without_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(key: str, now: datetime) -> Iterator[str]:
+        raise ZeroDivisionError
+
+    kept = small()
+    kept.events_of = fails
+    answer = inside(kept).get("/pod/default/secret-part")
+    assert answer.status_code == 500
+    assert "ZeroDivisionError" not in answer.text
+    assert "a page could not be made" in caplog.text
+    assert "secret-part" not in caplog.text
 
 
 def test_each_question_has_an_answer() -> None:
@@ -395,3 +421,31 @@ def test_a_missing_server_is_told_with_the_extra_to_install(monkeypatch: pytest.
     monkeypatch.setattr(preconditions, "PAGE_LIBRARIES", ("flask", "no_such_library"))
     with pytest.raises(Rejected, match=r"no_such_library missing.*pipx install --force 'nodesmith\[ui\]'"):
         require_page_server()
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_the_scripts_of_others_are_as_published_and_have_their_licence(name: str) -> None:
+    folder = Path(ui.__file__).parent / "static" / "vendor"
+    licence = (folder / f"{name.partition('.')[0].removesuffix('-ext')}.LICENSE").read_text()
+    assert sha256((folder / name).read_bytes()).hexdigest() == SCRIPTS[name]
+    assert licence.startswith("Zero-Clause BSD")
+    assert name in (folder / "versions.txt").read_text()
+
+
+def test_pages_name_no_address_but_their_own() -> None:
+    folder = Path(ui.__file__).parent
+    own = [*folder.glob("templates/*.html"), *folder.glob("static/*.*")]
+    assert len(own) > 12
+    named = {
+        f"{file.name}: {found}"
+        for file in own
+        for found in re.findall(r"(?:https?:)?//[\w.-]+", file.read_text())
+    }
+    assert named == {"icon.svg: http://www.w3.org"}
+
+
+def test_pages_hold_no_inline_script_or_style() -> None:
+    client = inside(small())
+    for page in PAGES:
+        text = client.get(f"/{page}").text
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]* src=)|javascript:", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -95,6 +96,7 @@ def _await(fleet: Fleet) -> None:
 def listening(kept: Kept, port: int, used: Callable[[str], None]) -> Iterator[Gate]:
     """Serve pages on loopback while the block runs, and yield the gate. Raises Rejected if the port is taken."""
     gate = Gate(port, used)
+    logging.getLogger("waitress").setLevel(logging.CRITICAL)  # it would name paths, and the link is one
     try:
         server = create_server(
             make_app(Site(gate, kept)),
@@ -112,4 +114,5 @@ def listening(kept: Kept, port: int, used: Callable[[str], None]) -> Iterator[Ga
     try:
         yield gate
     finally:
+        server.task_dispatcher.shutdown()
         server.close()

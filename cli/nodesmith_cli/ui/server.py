@@ -48,9 +48,16 @@ class Site:
     kept: Kept
 
 
+class _Pages(Flask):
+    """Logs what fails without the path, since the link is one."""
+
+    def log_exception(self, exc_info: Any, *_: Any) -> None:
+        self.logger.error("a page could not be made", exc_info=exc_info)
+
+
 def make_app(site: Site) -> Flask:
     """Return the WSGI application."""
-    app = Flask("nodesmith_cli.ui", static_folder="static", template_folder="templates")
+    app = _Pages("nodesmith_cli.ui", static_folder="static", template_folder="templates")
     app.jinja_options = {
         **app.jinja_options,
         "finalize": wording.shown,

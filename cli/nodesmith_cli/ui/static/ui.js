@@ -41,7 +41,7 @@
 
   let badges = document.querySelector("#nav").textContent;
   document.body.addEventListener("htmx:afterSettle", (event) => {
-    if (!lost.hidden && event.detail.successful !== false) lost.hidden = true;
+    lost.hidden = true;
     const moment = byId("moment");
     const range = byId("at");
     if (moment && range) range.setAttribute("aria-valuetext", moment.dataset.label);
