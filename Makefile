@@ -14,13 +14,13 @@ unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-exhaustive test-lambda e2e check check-types check-rules bench synth docs pictures format pins clean
+.PHONY: help setup demo test test-exhaustive test-lambda test-browser e2e check check-types check-rules bench synth docs pictures format pins clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install everything that the targets below need; they then work offline
-	@$(INSTALL) run dev infra docs
+	@$(INSTALL) run dev infra docs browser
 	@$(LAYERS) again
 	@$(INTERPRETERS)
 	@$(LAMBDA_TESTS)
@@ -46,6 +46,10 @@ test-lambda: ## run unit and property tests on Lambda's Python version; SUITES="
 	@$(LAYERS)
 	@$(LAMBDA_TESTS) $(or $(SUITES),tests/unit tests/property)
 
+test-browser: ## test the page of `nodesmith ui` in Chromium, which must be installed or be named by CHROMIUM
+	@$(INSTALL) run dev browser
+	$(BIN)/pytest tests/browser
+
 e2e: ## run tests on a real control plane, built on first use in about 5 minutes (needs Go, or KUBEBUILDER_ASSETS); QUICK=1 omits the slow ones
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
@@ -67,7 +71,7 @@ check-rules:
 	$(BIN)/pytest tests/unit/test_house_rules.py tests/unit/test_prose.py
 
 bench: ## compare measurements with the goals; writes build/benchmarks.json
-	@$(INSTALL) run dev
+	@$(INSTALL) run dev browser
 	$(BIN)/python -m tests.benchmarks
 
 synth: ## write the CloudFormation templates to cdk.out; needs no account
@@ -79,9 +83,10 @@ docs: ## build the documentation site into build/site; a broken link fails
 	@$(INSTALL) docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pictures: ## make the documentation's pictures again, from real runs of 4 minutes
-	@$(INSTALL) run
+pictures: ## make the documentation's pictures again, from real runs of 6 minutes; needs Chromium
+	@$(INSTALL) run dev browser
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python -m tests.pictures
 
 format: ## format the code with ruff
 	@$(INSTALL) dev

@@ -126,13 +126,13 @@ def _source_of(uri: str) -> str:
 
 
 def _page_of(path: str) -> str | None:
-    """Return the page in the site for a file or folder of the repository, or None if it has none."""
+    """Return the page or picture in the site for a file or folder of the repository, or None if it has none."""
     if path in ROOT_PAGES:
         return ROOT_PAGES[path]
     inside = path.removeprefix("docs/")
     if inside in FOLDERS:
         return f"{inside}/index.md"
-    return inside if path.startswith("docs/") and path.endswith(".md") else None
+    return inside if path.startswith("docs/") and path.endswith((".md", ".png")) else None
 
 
 def _pages_in(folder: str) -> list[str]:

@@ -14,13 +14,14 @@ from requirements.install import ROOT, UV, install, uv_environment
 # set: (its sources and extras, the sets whose pins constrain it)
 SETS = {
     "bootstrap": (["requirements/bootstrap.in"], []),
-    "run": (["pyproject.toml", "--extra=local"], []),
+    "run": (["pyproject.toml", "--extra=local", "--extra=ui"], []),
     "dev": (["requirements/dev.in"], ["run", "bootstrap"]),
     "infra": (["requirements/infra.in"], ["dev", "bootstrap"]),
     "forwarder": (["requirements/forwarder.in"], ["run"]),
     "lambda": (["requirements/lambda.in"], ["run"]),
     "lambda-packing": (["requirements/lambda-packing.in"], ["run"]),
     "docs": (["requirements/docs.in"], ["run", "dev", "bootstrap"]),
+    "browser": (["requirements/browser.in"], ["run", "dev"]),
 }
 
 

@@ -101,7 +101,7 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
         return SAME
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
+    same = replayed(record, snapshot, lambda region: recorded_catalog(region, record, blobs))
     verdict = "replay    the same plan, byte for byte" if same else "replay    a DIFFERENT plan"
     print(verdict, file=sys.stdout if output in IS_TEXT else sys.stderr)
     return SAME if same else DIFFERENT
@@ -155,7 +155,7 @@ def show_nodepools(name: str, where: Where, output: str) -> int:
     snapshot = records.snapshot(record["id"])
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
+    catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
@@ -205,7 +205,7 @@ def _page(record: dict[str, Any], snapshot: bytes | None, blobs: Blobs | None) -
         from nodesmith_cli.planning.alternatives import alternatives_of
 
         try:
-            catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
+            catalog = catalog_of(record, lambda region: recorded_catalog(region, record, blobs))
             others = alternatives_of(inputs_of(record, decoded, catalog))
         except Rejected as error:
             print(f"nodesmith: no alternatives: {printable(str(error))}", file=sys.stderr)
@@ -237,7 +237,7 @@ def _beside(file: Path | None) -> bytes | None:
     return beside.read_bytes() if beside.is_file() else None
 
 
-def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
+def recorded_catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
     from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 

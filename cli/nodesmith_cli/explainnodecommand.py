@@ -14,7 +14,7 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.settings import catalog_key
 from nodesmith_cli.commitmentview import commitments_of, covered_of, with_commitments
 from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, in_lines
-from nodesmith_cli.explainnode import PriceOf, Subject, named, nobody, region_of, subjects, tell
+from nodesmith_cli.explainnode import PriceOf, Subject, Told, named, nobody, region_of, subjects, tell
 from nodesmith_cli.explainstay import Stay, observed_inputs, why_it_stays
 from nodesmith_cli.nodeview import ending_lines, lines, selected_lines
 from nodesmith_cli.printing import WIDE, print_told
@@ -31,8 +31,8 @@ def show_nodes(
     The snapshot comes from the bucket or folder if one is named; otherwise, it is taken now through the kubeconfig.
     """
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
-    prices = _prices(blobs)
     if not name:
+        prices = _prices(blobs)
         chosen = [each for each in subjects(snapshot, now) if _is_wanted(each, wanted)]
         found = [tell(each, snapshot, prices, now) for each in chosen]
         found.sort(key=lambda told: -told["waiting"]["seconds"] if told["waiting"] else 0)
@@ -43,16 +43,23 @@ def show_nodes(
         )
         print_told(found, shown(), output, lambda: in_lines(title, shown(), "nodes"), names)
         return SAME
-    subject = named(name, snapshot, now)
-    if subject is None:
+    told = told_of(name, snapshot, blobs, now)
+    if told is None:
         print(f"nodesmith: {printable(nobody(name, snapshot, now))}", file=sys.stderr)
         return UNHEARD_OF
-    told = tell(subject, snapshot, prices, now, _stay(subject, snapshot, blobs, now))
-    told = {**told, **_paid(subject, snapshot, blobs, now)}
     page = partial(in_lines, f"Node {name}", lines(told), "node")
     own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
     print_told(told, lines(told), output, page, [own])
     return SAME
+
+
+def told_of(name: str, snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Told | None:
+    """Return what is known about a node, as JSON data, or None if the snapshot has no such node."""
+    subject = named(name, snapshot, now)
+    if subject is None:
+        return None
+    told = tell(subject, snapshot, _prices(blobs), now, _stay(subject, snapshot, blobs, now))
+    return {**told, **_paid(subject, snapshot, blobs, now)}
 
 
 def _is_wanted(subject: Subject, wanted: Selection) -> bool:

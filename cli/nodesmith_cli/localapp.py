@@ -18,6 +18,7 @@ from nodesmith_cli.options import (
     SpeedOption,
 )
 from nodesmith_cli.preconditions import (
+    has_page_server,
     require_clusters,
     require_files,
     require_region,
@@ -125,8 +126,11 @@ def local_up(
             help="Number of clusters, up to 5. One set of functions serves all; each gets the manifests."
         ),
     ] = 1,
+    page: Annotated[
+        bool, typer.Option("--ui/--no-ui", help="Serve the page of `nodesmith ui` for the first cluster.")
+    ] = True,
 ) -> None:
-    """Run one or more clusters until Ctrl-C. Use kubectl with them, and watch nodes join."""
+    """Run one or more clusters until Ctrl-C. Use kubectl with them, and watch nodes join, also in a browser."""
     require_speed(speed, control_plane)
     require_clusters(clusters, port)
     require_region(region)
@@ -145,6 +149,7 @@ def local_up(
                 bare=bare,
                 control_plane=control_plane,
                 clusters=clusters,
+                page=page and has_page_server(),
             )
         )
 

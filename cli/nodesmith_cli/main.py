@@ -42,6 +42,7 @@ from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.savingsapp import savings_command
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.topapp import top_command
+from nodesmith_cli.uiapp import ui_command
 from nodesmith_cli.validate import validate_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
@@ -188,6 +189,7 @@ app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launc
 app.command("savings", short_help="Show what a live cluster costs, and what it would cost.")(savings_command)
 
 app.command("top", short_help="Watch nodes, pods, prices and moves live.")(top_command)
+app.command("ui", short_help="Show a cluster as a local web page.")(ui_command)
 
 
 @app.command("version", short_help="Print the version and its commit.")

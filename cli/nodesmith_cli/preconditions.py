@@ -16,6 +16,8 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 STDIN = "-"
 SIMULATOR_LIBRARIES = ("moto", "flask", "flask_cors", "cel", "cryptography", "aws_lambda_powertools")
 """The modules that only the simulator imports: the extra `local` in pyproject.toml."""
+PAGE_LIBRARIES = ("flask", "waitress")
+"""The modules that only the page of `nodesmith ui` imports: the extra `ui` in pyproject.toml."""
 MOST_CLUSTERS = 5
 _LAST_PORT = 65535
 _DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -102,9 +104,28 @@ def _contexts(kubeconfig: Path) -> Iterator[str]:
 
 def require_simulator() -> None:
     """Refuse if the libraries that only the simulator needs are not installed (the extra `local`)."""
-    missing = [name for name in SIMULATOR_LIBRARIES if find_spec(name) is None]
+    missing = _missing(SIMULATOR_LIBRARIES)
     if missing:
         raise Rejected(
             f"the local simulator is not installed ({', '.join(missing)} missing): "
             "install it with `pipx install --force 'nodesmith[local]'`"
         )
+
+
+def require_page_server() -> None:
+    """Refuse if the libraries that serve the page of `nodesmith ui` are not installed (the extra `ui`)."""
+    missing = _missing(PAGE_LIBRARIES)
+    if missing:
+        raise Rejected(
+            f"the page's server is not installed ({', '.join(missing)} missing): "
+            "install it with `pipx install --force 'nodesmith[ui]'`"
+        )
+
+
+def has_page_server() -> bool:
+    """Return whether the libraries that serve the page of `nodesmith ui` are installed."""
+    return not _missing(PAGE_LIBRARIES)
+
+
+def _missing(names: Sequence[str]) -> list[str]:
+    return [name for name in names if find_spec(name) is None]

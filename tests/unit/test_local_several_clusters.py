@@ -52,7 +52,7 @@ def drawn(*clusters: str) -> str:
     return file.getvalue()
 
 
-def greeted(*names: str) -> Sequence[str]:
+def greeted(*names: str, page: str = "") -> Sequence[str]:
     clusters = [
         SimpleNamespace(
             name=name, cluster=SimpleNamespace(url=f"http://{name}"), metrics_url=f"http://{name}/metrics"
@@ -61,11 +61,19 @@ def greeted(*names: str) -> Sequence[str]:
     ]
     system = SimpleNamespace(
         clusters=clusters,
+        first=clusters[0],
         place=SimpleNamespace(region="us-east-1"),
         aws=SimpleNamespace(url="http://aws"),
         log="local.log",
     )
-    return list(greeting(cast(LocalSystem, system), Path("config")))
+    return list(greeting(cast(LocalSystem, system), Path("config"), page))
+
+
+def test_the_greeting_has_the_link_to_the_page_and_says_of_which_cluster() -> None:
+    link = "http://127.0.0.1:1/enter/x"
+    assert f"page at {link}" in greeted("one", page=link)
+    assert f"page of one at {link}" in greeted("one", "two", page=link)
+    assert not any("page" in line for line in greeted("one"))
 
 
 @pytest.mark.parametrize("count", ["0", "6"])

@@ -12,13 +12,13 @@ from nodesmith_formats.manifests.places import numbered
 from nodesmith_local.runs.system import LocalSystem
 
 
-def greet(to: Console, system: LocalSystem, kubeconfig: Path) -> None:
-    """Print the greeting."""
-    for line in greeting(system, kubeconfig):
-        to.print(line)
+def greet(to: Console, system: LocalSystem, kubeconfig: Path, page: str = "") -> None:
+    """Print the greeting. `page` is the link to the page of `nodesmith ui`, if it is served."""
+    for line in greeting(system, kubeconfig, page):
+        to.print(line, soft_wrap=True)
 
 
-def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
+def greeting(system: LocalSystem, kubeconfig: Path, page: str = "") -> Iterator[str]:
     """Yield the greeting line by line. For several clusters it names the context of each."""
     several = len(system.clusters) > 1
     for number, each in enumerate(system.clusters, start=1):
@@ -28,12 +28,19 @@ def greeting(system: LocalSystem, kubeconfig: Path) -> Iterator[str]:
     for each in system.clusters:
         of = f" of {each.name}" if several else ""
         yield f"metrics for Prometheus{of} at {each.metrics_url}"
+    if page:
+        yield f"{page_of(system)} at {page}"
     yield ""
     yield f"  export KUBECONFIG={kubeconfig}"
     yield from _to_try(several)
     yield ""
     whose = " of each cluster" if several else ""
     yield f"Ctrl-C ends it; only the records of decisions{whose} are kept."
+
+
+def page_of(system: LocalSystem) -> str:
+    """Return what a link to the page is a link to."""
+    return f"page of {system.first.name}" if len(system.clusters) > 1 else "page"
 
 
 def _to_try(several: bool) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from nodesmith_cli.localcommands.commands import OK, place_of, show_faults
-from nodesmith_cli.localcommands.greeting import greet
+from nodesmith_cli.localcommands.greeting import greet, page_of
 from nodesmith_cli.localcommands.kubeconfigs import CONTEXT, kubeconfig_at, merged, renamed
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import screens
@@ -45,8 +45,9 @@ def up(
     bare: bool,
     control_plane: ControlPlaneKind,
     clusters: int = 1,
+    page: bool = False,
 ) -> int:
-    """Run clusters until interrupted. Raises Rejected for invalid options."""
+    """Run clusters until interrupted, with the page of `nodesmith ui` if asked. Raises Rejected for invalid options."""
     to_user = console()
     manifests = load_manifests(files) if files else Manifests()
     manifests = manifests if bare else with_defaults(manifests)
@@ -61,9 +62,20 @@ def up(
         with system, kubeconfig_at(kubeconfig or default_kubeconfig(), access(system)) as path:
             progress.close()
             show_faults(to_user, _applied(system, manifests))
-            greet(to_user, system, path)
-            _watch(to_user, system, stop)
+            with _page(to_user, system, path) if page else nullcontext("") as link:
+                greet(to_user, system, path, link)
+                _watch(to_user, system, stop)
     return OK
+
+
+def _page(to: Console, system: LocalSystem, kubeconfig: Path) -> AbstractContextManager[str]:
+    """Serve the page of the first cluster; a new link is printed each time that one was followed."""
+    from nodesmith_cli.ui.running import Wanted, serving
+
+    def used(link: str) -> None:
+        to.print(f"{page_of(system)}, for another browser, at {link}", soft_wrap=True)
+
+    return serving(Wanted(kubeconfig=str(kubeconfig)), system.clock.now, used)
 
 
 def _timelines(to: Console, place: Place) -> Callable[[str], Timeline]:

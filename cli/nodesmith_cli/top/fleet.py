@@ -173,6 +173,12 @@ class Fleet:
             rows = [self._pod_row(pod, now) for pod in state.pods.values()] if state else []
         return sorted(rows, key=lambda row: (-row.cpu_milli, row.key))
 
+    def pods_named(self, words: str, now: datetime, most: int) -> list[PodRow]:
+        """Return at most `most` pods whose `namespace/name` contains the words, in lower case, by name."""
+        with self._lock:
+            keys = sorted(key for key in self._pods if words in key.lower())[:most]
+            return [self._pod_row(self._pods[key], now) for key in keys]
+
     def view(self, now: datetime) -> View:
         """Return what is known at a time."""
         with self._lock:

@@ -1,0 +1,221 @@
+"""`nodesmith ui` in a real browser, on a local system in which EC2 interrupts nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import NARROW, WIDE, Visit, Visitor
+from tests.browser.scene import Scene
+from tests.patience import eventually
+from tests.savingsclusters import node, pod
+from tests.uipages import kept_of, served
+
+PAGES = ("now", "why", "next", "proof", "health", "history")
+HOSTILE = (
+    '"><script>alert(1)</script><img src=x onerror=alert(1)> ' + "א" * 200 + "\u202egnp.exe " + "W" * 10_000
+)
+_SHIFTS = """() => new Promise(done => {
+  let sum = 0;
+  new PerformanceObserver(list => { for (const each of list.getEntries()) sum += each.value; })
+    .observe({type: "layout-shift", buffered: true});
+  setTimeout(() => done(sum), 100);
+})"""
+
+
+@pytest.fixture(scope="module")
+def busy(scene: Scene) -> Scene:
+    """Return the scene while EC2 interrupts two spot nodes and a Deployment has grown."""
+    victims = scene.spot_nodes()[:2]
+    assert len(victims) == 2, "the scene has too few spot nodes"
+    for each in victims:
+        scene.interrupt(each)
+    scene.scale("search", 6)
+    return scene
+
+
+def link(scene: Scene) -> str:
+    """Return a link that was not followed yet."""
+    return scene.links[-1] if scene.links else scene.link
+
+
+def shown(visit: Visit, text: str, seconds: float = 60) -> None:
+    """Wait until the page shows a text, without loading it again."""
+    eventually(lambda: text in visit.page.inner_text("body"), text, seconds)
+
+
+def test_an_interruption_appears_on_the_page_without_loading_it_again(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    page = visit.go("now")
+    page.locator("input[type=search]").focus()
+    before = page.locator("input[type=search]").bounding_box()["y"]
+    busy.interrupt(busy.spot_nodes()[-1])
+    shown(visit, "interrupted")
+    assert page.evaluate("document.activeElement.type") == "search"
+    assert page.locator("input[type=search]").bounding_box()["y"] == pytest.approx(before, abs=60)
+    assert page.evaluate(_SHIFTS) < 0.25
+    visit.keep("now-interrupted")
+
+
+def test_each_of_the_six_questions_is_answered_on_screen(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    said = {}
+    for name in PAGES:
+        said[name] = visit.go(name).inner_text("main")
+        visit.keep(f"{name}-light-1400")
+    assert "an hour" in said["now"]
+    assert "Fleet" in said["now"]
+    assert visit.go("now").locator("svg.tiles a").count() > 3
+    assert "label 'team' does not have known values" in said["why"]
+    assert "its budget of 0" in said["next"]
+    assert "All on demand" in said["proof"]
+    assert "Purchases beside the cheapest possible" in said["proof"]
+    assert visit.go("health").locator("table.heat td.h:not(.l0)").count() > 0
+    assert "The fleet at this time" in said["history"]
+
+
+def test_a_pending_pod_a_node_and_a_decision_are_explained(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    page = visit.go("why")
+    page.locator(".reason a").first.click()
+    page.wait_for_selector("h2:has-text('State and Events')")
+    assert "In its way" in page.inner_text("main")
+    visit.go("why").locator(".decisions a").first.click()
+    page.wait_for_selector("h2:has-text('In words')")
+    assert "inputs" in page.inner_text("main")
+    visit.go(_details(visit)[1]).locator("#others a").click()
+    page.wait_for_selector("h2:has-text('Alternatives with their price')")
+    visit.keep("decision-alternatives")
+    visit.go(f"node/{busy.lasting_node()}").locator("a.action").click()
+    page.wait_for_selector("pre")
+    assert "age" in page.inner_text("pre")
+
+
+def test_the_scrubber_goes_back_in_time_by_keyboard(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    page = visit.go("history")
+    latest = page.inner_text("#moment-at")
+    page.locator("#at").focus()
+    page.keyboard.press("Home")
+    eventually(lambda: page.inner_text("#moment-at") != latest, "an earlier moment")
+    assert page.locator("#at").get_attribute("aria-valuetext") == page.locator("#moment").get_attribute(
+        "data-label"
+    )
+    visit.keep("history-at-the-beginning")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", WIDE), ("dark", WIDE), ("light", NARROW), ("dark", NARROW)]
+)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
+    busy: Scene, visiting: Visitor, scheme: str, size: tuple[int, int]
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    visit = visiting(link(busy), size, scheme)
+    details = [*_details(visit), f"node/{busy.lasting_node()}"]
+    found: list[str] = []
+    for path in (*PAGES, *details):
+        page = visit.go(path)
+        found += [
+            f"{path}: {each['id']}: {each['nodes'][0]['html'][:300]}"
+            for each in Axe().run(page).response["violations"]
+        ]
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        found += [f"{path}: {wide} pixels wide"] if wide > size[0] else []
+        visit.keep(f"{path.split('/')[0]}-{scheme}-{size[0]}")
+    assert found == []
+
+
+def _details(visit: Visit) -> list[str]:
+    """Return the paths of the pages of a pod and of a decision that bought nodes."""
+    page = visit.go("why")
+    bought = page.locator(".decisions li", has_text="hour for").last.locator("a")
+    links = [page.locator(".reason a").first.get_attribute("href"), bought.get_attribute("href")]
+    return [str(each).lstrip("/") for each in links]
+
+
+def test_everything_is_reached_by_keyboard_and_shows_its_focus(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    page = visit.go("why")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page = visit.go("now")
+    reached: list[str] = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            """() => { const e = document.activeElement, s = getComputedStyle(e);
+            const bg = e.querySelector?.(".bg");
+            const ring = s.outlineStyle !== "none" || (bg && getComputedStyle(bg).strokeWidth === "3px");
+            return [e.tagName, (e.textContent || e.name || "").trim().slice(0, 40), Boolean(ring)]; }"""
+        )
+        assert focused[2], f"no focus is visible on {focused}"
+        reached.append(focused[1])
+        if focused[0] == "INPUT":
+            break
+    assert reached[0] == "Skip to the content"
+    assert {"Why", "Health", "History", "Pause"} <= {each.split(" ")[0] for each in reached}
+    page.keyboard.type("spot")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/now?q=spot*")
+    assert "on-demand" not in page.inner_text("#table tbody")
+
+
+def test_refreshing_pauses_on_request(busy: Scene, visiting: Visitor) -> None:
+    visit = visiting(link(busy))
+    page = visit.go("now")
+    page.click("#pause")
+    at = page.inner_text("#clock time")
+    page.wait_for_timeout(6_500)
+    assert page.inner_text("#clock time") == at
+    page.click("#pause")
+    eventually(lambda: page.inner_text("#clock time") != at, "refreshing goes on")
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_hostile_names_are_text_and_the_layout_holds(visiting: Visitor, size: tuple[int, int]) -> None:
+    labels = {
+        "karpenter.sh/nodepool": HOSTILE,
+        "node.kubernetes.io/instance-type": HOSTILE,
+        "topology.kubernetes.io/zone": HOSTILE,
+    }
+    waiting = pod(HOSTILE, "")
+    waiting["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": HOSTILE}],
+    }
+    nodes = [node(HOSTILE[:1000], labels=labels), node("مرحبا-بالعالم"), node("plain")]
+    with served(kept_of(nodes, [waiting, pod("p", "plain")], name=HOSTILE)) as address:
+        visit = visiting(address, size)
+        for name in PAGES:
+            page = visit.go(name)
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
+            assert page.locator("img, script:not([src])").count() == 0
+        page = visit.go("now")
+        assert "<script>alert(1)" in page.inner_text("main")
+        assert page.locator(".bar").bounding_box()["height"] < 120
+        visit.keep(f"hostile-{size[0]}")
+
+
+def test_a_lost_connection_is_told(visiting: Visitor) -> None:
+    with served(kept_of([node("plain")])) as address:
+        visit = visiting(address)
+        page = visit.go("now")
+        page.context.set_offline(True)
+        eventually(lambda: page.locator("#lost").is_visible(), "the message")
+        assert "What is shown is old" in page.inner_text("#lost")
+        page.context.set_offline(False)
+        eventually(lambda: not page.locator("#lost").is_visible(), "the message goes away")
+    visit.complaints.clear()  # the browser reports the failed request
+
+
+def test_a_page_without_the_cookie_shows_nothing(busy: Scene, chromium: Any) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    answer = page.goto(busy.link.rpartition("/enter/")[0] + "/now")
+    assert answer.status == 403
+    assert "Open the link" in page.inner_text("body")
+    context.close()
