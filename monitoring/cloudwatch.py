@@ -55,7 +55,9 @@ def _bill() -> Iterator[Metric]:
         function = (("FunctionName", names.function_name(concern)),)
         yield Metric(LAMBDA, "Duration", function, id=f"d{at}", hidden=True)
         yield Metric(LAMBDA, "Invocations", function, id=f"i{at}", hidden=True)
-        functions.append(f"d{at} / 1000 * {memory_mib / 1024:g} * {GB_SECOND_USD:.10f} + i{at} * {RUN_USD:.7f}")
+        functions.append(
+            f"d{at} / 1000 * {memory_mib / 1024:g} * {GB_SECOND_USD:.10f} + i{at} * {RUN_USD:.7f}"
+        )
     yield Metric(legend="Lambda", id="lambda", formula=" + ".join(functions))
     yield _table("ConsumedReadCapacityUnits", id_="reads", hidden=True)
     yield _table("ConsumedWriteCapacityUnits", id_="writes", hidden=True)
