@@ -24,7 +24,12 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 TUTORIAL = "try-it.md"
-FOLDERS = {"adr": "Architecture decisions", "concerns": "Concerns", "algorithms": "Algorithms"}
+FOLDERS = {
+    "adr": "Architecture decisions",
+    "concerns": "Concerns",
+    "algorithms": "Algorithms",
+    "reference": "Written from the code",
+}
 
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")

@@ -33,13 +33,13 @@ _AT = "2026-11-22T03:00:00Z"
 def exported() -> Mapping[str, frozenset[str]]:
     """Return the labels of each series by its name, as Prometheus would scrape them."""
     found: dict[str, frozenset[str]] = {}
-    for family in text_string_to_metric_families(_scraped()):
+    for family in text_string_to_metric_families(scraped()):
         for sample in family.samples:
             found[sample.name] = found.get(sample.name, frozenset()) | frozenset(sample.labels)
     return found
 
 
-def _scraped() -> str:
+def scraped() -> str:
     """Scrape a forwarder whose cluster has something of everything, and whose functions have recorded every metric."""
     scene, functions = _eventful(), _functions()
 
