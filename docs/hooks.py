@@ -25,7 +25,12 @@ ROOT_PAGES = {
 }
 IMAGES = "docs/images/"
 TUTORIAL = "try-it.md"
-FOLDERS = {"adr": "Architecture decisions", "concerns": "Concerns", "algorithms": "Algorithms"}
+FOLDERS = {
+    "adr": "Architecture decisions",
+    "concerns": "Concerns",
+    "algorithms": "Algorithms",
+    "reference": "Written from the code",
+}
 
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")

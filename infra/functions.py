@@ -47,6 +47,7 @@ class Platform:
     release: str
     trial: Serving | None = None
     commitments: bool = False
+    notifications: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def platform(scope: Construct, region: RegionContext, code: Code, trial: Serving
         release_of(code, region) + (TRIAL_SUFFIX if trial is not None else ""),
         trial,
         bool(region.commitments),
+        region.notifications,
     )
 
 
@@ -124,6 +126,7 @@ def function(scope: Construct, spec: FunctionSpec, shared: Platform) -> lambda_.
         **({"VPC_NAME": spec.vpc_name} if spec.vpc_name else {}),
         **({"CLOUDWATCH_METRICS": "true"} if shared.metrics else {}),
         **({"COMMITMENTS": "true"} if shared.commitments else {}),
+        **({} if shared.notifications else {"NOTIFICATIONS": "false"}),
         **(spec.environment or {}),
     }
     if spec.session_grants:

@@ -21,7 +21,9 @@ from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
 from infra.tablegrants import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
+    HEALTH_SOURCE,
     MEASURED,
+    NOTIFICATIONS,
     WOKEN,
     budget_partition_key,
     catalog_key,
@@ -29,6 +31,7 @@ from nodesmith.settings import (
     forwarder_partition_key,
     growth_key,
     metrics_key,
+    notified_key,
     on_sale_key,
     shadow_key,
     snapshot_key,
@@ -47,7 +50,7 @@ class Scope:
     `node_roles` are the names of the roles that nodes of all its clusters may have, `kms_key_arns` the keys that may
     encrypt their volumes. `ssm_parameters` are the names of the account's own parameters that hold images. `vpcs` are
     the names of the VPCs in which functions run. `commitments` is True if commitments are read, those of the payer with
-    `payer_role_arn`.
+    `payer_role_arn`. `notifications` is True if lifecycle may send them.
     """
 
     region: str
@@ -57,6 +60,7 @@ class Scope:
     vpcs: tuple[str, ...] = ()
     commitments: bool = False
     payer_role_arn: str = ""
+    notifications: bool = True
 
 
 def read_grants(region: str, *keys: str) -> list[Grant]:
@@ -187,8 +191,16 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
         stop_grant(scope.region),
         terminate_grant(scope.region),
         describe_cluster_grant(scope),
-        *metrics_grants(scope, "lifecycle", growth_key(CLUSTER)),
+        *metrics_grants(scope, "lifecycle", growth_key(CLUSTER), notified_key(CLUSTER)),
+        *([notify_grant(scope.region)] if scope.notifications else []),
     ]
+
+
+def notify_grant(region: str) -> Grant:
+    """Put nodesmith's notifications, and no other events, on the default event bus."""
+    sent = {"events:source": HEALTH_SOURCE, "events:detail-type": list(NOTIFICATIONS)}
+    bus = names.arn("events", "event-bus/default", region=region)
+    return Grant("Notify", ("events:PutEvents",), (bus,), {"StringEquals": sent})
 
 
 def termination_grants(scope: Scope) -> list[Grant]:

@@ -58,6 +58,7 @@ class RegionStack(Stack):
             tuple(region.vpcs),
             bool(region.commitments),
             region.payer_role_arn,
+            region.notifications,
         )
         self._platform = platform(self, region, code, trial)
         if trial is not None:

@@ -64,6 +64,7 @@ def test_every_key_is_read() -> None:
         "isolated": True,
         "tracing": True,
         "dashboard": True,
+        "notifications": False,
         "vpcs": {"private": PRIVATE},
     }
     cluster = {
@@ -83,6 +84,7 @@ def test_every_key_is_read() -> None:
         isolated=True,
         tracing=True,
         dashboard=True,
+        notifications=False,
         vpcs={"private": Vpc(("subnet-0a0a0a0a",), ("sg-0b0b0b0b",))},
     )
     (read,) = found.clusters

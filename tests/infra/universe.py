@@ -16,6 +16,7 @@ from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
     HEALTH_DETAIL_TYPE,
     HEALTH_SOURCE,
+    NOTIFICATIONS,
     QUEUE_NAME,
     budget_partition_key,
     catalog_key,
@@ -28,6 +29,7 @@ from nodesmith.settings import (
     learned_partition_key,
     metrics_key,
     notices_partition_key,
+    notified_key,
     on_sale_key,
     partition_key,
     shadow_key,
@@ -147,6 +149,7 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
         "the unplaced pods": unplaced_key(of.name),
         "the shadows": shadow_key(of.name),
         "what is on sale": on_sale_key(of.name),
+        "what was notified": notified_key(of.name),
         **{f"metrics of {each}": metrics_key(of.name, each) for each in MEASURED},
     }
     for about, key in objects.items():
@@ -319,6 +322,14 @@ def _by_itself() -> Iterator[Call]:
             for alias in (":live", ":canary", ""):
                 arn = f"{LAMBDA}:{woken}{alias}"
                 yield Call("lambda:InvokeFunction", arn, f"function {woken}{alias}")
-    told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": HEALTH_DETAIL_TYPE}
+    yield from _events()
+
+
+def _events() -> Iterator[Call]:
     bus = f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/default"
-    yield Call("events:PutEvents", bus, "changes of health", context=told)
+    kinds = {"changes of health": HEALTH_DETAIL_TYPE} | {
+        f"notifications {kind}": kind for kind in NOTIFICATIONS
+    }
+    for about, kind in kinds.items():
+        told: Context = {"events:source": HEALTH_SOURCE, "events:detail-type": kind}
+        yield Call("events:PutEvents", bus, about, context=told)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from nodesmith.adapters.aws.eventbus import HealthEvents
 from nodesmith.adapters.aws.registrations import SsmTrials
 from nodesmith.adapters.dynamodb.healthrecords import (
-    HealthEvents,
     HealthRecords,
     HealthWriter,
     SqsDeadLetters,

@@ -45,6 +45,7 @@ PRODUCT = files(
     "infra/*.py",
     "layers/*.py",
     "local/*.py",
+    "monitoring/*.py",
     "requirements/*.py",
 )
 TESTS = files("tests/*.py")

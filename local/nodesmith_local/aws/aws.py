@@ -27,7 +27,7 @@ from nodesmith_formats.localsystem.clients import local_client
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws.account import Endpoint, Network, furnish, make_instance_profile, make_role
 from nodesmith_local.aws.attributevalues import attribute_values_in_one_go
-from nodesmith_local.aws.instances.announcing import announce_state
+from nodesmith_local.aws.instances.announcing import OwnEvents, announce_state
 from nodesmith_local.aws.instances.kubelet import Kubelets
 from nodesmith_local.aws.instances.machines import MotoMachines
 from nodesmith_local.aws.instances.nodes import Machine
@@ -86,6 +86,7 @@ class LocalAws:
         self.seam = Ec2Seam(self.catalog, self.pools, now=self.clock.now)
         self.strict = StrictAws(self.clock.now)
         self.reclaims = Reclaims(self.clock.now)
+        self.own_events = OwnEvents()
         self.lambdas = Lambdas()
         self.networks: dict[str, Network] = {}
         """Networks by cluster, the first cluster first."""
@@ -121,6 +122,7 @@ class LocalAws:
             stack.enter_context(self.lambdas.answering())
             stack.enter_context(trace_headers_are_kept())
             stack.enter_context(self.reclaims.listening())
+            stack.enter_context(self.own_events.listening())
             with lasting_connections():
                 self._server.start()
             stack.callback(self._server.stop)

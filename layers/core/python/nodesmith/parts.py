@@ -114,6 +114,10 @@ class Clients:
                 from nodesmith.adapters.cloud import EC2_CONFIG
 
                 config = EC2_CONFIG
+            elif service == "events":
+                from nodesmith.adapters.aws.eventbus import EVENTS_CONFIG
+
+                config = EVENTS_CONFIG
             elif service == "arc-zonal-shift":
                 from nodesmith.adapters.aws.zonalshifts import ARC_CONFIG
 

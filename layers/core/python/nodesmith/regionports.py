@@ -1,8 +1,11 @@
-"""The ports of functions that serve a whole region, and of stored EC2 events. Every call may raise Transient."""
+"""The ports of functions that serve a whole region, of stored EC2 events, and of events for subscribers.
+
+Every call may raise Transient.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -11,6 +14,7 @@ from nodesmith.model.functions import health
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.region import Region
+from nodesmith.model.notifications import Notification
 from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
 
@@ -118,6 +122,13 @@ class HealthEvents(Protocol):
 
     def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
         """Send an event for each change. Raises Rejected."""
+
+
+class EventBus(Protocol):
+    """Notifications for people and programs (EventBridge's default bus)."""
+
+    def put(self, notifications: Sequence[Notification]) -> Iterator[str]:
+        """Send notifications, and yield the ids of those that were accepted. Raises Rejected."""
 
 
 class Notices(Protocol):

@@ -62,11 +62,11 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
+    from nodesmith.adapters.aws.eventbus import HealthEvents
     from nodesmith.adapters.aws.functions import LambdaTicks
     from nodesmith.adapters.aws.registrations import SsmLimits, SsmTrials
     from nodesmith.adapters.dynamodb.healthrecords import (
         DynamoMarks,
-        HealthEvents,
         HealthRecords,
         SqsDeadLetters,
     )

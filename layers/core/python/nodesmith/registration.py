@@ -138,8 +138,9 @@ def _known(raw: Any) -> Any:
 def settings_of(registration: Registration, deployment: Settings) -> Settings:
     """Return the settings with which a function of a deployment serves a cluster."""
     texts = {"AWS_REGION": deployment.region, **registration.settings}
+    own = read_settings(texts)
     return replace(
-        read_settings(texts),
+        own,
         cluster_name=registration.cluster,
         vpc_id=registration.vpc_id,
         default_node_role=registration.node_roles[0],
@@ -150,6 +151,7 @@ def settings_of(registration: Registration, deployment: Settings) -> Settings:
         vpc_name=deployment.vpc_name,
         session_role_arn=deployment.session_role_arn,
         commitments=deployment.commitments,
+        notifications=own.notifications and deployment.notifications,
     )
 
 

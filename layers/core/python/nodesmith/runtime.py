@@ -22,6 +22,7 @@ from nodesmith.parts import ClusterParts, Parts, now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nodesmith.controllers.notifying import Notifier
     from nodesmith.controllers.provisioning import Provisioning
     from nodesmith.decisions.provisioning import Inputs
     from nodesmith.model.metrics import Metrics
@@ -173,11 +174,20 @@ def lifecycle() -> Handler:
     from nodesmith.controllers.nodeclaims.objects import Pace
     from nodesmith.controllers.runs import EventDeduplication, SelfHints, from_anywhere
 
+    def notifier_of(own: ClusterParts) -> Notifier | None:
+        if not own.settings.notifications:
+            return None
+        from nodesmith.adapters.aws.eventbus import EventBridge
+        from nodesmith.controllers.notifying import Notifier
+
+        bus = EventBridge(lambda: own.client("events"), own.settings.region)
+        return Notifier(bus, own.blobs, own.settings.cluster_name, own.node_settings())
+
     spread = from_anywhere(ThreadPoolExecutor(NODES_AT_ONCE).map)
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         told: EventDeduplication = {}
-        self_hints, pace = SelfHints(), Pace()
+        self_hints, pace, notifier = SelfHints(), Pace(), notifier_of(own)
 
         def follow_once() -> Report:
             run = Lifecycle(
@@ -188,6 +198,7 @@ def lifecycle() -> Handler:
                 shared_provisioning_classes=own.settings.shared_provisioning_classes,
                 spread=spread,
                 autoscaler_events=own.settings.cluster_autoscaler_events,
+                notifier=notifier,
             )
             return _told(own, follow(run))
 

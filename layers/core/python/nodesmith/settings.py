@@ -40,6 +40,8 @@ _MOST_HOURS = 1000
 _MOST_LAUNCHES = 1_000_000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
 """Source and detail type of the events with which dispatch reports new findings and resolved ones."""
+NOTIFICATIONS = ("BudgetBlocked", "InterruptionServed", "NodeLaunched", "PodUnplaced", "SpendingAbove")
+"""The detail types of notifications (`nodesmith.model.notifications`), which have the same source."""
 DRY_RUN_NODEPOOL = "validation"
 """The NodePool in the tags of dry runs. Readiness may only create resources with this tag value."""
 PROFILE_HASH_LENGTH = 16
@@ -235,6 +237,12 @@ class Settings:
         None,
         parse_commitment_settings,
     )
+    notifications: bool = _setting(
+        "NOTIFICATIONS",
+        "whether events for people and programs are sent to EventBridge's default bus",
+        True,
+        _flag,
+    )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",
         "age of the forwarder's heartbeat after which it counts as away",
@@ -325,6 +333,11 @@ def growth_key(cluster: str) -> str:
 def shadow_key(cluster: str) -> str:
     """Return the key of the S3 object with the shadows of an observed cluster."""
     return f"clusters/{cluster}/shadow.json.gz"
+
+
+def notified_key(cluster: str) -> str:
+    """Return the key of the S3 object with the ids of the notifications that were sent lately."""
+    return f"clusters/{cluster}/notified.json"
 
 
 def metrics_key(cluster: str, concern: str) -> str:

@@ -1,14 +1,62 @@
-"""EC2's events on the event bus, which moto does not send."""
+"""The event bus: EC2's events, which moto does not send, and a record of nodesmith's own."""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from unittest.mock import patch
 
 from moto.core import DEFAULT_ACCOUNT_ID
+from moto.events.models import EventsBackend
 
 from nodesmith.model.ec2.events import SPOT_WARNING, STATE_CHANGE
+from nodesmith.settings import HEALTH_SOURCE
+
+LOG = logging.getLogger(__name__)
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BusEvent:
+    """An event of nodesmith's on the bus."""
+
+    kind: str
+    detail: dict[str, Any]
+
+
+class OwnEvents:
+    """The events that nodesmith has put on the bus, oldest first. Rules with targets get them as on AWS.
+
+    Threads may read it.
+    """
+
+    def __init__(self) -> None:
+        self.events: tuple[BusEvent, ...] = ()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the details of a kind."""
+        return [event.detail for event in self.events if event.kind == kind]
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Record and log these events among all that are put on a bus."""
+        put = EventsBackend.put_events
+
+        def noting(backend: EventsBackend, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            answers = put(backend, events)
+            for event in (e for e in events if e.get("Source") == HEALTH_SOURCE):
+                LOG.info("event %s: %s", event["DetailType"], event["Detail"])
+                made = BusEvent(event["DetailType"], json.loads(event["Detail"]))
+                self.events = (*self.events, made)[-_MOST:]
+            return answers
+
+        with patch.object(EventsBackend, "put_events", noting):
+            yield
 
 
 def announce_state(events: Any, region: str, instance: str, state: str, at: datetime) -> None:

@@ -21,6 +21,7 @@ from nodesmith.controllers.launching.unschedulable import (
 from nodesmith.controllers.nodeclaims.gangs import follow_gangs
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.nodeclaims.observations import keep_health, learn, note_stayed, wake_after_health
+from nodesmith.controllers.notifying import Notifier
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import (
     EventDeduplication,
@@ -93,6 +94,8 @@ class Lifecycle(Outside):
     """carries out the steps of many claims: one after the other, or several at once as an executor's `map` does"""
     autoscaler_events: bool = False
     """whether pods also get Cluster Autoscaler's Events"""
+    notifier: Notifier | None = None
+    """sends notifications to EventBridge; kept from run to run. None if they are not wanted"""
 
 
 _SHOWN_SECONDS = 3
@@ -113,6 +116,8 @@ def follow(run: Lifecycle) -> Report:
     note_cost(run.metrics, ledger.claims, parsed_nodepools(snapshot.nodepools), now)
     with Failures() as failures:
         done = _steps(run, snapshot, ledger, now, failures)
+    if run.notifier is not None and (told := run.notifier.tell(ledger, snapshot, now)):
+        done["Notified"] += told
     due = first(
         (
             next_change(ledger, snapshot, parsed_nodepools(snapshot.nodepools), now),

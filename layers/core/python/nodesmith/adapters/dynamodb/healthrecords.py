@@ -14,8 +14,6 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.functions.health import AT_ONCE, Finding, Heartbeat, Marks, Record
 from nodesmith.settings import (
-    HEALTH_DETAIL_TYPE,
-    HEALTH_SOURCE,
     dead_letters_url,
     forwarder_partition_key,
     health_partition_key,
@@ -30,7 +28,6 @@ APART = timedelta(seconds=20)
 """Minimum time between a process's writes that are not urgent"""
 _NEXT_TICK = timedelta(minutes=1)
 _STATE = "STATE"
-_EVENTS = 10
 _ATTEMPTS = 3
 
 
@@ -177,29 +174,6 @@ class SqsDeadLetters:
                 QueueUrl=self._url, AttributeNames=["ApproximateNumberOfMessages"]
             )
         return int(answer["Attributes"]["ApproximateNumberOfMessages"])
-
-
-class HealthEvents:
-    """EventBridge's default bus, on which subscribers receive new and resolved findings."""
-
-    def __init__(self, client: Any, region: str) -> None:
-        self._client, self._region = client, region
-
-    def tell(self, changes: Iterable[Mapping[str, str]]) -> None:
-        """Send an event for each change. Raises Transient, also if EventBridge did not accept an event; Rejected."""
-        entries = [
-            {
-                "Source": HEALTH_SOURCE,
-                "DetailType": HEALTH_DETAIL_TYPE,
-                "Detail": json.dumps({"region": self._region, **change}),
-            }
-            for change in changes
-        ]
-        for start in range(0, len(entries), _EVENTS):
-            with all_errors("events:PutEvents"):
-                answer = self._client.put_events(Entries=entries[start : start + _EVENTS])
-            if answer.get("FailedEntryCount"):
-                raise Transient(f"events:PutEvents: {answer['FailedEntryCount']} events were not accepted")
 
 
 def _document(text: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
 from nodesmith.decisions.nomination import not_scaled_up, pod_events, scale_up_events
+from nodesmith.decisions.notifications import Unplaced
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
@@ -128,6 +129,23 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
     written = json.loads(data) if data else {}
     at = datetime.fromisoformat(written["at"]) if written else now
     return at, written.get("hopeless", {}) if now - at <= _STALE_AFTER else {}
+
+
+def read_unplaced(blobs: Blobs, cluster: str, now: datetime) -> list[Unplaced]:
+    """Return the pods that the last decision bought nothing for; none if it is more than 15 minutes old.
+
+    Pods whose purchase their own annotation delays are not among them.
+    """
+    data = blobs.get(unplaced_key(cluster))
+    written = json.loads(data) if data else {}
+    if not written or now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
+        return []
+    return [
+        Unplaced(pod, group["reason"], group["fix"])
+        for group in written["unplaced"]
+        if group.get("event", FAILED_SCHEDULING) != SCALE_UP_DELAYED
+        for pod in group["pods"]
+    ]
 
 
 def tell_unplaced(

@@ -134,8 +134,11 @@ def _seconds(span: str) -> int:
 
 
 BUDGET_TIMEZONE = "nodesmith.dev/budget-timezone"
+"""On a NodePool: the time zone of its budgets' schedules, UTC by default."""
 MOST_AN_HOUR = "nodesmith.dev/max-disruptions-per-hour"
+"""On a NodePool: how many of its nodes may be disrupted within an hour."""
 REBALANCE_ZONES = "nodesmith.dev/rebalance-zones"
+"""On a NodePool: `On` to move nodes so that pods are spread over zones again."""
 WHEN_EMPTY = "WhenEmpty"
 """The consolidationPolicy that moves no pods."""
 BALANCED = "Balanced"

@@ -1,0 +1,48 @@
+"""Notifications on the event bus: functions on a real control plane put them, and a rule brings them to a queue."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.manifests import deployment, nodeclass
+from tests.e2e.observing import ONE_SIZE, claims_of, pool_of
+from tests.e2e.system import CLUSTER, HURRIED, System
+
+
+def received(system: System, queue: str) -> list[dict[str, Any]]:
+    """Take the events that a subscriber's queue has."""
+    answer = system.aws.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
+    return [json.loads(message["Body"]) for message in answer.get("Messages", ())]
+
+
+def subscribed(system: System) -> str:
+    """Create a queue that gets nodesmith's events, and return its address."""
+    queue = system.aws.client("sqs").create_queue(QueueName="subscriber")["QueueUrl"]
+    events = system.aws.client("events")
+    events.put_rule(Name="subscriber", EventPattern=json.dumps({"source": ["nodesmith"]}))
+    arn = f"arn:aws:sqs:{system.aws.region}:123456789012:subscriber"
+    events.put_targets(Rule="subscriber", Targets=[{"Id": "1", "Arn": arn}])
+    return str(queue)
+
+
+def test_a_launched_node_and_a_pod_without_a_place_are_notified_once(start: Start) -> None:
+    system = start(speed=HURRIED)
+    queue = subscribed(system)
+    system.apply(nodeclass(CLUSTER), pool_of("placed", ONE_SIZE))
+    system.until_nodepools_ready()
+    system.apply(deployment("placed", 1, cpu="1", nodeSelector={"team": "placed"}))
+    system.apply(deployment("lost", 1, cpu="1", nodeSelector={"team": "nobody"}))
+    own = system.aws.own_events
+    system.until("the launch is notified", lambda: bool(own.of("NodeLaunched")))
+    system.until("the pod is notified after five minutes", lambda: bool(own.of("PodUnplaced")))
+    system.stays("each is notified once", lambda: len(own.events) == 2, seconds=12)
+    (launched,), (unplaced,) = own.of("NodeLaunched"), own.of("PodUnplaced")
+    (claim,) = claims_of(system, "placed")
+    assert (launched["cluster"], launched["nodeClaim"]) == (CLUSTER, claim["metadata"]["name"])
+    assert launched["instanceId"] in claim["status"]["providerID"]
+    assert launched["pods"][0].startswith("default/placed-")
+    assert unplaced["pod"].startswith("lost-")
+    assert "team" in unplaced["reason"]
+    assert {event["detail"]["id"] for event in received(system, queue)} == {launched["id"], unplaced["id"]}
