@@ -23,6 +23,7 @@ REGION_KEYS = (
     "isolated",
     "tracing",
     "dashboard",
+    "allocationTables",
     "spendingLimits",
     "commitments",
     "vpcs",
@@ -30,7 +31,7 @@ REGION_KEYS = (
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
 _LONGEST_COMMITMENTS = 2500
-_FLAGS = ("isolated", "tracing", "dashboard")
+_FLAGS = ("isolated", "tracing", "dashboard", "allocationTables")
 _ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
 _LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
@@ -51,8 +52,9 @@ class RegionContext:
     `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
     `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
     cdk.json. `spending_limits` are values of SSM parameters, by the limit's name. `isolated` means that functions
-    cannot reach the price list. `interruption_concurrency` is reserved for notices. `commitments` is the setting for
-    the functions, empty unless commitments are used; `payer_role_arn` is the role to read the payer's with.
+    cannot reach the price list. With `allocation_tables`, Athena can query cost allocation. `interruption_concurrency`
+    is reserved for notices. `commitments` is the setting for the functions, empty unless commitments are used;
+    `payer_role_arn` is the role to read the payer's with.
     """
 
     name: str
@@ -64,6 +66,7 @@ class RegionContext:
     isolated: bool = False
     tracing: bool = False
     dashboard: bool = False
+    allocation_tables: bool = False
     commitments: str = ""
     payer_role_arn: str = ""
     vpcs: Mapping[str, Vpc] = field(default_factory=dict)
@@ -83,6 +86,7 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
         isolated=entry.get("isolated", False),
         tracing=entry.get("tracing", False),
         dashboard=entry.get("dashboard", False),
+        allocation_tables=entry.get("allocationTables", False),
         spending_limits={
             each: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
             for each, limit in sorted(entry.get("spendingLimits", {}).items())

@@ -20,7 +20,7 @@ from typing import Any
 from nodesmith.controllers.allocations import BookedMemory, Booking, State
 from nodesmith.controllers.disruption import disrupt
 from nodesmith.controllers.drains import Drains
-from nodesmith.controllers.garbagecollection import GarbageCollection, collect_and_book
+from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.moves.look import Disruption, Memory
@@ -250,6 +250,7 @@ class World:
         self.blobs = FakeBlobs()
         self.begin_booking()
         self.hints = FakeHints(clock=self.clock)
+        self.sold = catalog()
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
@@ -498,7 +499,7 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
         )
-        name, template_offers = builders.CLUSTER, FakeCatalogs(catalog())
+        name, template_offers = builders.CLUSTER, FakeCatalogs(self.sold)
         outside = name, store, cloud, cluster, blobs, hints, self.clock
         match concern:
             case Concern.PROVISIONING:
@@ -523,7 +524,7 @@ class World:
                 return end_nodes(replace(ending, metrics=self.metrics)).due
             case Concern.GARBAGECOLLECTION:
                 collection = GarbageCollection(*outside, detached_since=self.detached_since)
-                return collect_and_book(collection, self._booking(store, blobs, template_offers)).due
+                return self.collect(collection, self._booking(store, blobs, template_offers)).due
             case Concern.REPAIR:
                 repair = Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics)
                 return repair_nodes(repair).due
@@ -533,6 +534,10 @@ class World:
                 raise AssertionError(f"{concern} does not live in this world")
         return None
 
+    def collect(self, run: GarbageCollection, booking: Booking) -> GarbageReport:
+        """Run garbage collection and cost allocation."""
+        return collect_and_book(run, booking)
+
     def _booking(self, store: Any, blobs: Any, catalogs: FakeCatalogs) -> Booking:
         """Return the arguments of cost allocation."""
         ports = store, Watched(self.store.unbooked, Boundaries()), blobs, blobs, catalogs, self.clock
@@ -540,7 +545,7 @@ class World:
 
     def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:
         """Run interruption."""
-        ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
+        ports = store, cloud, blobs, hints, FakeCatalogs(self.sold), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
         outside = builders.CLUSTER, store, cloud, blobs, hints, notices

@@ -42,6 +42,7 @@ from nodesmith.model.allocationobjects import (
 )
 from nodesmith.model.allocations import DAY, HOUR, Allocation, MoveOutcome, days_of, hour_of, merged
 from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.commitments import read_book
 from nodesmith.model.ledger.moves import Move
@@ -203,13 +204,14 @@ class _Books:
         self._newest = self._newest_snapshot()
         self._written: Sequence[tuple[datetime, str]] | None = None
         self._snapshots: dict[str, Snapshot | None] = {}
+        self._catalog: Catalog | None = None
 
     def hour(self, state: State) -> State:
         """Book the hour after the state's, write what it completes, and return the next state."""
         run, start = self._run, state.through
         views = list(self._views(start, start + HOUR, state))
         nodes = nodes_of(self._claims.values(), views, start, start + HOUR)
-        tag, prices = self._prices(nodes, state, start)
+        prices, tag, known = self._prices(nodes, state, start)
         nodes = [priced(node, prices) for node in nodes]
         hour = Hour(views, start, run.labels, self._shares(nodes))
         rows = sorted((row for node in nodes for row in hour.allocations(node)), key=lambda row: row.key)
@@ -221,7 +223,7 @@ class _Books:
             run.blobs.put(allocations_key(MOVES, run.cluster_name, window), _document(told))
         self._complete(start)
         open_moves = tuple(each for each in moves if not each.settled_at)
-        return State(start + HOUR, tag, prices.latest, open_moves)
+        return State(start + HOUR, tag, known, open_moves)
 
     def forget(self, through: datetime) -> None:
         """Delete what the ledger keeps of nodes and moves that are booked."""
@@ -262,22 +264,34 @@ class _Books:
             self._snapshots = {version: snapshot}  # the last of an hour is the first of the next
         return self._snapshots[version]
 
-    def _prices(self, nodes: Iterable[BookedNode], state: State, start: datetime) -> tuple[str, Prices]:
-        """Return the version of the catalogue, and its prices. It is only read if it is new or lacks a price."""
+    def _prices(
+        self, nodes: Iterable[BookedNode], state: State, start: datetime
+    ) -> tuple[Prices, str, Mapping[str, Price]]:
+        """Return the hour's prices, and the version and prices of the catalogue for the next hour.
+
+        The catalogue is only read if it is new or lacks a price.
+        """
         keys = {node.price_key for node in nodes if node.periods}
+        known = {key: state.prices[key] for key in sorted(keys & state.prices.keys())}
         tag = self._run.blobs.read(catalog_key(self._run.region), state.catalog_tag).tag
-        if tag == state.catalog_tag and keys <= state.prices.keys():
-            return tag, Prices({key: state.prices[key] for key in keys})
-        try:
-            catalog = self._run.catalogs.latest()
-        except Rejected as error:
-            self._report.faults.append(f"{error}; prices are those at the launch of each node")
-            return tag, Prices({key: state.prices[key] for key in keys & state.prices.keys()})
-        found = prices_of(catalog, keys)
-        unknown = dict.fromkeys(keys - found.keys(), UNKNOWN)
-        latest = {**unknown, **found}
-        changed = tag != state.catalog_tag and catalog.made_at > start
-        return tag, Prices(latest, state.prices, catalog.made_at) if changed else Prices(latest)
+        catalog = None if tag == state.catalog_tag and keys <= known.keys() else self._read_catalog()
+        if catalog is None:
+            return Prices(known), state.catalog_tag, known
+        latest = {**dict.fromkeys(keys, UNKNOWN), **prices_of(catalog, keys)}
+        if tag == state.catalog_tag or not known or catalog.made_at <= start:
+            return Prices(latest), tag, latest
+        prices = Prices(latest, known, catalog.made_at)
+        # The next hour must see the change, too, if this one ends before it.
+        return (prices, tag, latest) if catalog.made_at < start + HOUR else (prices, state.catalog_tag, known)
+
+    def _read_catalog(self) -> Catalog | None:
+        """Return the catalogue, None if it cannot be used: prices are then the known ones, or those at the launch."""
+        if self._catalog is None:
+            try:
+                self._catalog = self._run.catalogs.latest()
+            except Rejected as error:
+                self._report.faults.append(f"{error}; nodes have their last known price")
+        return self._catalog
 
     def _shares(self, nodes: Iterable[BookedNode]) -> Callable[[str, str], float]:
         """Return a function that returns which part of the on-demand instances of a type commitments pay for."""
@@ -297,7 +311,9 @@ class _Books:
             for key, count in running.items() if cluster != self._run.cluster_name else ():
                 usage[key] = usage.get(key, 0.0) + count
         now = self._run.clock()
-        return applied(book.pools(now), usage, on_demand_prices(self._run.catalogs.latest())).share_of
+        catalog = self._read_catalog()
+        prices = on_demand_prices(catalog) if catalog else {}
+        return applied(book.pools(now), usage, prices).share_of
 
     def _follow(
         self, known: Sequence[MoveOutcome], nodes: Iterable[BookedNode], start: datetime

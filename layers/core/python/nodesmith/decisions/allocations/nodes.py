@@ -61,7 +61,7 @@ class Prices:
 
     def at(self, key: str, moment: datetime) -> Price | None:
         """Return the price at a moment, None if it is unknown."""
-        is_before = self.changed_at is not None and moment < self.changed_at and key in self.before
+        is_before = self.changed_at is not None and moment < self.changed_at
         found = (self.before if is_before else self.latest).get(key)
         return None if found == UNKNOWN else found
 
@@ -264,6 +264,8 @@ def priced(node: BookedNode, prices: Prices) -> BookedNode:
             continue
         for part in _cut(period, prices.changed_at):
             found = prices.at(node.price_key, part.start)
+            if found is None and part.price.estimated:  # the present price is closer than none
+                found = prices.latest.get(node.price_key)
             periods.append(replace(part, price=found) if found is not None else part)
     return replace(node, periods=tuple(periods))
 
