@@ -241,7 +241,10 @@ class _Books:
             return None
 
     def _views(self, start: datetime, end: datetime, state: State) -> Iterator[View]:
-        """Yield what the cluster was like during the hour, in order and without gaps after the first snapshot."""
+        """Yield what the cluster was like during the hour, in order and without gaps after the first snapshot.
+
+        If no version of the hour is left, the newest snapshot stands for it.
+        """
         if self._newest is not None and self._newest.taken_at <= start:
             yield View(start, end, self._newest)
             return
@@ -249,8 +252,10 @@ class _Books:
             self._written = self._run.history.written(snapshot_key(self._run.cluster_name), state.through)
         chosen = chosen_versions(self._written, start, end)
         found = [(at, snapshot) for at, id_ in chosen if (snapshot := self._snapshot(id_)) is not None]
+        if not found and self._newest is not None:  # the nearest that is left
+            yield View(start, end, self._newest)
         ends = [*(at for at, _ in found[1:]), end]
-        for (at, snapshot), until in zip(found, ends, strict=True):
+        for (at, snapshot), until in zip(found, ends, strict=bool(found)):
             yield View(max(at, start), until, snapshot)
 
     def _snapshot(self, version: str) -> Snapshot | None:
