@@ -149,7 +149,7 @@ def _put(wanted: Wanted, content: str | bytes, name: str) -> None:
     """Print, or write to the file or the bucket that the options name. Raises Rejected if neither can be written."""
     data = content if isinstance(content, bytes) else content.encode()
     if not wanted.to:
-        print(data.decode(), end="")
+        sys.stdout.write(data.decode())
         return
     if wanted.to == BUCKET:
         key = f"{ALLOCATIONS}/{EXPORTS}/{wanted.cluster}/{name}"

@@ -49,7 +49,7 @@ def group_rows(cluster: str, groups: Iterable[Group]) -> list[Row]:
 def to_csv(rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> str:
     """Return rows as CSV with a header. A text that a spreadsheet would run as a formula begins with an apostrophe."""
     written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
+    writer = csv.writer(written)  # the default line ends make it quote carriage returns, too
     writer.writerow([name for name, _ in columns])
     for row in rows:
         writer.writerow([_cell(row[name]) for name, _ in columns])
