@@ -108,6 +108,8 @@ def _region() -> dict[str, Any]:
         "isolated": _flag("the price list cannot be reached"),
         "tracing": _flag("X-Ray traces of all functions"),
         "dashboard": _flag("a CloudWatch dashboard and its metrics"),
+        "notifications": {**_flag("events for people and programs on the default bus"), "default": True},
+        "allocationTables": _flag("tables with which Athena queries cost allocation"),
         "spendingLimits": _named(LIMIT_NAME, _spending_limit(), "SpendingLimits by name"),
         "commitments": _commitments(),
         "vpcs": _named(VPC_NAME, vpc, "VPCs in which functions reach API servers, by name"),

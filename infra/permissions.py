@@ -19,6 +19,7 @@ from infra.launching import (
 )
 from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
 from infra.tablegrants import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
+from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
 from nodesmith.settings import (
     DRY_RUN_NODEPOOL,
     HEALTH_SOURCE,
@@ -27,6 +28,7 @@ from nodesmith.settings import (
     WOKEN,
     budget_partition_key,
     catalog_key,
+    commitments_key,
     decision_key,
     forwarder_partition_key,
     growth_key,
@@ -284,11 +286,37 @@ def repair_grants(scope: Scope) -> list[Grant]:
     ]
 
 
+def booking_grants(scope: Scope) -> list[Grant]:
+    """Book what nodes have cost: write the objects of cost allocation, read replaced versions of the snapshot."""
+    keys = tuple(f"{allocations_prefix(kind, CLUSTER)}*" for kind in (HOURS, DAYS, MONTHS, MOVES, BOOKED))
+    snapshot = snapshot_key(CLUSTER)
+    here = {"StringEquals": {**_OWN_BUCKET["StringEquals"], "s3:prefix": snapshot}}
+    return [
+        Grant(
+            "Allocations",
+            ("s3:GetObject", "s3:PutObject"),
+            tuple(names.object_arn(scope.region, key) for key in keys),
+            _OWN_BUCKET,
+            wildcard="each hour, day and month has an object of its own",
+        ),
+        Grant("Versions", ("s3:ListBucketVersions",), (names.bucket_arn(scope.region),), here),
+        Grant("Version", ("s3:GetObjectVersion",), (names.object_arn(scope.region, snapshot),), _OWN_BUCKET),
+    ]
+
+
 def garbagecollection_grants(scope: Scope) -> list[Grant]:
-    """Find what was made for the cluster and is no longer needed; delete it. RBAC covers writes to the API server."""
+    """Find what was made for the cluster and is no longer needed; delete it. RBAC covers writes to the API server.
+
+    The function also books what nodes have cost.
+    """
+    priced_by = (
+        catalog_key(scope.region),
+        *([commitments_key(scope.region)] if scope.commitments else []),
+    )
     return [
         ledger_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER)),
+        *read_grants(scope.region, snapshot_key(CLUSTER), *priced_by),
+        *booking_grants(scope),
         describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
         *collection_grants(scope.region),
         describe_cluster_grant(scope),

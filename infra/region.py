@@ -11,6 +11,7 @@ from constructs import Construct
 
 from infra import alarms, names
 from infra.access import forwarder_role
+from infra.allocationtables import allocation_tables
 from infra.concerns import (
     CLUSTER_CONCERNS,
     Concern,
@@ -79,6 +80,8 @@ class RegionStack(Stack):
         alarms.watch_health(self, region.alarm_topic_arn)
         if region.dashboard:
             dashboard(self, region.name, region.vpcs)
+        if region.allocation_tables:
+            allocation_tables(self, region.name)
         forwarder = forwarder_role(self, self._may)
         self._tick()
         self._output(forwarder)

@@ -24,6 +24,7 @@ REGION_KEYS = (
     "tracing",
     "dashboard",
     "notifications",
+    "allocationTables",
     "spendingLimits",
     "commitments",
     "vpcs",
@@ -31,7 +32,7 @@ REGION_KEYS = (
 VPC_KEYS = ("subnetIds", "securityGroupIds")
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1000
 _LONGEST_COMMITMENTS = 2500
-_FLAGS = ("isolated", "tracing", "dashboard", "notifications")
+_FLAGS = ("isolated", "tracing", "dashboard", "notifications", "allocationTables")
 ID = {kind: re.compile(rf"{kind}-([0-9a-f]{{8}}|[0-9a-f]{{17}})", re.ASCII) for kind in ("subnet", "sg")}
 LIMIT_NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 PARAMETER_NAME = re.compile(r"/?[\w.-]+(/[\w.-]+)*", re.ASCII)
@@ -52,9 +53,9 @@ class RegionContext:
     `node_roles` are roles that nodes of all clusters may have, `kms_key_arns` the keys of their volumes, and
     `ssm_parameters` the names of the account's own parameters that hold images. `vpcs` are keyed by their name in
     cdk.json. `spending_limits` are values of SSM parameters, by the limit's name. `isolated` means that functions
-    cannot reach the price list. `interruption_concurrency` is reserved for notices. `notifications` is False to send
-    none. `commitments` is the setting for the functions, empty unless commitments are used; `payer_role_arn` is the
-    role to read the payer's with.
+    cannot reach the price list. With `allocation_tables`, Athena can query cost allocation. `interruption_concurrency`
+    is reserved for notices. `notifications` is False to send none. `commitments` is the setting for the functions,
+    empty unless commitments are used; `payer_role_arn` is the role to read the payer's with.
     """
 
     name: str
@@ -67,6 +68,7 @@ class RegionContext:
     tracing: bool = False
     dashboard: bool = False
     notifications: bool = True
+    allocation_tables: bool = False
     commitments: str = ""
     payer_role_arn: str = ""
     vpcs: Mapping[str, Vpc] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def read_region(name: str, entry: Mapping[str, Any]) -> RegionContext:
         tracing=entry.get("tracing", False),
         dashboard=entry.get("dashboard", False),
         notifications=entry.get("notifications", True),
+        allocation_tables=entry.get("allocationTables", False),
         spending_limits={
             each: json.dumps({"format": LIMIT_FORMAT, **limit}, separators=(",", ":"))
             for each, limit in sorted(entry.get("spendingLimits", {}).items())

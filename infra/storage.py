@@ -8,10 +8,13 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra import names
+from nodesmith.model.allocationobjects import ALLOCATIONS, DAYS, HOURS, MOVES
 from nodesmith.settings import INDEXES
 
 VERSION_DAYS = 7  # replaced snapshots and catalogues, to look up what a decision saw
 DECISION_DAYS = 90
+ALLOCATION_HOUR_DAYS, ALLOCATION_DAYS = 35, 400
+"""How long cost allocation of hours is kept, and that of days and moves. That of months is kept for good."""
 
 
 def make_table(scope: Construct) -> dynamodb.Table:
@@ -66,7 +69,10 @@ def make_bucket(scope: Construct, region: str) -> s3.Bucket:
 
 
 def _lifecycle_rules() -> list[s3.LifecycleRule]:
-    """Expire replaced versions after a week and decisions after a quarter. Snapshots that old belong to no cluster."""
+    """Expire replaced versions after a week, decisions after a quarter, and cost allocation except for months.
+
+    Snapshots as old as expired decisions belong to no cluster.
+    """
     return [
         s3.LifecycleRule(
             id="replaced",
@@ -75,4 +81,12 @@ def _lifecycle_rules() -> list[s3.LifecycleRule]:
             expired_object_delete_marker=True,
         ),
         s3.LifecycleRule(id="decisions", prefix="clusters/", expiration=Duration.days(DECISION_DAYS)),
+        *(
+            s3.LifecycleRule(
+                id=f"allocations-{kind}",
+                prefix=f"{ALLOCATIONS}/{kind}/",
+                expiration=Duration.days(ALLOCATION_HOUR_DAYS if kind == HOURS else ALLOCATION_DAYS),
+            )
+            for kind in (HOURS, DAYS, MOVES)
+        ),
     ]

@@ -168,6 +168,7 @@ class Fleet(TickedWorld):
         super().__init__(pods, LIVING, noting=meter, nodepool=pool, messages=MESSAGES)
         self.meter, meter.claims = meter, self._claims_to_read
         self.blobs = Bucket(usage=self.usage)
+        self.begin_booking()
         self.cluster.poddisruptionbudgets["default/web"] = _budget()
         self._fate = random.Random(seed)  # noqa: S311
         self.faults: Counter[str] = Counter()
@@ -516,6 +517,7 @@ class Fleet(TickedWorld):
             budgets = [reduce_budget(budget) for budget in self._budgets()]
             observed = Observed(pods, nodes, (), pools, classes, nodeclaims, poddisruptionbudgets=budgets)
             self.blobs.objects[key] = encode(builders.CLUSTER, self.now, observed)
+            self.blobs.keep_version(key, self.blobs.objects[key], self.now)
             self.changed_at = self.now
             self._wake(pods)
             self._shown = shown

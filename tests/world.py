@@ -17,9 +17,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from nodesmith.controllers.allocations import BookedMemory, Booking, State
 from nodesmith.controllers.disruption import disrupt
 from nodesmith.controllers.drains import Drains
-from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
+from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.moves.look import Disruption, Memory
@@ -32,6 +33,8 @@ from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.awsresources import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.model.allocationobjects import booked_key
+from nodesmith.model.allocations import hour_of
 from nodesmith.model.apimachinery.resources import Resources, format_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.apimachinery.times import format_time, parse_time
@@ -245,7 +248,9 @@ class World:
         )
         self.cloud.raise_before, self.cloud.raise_after = self._watch_endings, self._begin_shutdown
         self.blobs = FakeBlobs()
+        self.begin_booking()
         self.hints = FakeHints(clock=self.clock)
+        self.sold = catalog()
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
@@ -265,6 +270,7 @@ class World:
         self.denied: dict[str, datetime] = {}
         """The memory of termination's warm process."""
         self.detached_since: dict[str, datetime] = {}
+        self.booked = BookedMemory(hour_of(self.now))
         """The memory of garbage collection's warm process."""
         self.memory = Memory()
         """The memory of disruption's warm process."""
@@ -317,6 +323,10 @@ class World:
     def clock(self) -> datetime:
         """Return the world's time."""
         return self.now
+
+    def begin_booking(self) -> None:
+        """Let cost allocation begin with the hour that has just begun, not with the one before the world."""
+        self.blobs.objects[booked_key(builders.CLUSTER)] = State(hour_of(self.now)).to_json()
 
     @property
     def pods(self) -> dict[str, Manifest]:
@@ -472,7 +482,7 @@ class World:
             case Concern.DISRUPTION:
                 self.memory = Memory()
             case Concern.GARBAGECOLLECTION:
-                self.detached_since = {}
+                self.detached_since, self.booked = {}, BookedMemory()
             case _:
                 pass
 
@@ -489,7 +499,7 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
         )
-        name, template_offers = builders.CLUSTER, FakeCatalogs(catalog())
+        name, template_offers = builders.CLUSTER, FakeCatalogs(self.sold)
         outside = name, store, cloud, cluster, blobs, hints, self.clock
         match concern:
             case Concern.PROVISIONING:
@@ -513,7 +523,8 @@ class World:
                 ending = Termination(*outside, self_hints=own, drains=self.drains, denied=self.denied)
                 return end_nodes(replace(ending, metrics=self.metrics)).due
             case Concern.GARBAGECOLLECTION:
-                return collect_garbage(GarbageCollection(*outside, detached_since=self.detached_since)).due
+                collection = GarbageCollection(*outside, detached_since=self.detached_since)
+                return self.collect(collection, self._booking(store, blobs, template_offers)).due
             case Concern.REPAIR:
                 repair = Repair(name, store, cluster, blobs, hints, self.clock, metrics=self.metrics)
                 return repair_nodes(repair).due
@@ -523,9 +534,18 @@ class World:
                 raise AssertionError(f"{concern} does not live in this world")
         return None
 
+    def collect(self, run: GarbageCollection, booking: Booking) -> GarbageReport:
+        """Run garbage collection and cost allocation."""
+        return collect_and_book(run, booking)
+
+    def _booking(self, store: Any, blobs: Any, catalogs: FakeCatalogs) -> Booking:
+        """Return the arguments of cost allocation."""
+        ports = store, Watched(self.store.unbooked, Boundaries()), blobs, blobs, catalogs, self.clock
+        return Booking(builders.CLUSTER, "us-east-1", *ports, memory=self.booked, labels=("app",))
+
     def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:
         """Run interruption."""
-        ports = store, cloud, blobs, hints, FakeCatalogs(catalog()), self.clock, lambda: 0.0
+        ports = store, cloud, blobs, hints, FakeCatalogs(self.sold), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
         outside = builders.CLUSTER, store, cloud, blobs, hints, notices
@@ -644,6 +664,7 @@ class World:
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
             self._write(self._observed(budgets, departures))
+            self.blobs.keep_version(snapshot_key(builders.CLUSTER), self._dated(), self.now)
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = self._dated()
 
     def _observed(self, budgets: list[Manifest], departures: dict[str, int]) -> Observed:

@@ -20,6 +20,7 @@ from nodesmith_cli.convert import convert_command
 from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
 from nodesmith_cli.image.app import image_app
+from nodesmith_cli.ledgerapp import ledger_command
 from nodesmith_cli.localapp import demo_command, local_app
 from nodesmith_cli.migrateapp import migrate_command
 from nodesmith_cli.options import (
@@ -188,6 +189,7 @@ app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launc
 )
 app.command("savings", short_help="Show what a live cluster costs, and what it would cost.")(savings_command)
 
+app.command("ledger", short_help="Show what nodes have cost, by owner, and what moves saved.")(ledger_command)
 app.command("top", short_help="Watch nodes, pods, prices and moves live.")(top_command)
 app.command("ui", short_help="Show a cluster as a local web page.")(ui_command)
 

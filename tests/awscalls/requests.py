@@ -79,6 +79,14 @@ def _s3(request: Request) -> Iterator[Call]:
     bucket, _, key = unquote(request.path).strip("/").partition("/")
     owner = {"aws:ResourceAccount": DEFAULT_ACCOUNT_ID}
     verbs = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
+    asked = parse_qs(request.query, keep_blank_values=True)
+    if not key and "versions" in asked:
+        prefix = {"s3:prefix": asked.get("prefix", [""])[0]}
+        yield Call("s3:ListBucketVersions", f"arn:aws:s3:::{bucket}", {**owner, **prefix})
+        return
+    if request.method == "GET" and "versionId" in asked:
+        yield Call("s3:GetObjectVersion", f"arn:aws:s3:::{bucket}/{key}", owner)
+        return
     if not key or request.method not in verbs:
         yield Call("s3:ListBucket" if request.method in {"GET", "HEAD"} else f"s3:{request.method} {bucket}")
         return

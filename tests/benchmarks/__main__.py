@@ -19,6 +19,7 @@ from rich.table import Table
 from nodesmith_cli.progress import progress
 from tests.benchmarks import (
     adopt,
+    allocations,
     buffers,
     bursts,
     coldstart,
@@ -57,6 +58,7 @@ from tests.benchmarks.figures import Figure
 
 WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
+    "allocations": allocations.figures,
     "hotpath": hotpath.figures,
     "bursts": bursts.figures,
     "buffers": buffers.figures,
@@ -95,6 +97,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "foreign": partial(foreign.figures, hours=3),
     "adopt": partial(adopt.figures, seeds=5, stride=10),
+    "allocations": partial(allocations.figures, nodes=10, days=3, billed_nodes=50, billed_hours=6),
     "crashes": partial(crashes.figures, firsts=2),
     "forged": partial(forged.figures, random_forgeries=20),
     "quotas": partial(quotas.figures, sample=12),

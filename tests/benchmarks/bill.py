@@ -53,6 +53,8 @@ _SESSION_SECONDS = 0.05
 
 See `tests.benchmarks.sessions`.
 """
+_REQUEST_SECONDS = 0.03
+"""How long booking waits for a request to S3."""
 _LOAD_SECONDS_PER_CLAIM = 15e-6
 """Processor time of reading a claim from DynamoDB, see `tests.benchmarks.ticks`."""
 _POLLS_A_MINUTE = 15
@@ -154,6 +156,38 @@ def cluster_bill(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class BookingUse:
+    """What cost allocation has used in a simulated time. `seconds` are those of a whole processor."""
+
+    puts: int
+    lists: int
+    gets: int
+    stored_bytes: float
+    """what the bucket holds once the time has gone on for as long as objects are kept"""
+    items: int
+    """items that were written to the ledger's table and deleted again"""
+    item_bytes: int
+    seconds: float
+
+
+def booking_bill(use: BookingUse, hours: float, prices: Prices = PRICES) -> Mapping[str, float]:
+    """Return what cost allocation costs, in USD a month by what is paid for; it is a part of `cluster_bill`."""
+    months = hours / MONTH_HOURS
+    memory = next(each.memory_mib for each in CLUSTER_CONCERNS if each.name == Concern.GARBAGECOLLECTION)
+    units = -(-use.item_bytes // 1024)
+    gb_seconds = _computed_gb_seconds(use.seconds, memory)
+    gb_seconds += (use.puts + use.lists + use.gets) * _REQUEST_SECONDS * memory / 1024
+    return {
+        "S3 writes": use.puts / months * prices.s3_put,
+        "S3 lists": use.lists / months * prices.s3_put,
+        "S3 reads": use.gets / months * prices.s3_get,
+        "S3 storage": use.stored_bytes / _GB * prices.s3_gb_month,
+        "DynamoDB": 2 * units * use.items / months * prices.dynamodb_write,
+        "Lambda": gb_seconds / months * prices.lambda_gb_second,
+    }
+
+
 def _logs(runs: float, prices: Prices) -> float:
     """Return the monthly cost of logs for this many runs a month, with a retention of one month."""
     return runs * _LOG_BYTES_A_RUN / _GB * (prices.log_gb + prices.log_gb_month)
@@ -221,6 +255,7 @@ def _dynamodb(fleet: Fleet) -> tuple[float, float]:
     reads += 2 * (calls["FakeStore.load"] + searches + calls["FakeStore.save_shares"])
     saved = sum(count for call, count in calls.items() if call.startswith("FakeStore.save_"))
     others = 2 * (saved - calls["FakeStore.save_shares"])
+    others += 2 * calls["FakeStore.forget"]  # what cost allocation needs of a claim, until it is booked
     others += calls["FakeStore.take_lock"] + calls["FakeStore.release_lock"]
     # Reads of the notices are strongly consistent, reads of an index are not. Kept notices are deleted later.
     reads += calls["FakeNotices.pending"] + calls["FakeRoutes.of_instance"] / 2
@@ -237,8 +272,9 @@ def _s3(fleet: Fleet, months: float) -> tuple[float, float, float]:
     gets = (usage.calls["Bucket.get"] + catalogs + fleet.ticks[Concern.OBSERVATION]) / months
     # The first run of a new process of these concerns writes what it counts, and reads what was written before.
     measured = fleet.cold[Concern.GARBAGECOLLECTION] + fleet.cold[Concern.DISRUPTION]
-    gets += measured / months
+    gets += (measured + usage.calls["Bucket.read"] + usage.calls["Bucket.old_version"]) / months
     puts = (usage.snapshot_puts + usage.calls["Bucket.put"] + measured) / months
+    puts += (usage.calls["Bucket.replace"] + usage.calls["Bucket.written"]) / months  # a list costs as much
     days = months * MONTH_HOURS / 24
     stored = (usage.snapshot_bytes * VERSION_DAYS + usage.record_bytes * DECISION_DAYS) / days / _GB
     return gets, puts, stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from hashlib import md5
 
 from nodesmith.errors import Conflict, Rejected, Transient
@@ -16,6 +17,8 @@ class FakeBlobs:
     objects: dict[str, bytes] = field(default_factory=dict)
     down: bool = False
     puts: list[str] = field(default_factory=list)
+    kept: dict[str, list[tuple[datetime, bytes]]] = field(default_factory=dict)
+    """The versions of some objects, oldest first, with the time at which each was written."""
 
     def get(self, key: str) -> bytes | None:
         self._check()
@@ -39,6 +42,23 @@ class FakeBlobs:
             raise Conflict(key)
         self.put(key, data)
         return _tag(data)
+
+    def keep_version(self, key: str, data: bytes, at: datetime) -> None:
+        """Note a version of an object, and drop those that were replaced a day before."""
+        known = [*self.kept.get(key, ()), (at, data)]
+        while len(known) > 1 and known[1][0] < at - timedelta(days=1):
+            del known[0]
+        self.kept[key] = known
+
+    def written(self, key: str, since: datetime) -> list[tuple[datetime, str]]:
+        self._check()
+        versions = self.kept.get(key, [])
+        first = max((n for n, (at, _) in enumerate(versions) if at <= since), default=0)
+        return [(at, at.isoformat()) for at, _ in versions[first:]]
+
+    def old_version(self, key: str, id_: str) -> bytes | None:
+        self._check()
+        return next((data for at, data in self.kept.get(key, ()) if at.isoformat() == id_), None)
 
     def _check(self) -> None:
         if self.down:

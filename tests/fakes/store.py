@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.errors import Conflict
+from nodesmith.model.allocations import to_book
 from nodesmith.model.ec2.launches import CallBudget, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
@@ -30,7 +31,7 @@ from nodesmith.model.ledger.items import (
 )
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
-from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.ledger.region import Region, Spending
 from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches, Spent, spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
@@ -39,6 +40,23 @@ from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 
 def _nothing(method: str) -> None:
     """Do nothing."""
+
+
+@dataclass(slots=True)
+class FakeUnbooked:
+    """Ended nodes and moves that are not booked yet."""
+
+    claims: dict[str, NodeClaim] = field(default_factory=dict)
+    moves: dict[str, Move] = field(default_factory=dict)
+
+    def all(self) -> tuple[list[NodeClaim], list[Move]]:
+        return list(self.claims.values()), list(self.moves.values())
+
+    def booked(self, claims: Collection[str], moves: Collection[str]) -> None:
+        for name in claims:
+            self.claims.pop(name, None)
+        for id_ in moves:
+            self.moves.pop(id_, None)
 
 
 @dataclass(slots=True)
@@ -78,6 +96,7 @@ class FakeStore:
     """What clusters share, in a list that the stores of other clusters may share; None to share nothing."""
     wall_clock: Callable[[], datetime] | None = None
     """The time at which claims are forgotten, so that what their nodes have cost is kept; None to keep nothing."""
+    unbooked: FakeUnbooked = field(default_factory=lambda: FakeUnbooked())
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
@@ -183,6 +202,9 @@ class FakeStore:
         if spent is not None:
             before = self.spent.get(spent.key)
             self.spent[spent.key] = replace(spent, amount=spent.amount + (before.amount if before else 0))
+        if claim.instance_id:
+            now = self.wall_clock() if self.wall_clock else claim.phase_since
+            self.unbooked.claims[claim.name] = _stored(to_book(claim, now))
         self.claims.pop(claim.name, None)
         self.raise_after("forget")
 
@@ -259,6 +281,8 @@ class FakeStore:
         known = self.moves.get(move.id)
         if known is not None and known.revision != move.revision:
             raise Conflict(f"move {move.id} has moved on")
+        if move.stage is Stage.ENDING:
+            self.unbooked.moves[move.id] = moves.from_item(json.loads(json.dumps(moves.to_item(move))))
         self.moves.pop(move.id, None)
         self.raise_after("forget_move")
 

@@ -14,6 +14,8 @@ NOT_CALLED = {
     "iam:PassRole": "the role in a launch template, or put into an instance profile",
     "iam:TagInstanceProfile": "tags given to CreateInstanceProfile",
     "s3:ListBucket": "to get 404 for a missing object",
+    "s3:ListBucketVersions": "the permission of ListObjectVersions",
+    "s3:GetObjectVersion": "the permission of GetObject with a version",
     **dict.fromkeys(
         [
             "kms:CreateGrant",

@@ -32,6 +32,7 @@ CODE = [ROOT / "layers/core/python/nodesmith", ROOT / "forwarder/nodesmith_forwa
 PARTS = {
     "dynamodb:TransactWriteItems": {"dynamodb:PutItem", "dynamodb:UpdateItem"},
     "lambda:Invoke": {"lambda:InvokeFunction"},
+    "s3:ListObjectVersions": {"s3:ListBucketVersions"},
 }
 
 

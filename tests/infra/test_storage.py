@@ -7,6 +7,7 @@ from aws_cdk import App, Aws, Environment, Stack, assertions
 
 from infra import names
 from infra.storage import make_bucket
+from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
 from nodesmith.settings import decision_key, snapshot_key
 from tests.infra.deployment import REGION
 from tests.infra.templates import PSEUDO, Template, resolve
@@ -113,3 +114,15 @@ def test_replaced_snapshots_expire_in_a_week_and_decisions_in_a_quarter(region: 
     for key in (decision_key("alpha", "d-1"), snapshot_key("alpha")):
         assert key.startswith(rules["decisions"]["Prefix"])
     assert {each["Status"] for each in rules.values()} == {"Enabled"}
+
+
+def test_cost_allocation_of_hours_days_and_moves_expires_and_that_of_months_is_kept(region: Template) -> None:
+    rules = region.only("S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    days = {each["Prefix"]: each["ExpirationInDays"] for each in rules if "ExpirationInDays" in each}
+    kept = {
+        kind: next(
+            (n for prefix, n in days.items() if allocations_prefix(kind, "alpha").startswith(prefix)), 0
+        )
+        for kind in (HOURS, DAYS, MONTHS, MOVES, BOOKED)
+    }
+    assert kept == {HOURS: 35, DAYS: 400, MONTHS: 0, MOVES: 400, BOOKED: 0}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
+from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_key
 from nodesmith.model.functions.hints import MEASURED, OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
 from nodesmith.settings import (
@@ -146,6 +147,10 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
         "the snapshot": snapshot_key(of.name),
         "a decision": decision_key(of.name, "d-1"),
         "a decision's snapshot": decision_snapshot_key(of.name, "d-1"),
+        **{
+            f"cost allocation: {kind}": allocations_key(kind, of.name, "2026-11-26")
+            for kind in (HOURS, DAYS, MONTHS, MOVES, BOOKED)
+        },
         "the unplaced pods": unplaced_key(of.name),
         "the shadows": shadow_key(of.name),
         "what is on sale": on_sale_key(of.name),
@@ -155,6 +160,9 @@ def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
     for about, key in objects.items():
         for action in ("s3:GetObject", "s3:PutObject"):
             yield Call(action, f"{BUCKET}/{key}", f"{about} (S3)", of.name, OWN)
+    snapshot, listed = snapshot_key(of.name), {**OWN, "s3:prefix": snapshot_key(of.name)}
+    yield Call("s3:GetObjectVersion", f"{BUCKET}/{snapshot}", "old snapshots (S3)", of.name, OWN)
+    yield Call("s3:ListBucketVersions", BUCKET, "the list of old snapshots (S3)", of.name, listed)
     keys = list(dict.fromkeys([partition_key(asking.name), partition_key(of.name)]))
     for action in LEDGER_ACTIONS:
         yield Call(

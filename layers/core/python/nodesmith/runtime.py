@@ -22,6 +22,7 @@ from nodesmith.parts import ClusterParts, Parts, now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nodesmith.controllers.allocations import Booking
     from nodesmith.controllers.notifying import Notifier
     from nodesmith.controllers.provisioning import Provisioning
     from nodesmith.decisions.provisioning import Inputs
@@ -278,24 +279,45 @@ def observation() -> Handler:
 
 
 def garbagecollection() -> Handler:
-    """Compose garbage collection, which removes what is no longer needed."""
+    """Compose garbage collection, which removes what is no longer needed and books what nodes have cost."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.garbagecollection import GarbageCollection, collect_garbage
+    from nodesmith.controllers.garbagecollection import GarbageCollection, collect_and_book
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         detached_since: dict[str, datetime] = {}
+        booking = _booking(own)
 
         def collect_once() -> Report:
-            report = collect_garbage(
-                GarbageCollection(
-                    **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
-                )
+            run = GarbageCollection(
+                **_outside(own, ApiCluster(own.api_server, now)), detached_since=detached_since
             )
-            return _told(own, Report(report.counts, due=report.due), collected=report.collected)
+            report = collect_and_book(run, booking)
+            told = Report(report.counts, rejected=report.rejected, due=report.due)
+            return _told(own, told, collected=report.collected)
 
         return collect_once
 
     return looking(Parts(Concern.GARBAGECOLLECTION, *LEDGER_AND_EC2), composed)
+
+
+def _booking(own: ClusterParts) -> Booking:
+    from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+    from nodesmith.adapters.s3 import S3History
+    from nodesmith.controllers.allocations import BookedMemory, Booking
+
+    return Booking(
+        cluster_name=own.settings.cluster_name,
+        region=own.settings.region,
+        store=own.store,
+        unbooked=own.store.unbooked,
+        blobs=own.blobs,
+        history=S3History(own.client("s3"), own.settings.bucket_name),
+        catalogs=StoredCatalogs(own.settings.region, own.blobs),
+        clock=now,
+        memory=BookedMemory(),
+        labels=own.settings.allocation_labels,
+        uses_commitments=own.settings.commitments is not None,
+    )
 
 
 def repair() -> Handler:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.allocationobjects import parse_label_keys
 from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.model.commitmentsettings import setting_faults as setting_faults
 from nodesmith.model.ec2.events import PATTERNS as PATTERNS
@@ -242,6 +243,12 @@ class Settings:
         "whether events for people and programs are sent to EventBridge's default bus",
         True,
         _flag,
+    )
+    allocation_labels: tuple[str, ...] = _setting(
+        "ALLOCATION_LABELS",
+        "the labels of pods by which costs are grouped, beside the namespace: team,app.kubernetes.io/part-of",
+        (),
+        parse_label_keys,
     )
     heartbeat_stale_seconds: int = _setting(
         "HEARTBEAT_STALE_SECONDS",

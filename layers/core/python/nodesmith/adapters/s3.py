@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,6 +25,7 @@ LARGEST_OBJECT_BYTES = 64 * 2**20
 _WRONG = frozenset({"NoSuchBucket", "InvalidBucketName"})
 _MISSING = frozenset({"NoSuchKey", "AccessDenied"})
 """Error codes for an object that does not exist. S3 returns AccessDenied to callers that may not list the bucket."""
+_GONE = ("NoSuchVersion", "NoSuchKey")
 _NOT_MODIFIED = "304"
 _OUTDATED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
 
@@ -40,7 +43,7 @@ class S3Blobs:
         Raises Transient, or Rejected if the bucket does not exist or the object exceeds `LARGEST_OBJECT_BYTES`.
         """
         try:
-            return self._content(
+            return self.content(
                 self._client.get_object(Bucket=self._bucket, Key=key), key, LARGEST_OBJECT_BYTES
             )
         except ClientError as error:
@@ -59,7 +62,7 @@ class S3Blobs:
         unless: Any = {"IfNoneMatch": known} if known else {}
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=key, **unless)
-            return Version(answer["ETag"], self._content(answer, key, largest_bytes))
+            return Version(answer["ETag"], self.content(answer, key, largest_bytes))
         except ClientError as error:
             code = error_code(error)
             if code == _NOT_MODIFIED:
@@ -94,7 +97,8 @@ class S3Blobs:
         except BotoCoreError as error:
             raise Transient(f"writing s3://{self._bucket}/{key}: {error}") from error
 
-    def _content(self, answer: Any, key: str, largest_bytes: int) -> bytes:
+    def content(self, answer: Any, key: str, largest_bytes: int) -> bytes:
+        """Return the body of an answer. Raises Rejected if it has more than `largest_bytes`."""
         if answer["ContentLength"] > largest_bytes:
             answer["Body"].close()
             raise Rejected(f"s3://{self._bucket}/{key}: {answer['ContentLength']} bytes are too many to read")
@@ -107,6 +111,62 @@ class S3Blobs:
         if code in _WRONG:
             return Rejected(f"bucket {self._bucket!r}: {code}, set BUCKET_NAME to a bucket that exists")
         return Transient(f"s3://{self._bucket}/{key}: {error}", code)
+
+
+_MOST_PAGES = 40
+"""The most pages of a list of versions: 40,000 versions are more than a forwarder writes in a few hours."""
+
+
+class S3History:
+    """The versions of the objects of one bucket that are kept after they were replaced."""
+
+    def __init__(self, client: S3Client, bucket: str) -> None:
+        self._client, self._bucket, self._blobs = client, bucket, S3Blobs(client, bucket)
+
+    def written(self, key: str, since: datetime) -> list[tuple[datetime, str]]:
+        """Return when each version that was in force at `since` or later was written, and its id, oldest first.
+
+        Raises Transient. Of very many versions, the oldest are left out.
+        """
+        found: list[tuple[datetime, str]] = []
+        with _calls(f"listing versions of s3://{self._bucket}/{key}"):
+            for page in self._pages(key):
+                for version in page.get("Versions", ()):
+                    if version["Key"] == key:
+                        found.append((version["LastModified"].astimezone(UTC), version["VersionId"]))
+                        if found[-1][0] <= since:
+                            return found[::-1]
+        return found[::-1]
+
+    def _pages(self, key: str) -> Iterator[Any]:
+        pages = self._client.get_paginator("list_object_versions").paginate(Bucket=self._bucket, Prefix=key)
+        return islice(iter(pages), _MOST_PAGES)
+
+    def old_version(self, key: str, id_: str) -> bytes | None:
+        """Return a version of an object, None if it is gone. Raises Transient, or Rejected if it is too large."""
+        try:
+            with _calls(f"reading s3://{self._bucket}/{key}", *_GONE):
+                answer = self._client.get_object(Bucket=self._bucket, Key=key, VersionId=id_)
+                return self._blobs.content(answer, key, LARGEST_OBJECT_BYTES)
+        except _Gone:
+            return None
+
+
+class _Gone(Exception):
+    """A version that does not exist."""
+
+
+@contextmanager
+def _calls(what: str, *gone: str) -> Iterator[None]:
+    """Raise Transient for an error of S3, and `_Gone` for one with a code in `gone`."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) in gone:
+            raise _Gone from error
+        raise Transient(f"{what}: {error}", error_code(error)) from error
+    except BotoCoreError as error:
+        raise Transient(f"{what}: {error}") from error
 
 
 # Each concern has its own object, and few of its runs overlap. Each run adds its metrics to the object with a

@@ -1,4 +1,7 @@
-"""The controller of garbage collection: read AWS, then the ledger, and remove what neither side needs."""
+"""The controller of garbage collection: read AWS, then the ledger, and remove what neither side needs.
+
+Its function also books what nodes have cost, since it is woken often enough and no pod waits for it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from nodesmith.controllers.allocations import Booking, BookingReport, book_hours
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
@@ -42,12 +46,27 @@ class GarbageCollection(Outside):
 class GarbageReport:
     """What was removed, as counts and by name, and how much is left for the next run (`counts["Left"]`).
 
-    `due` is when to look again even if nothing changes, None for never.
+    `due` is when to look again even if nothing changes, None for never. `rejected` is what could not be booked.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     collected: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
     due: datetime | None = None
+
+
+def collect_and_book(run: GarbageCollection, booking: Booking) -> GarbageReport:
+    """Collect garbage, then book the hours that are over. Raises Transient if either failed, after both were tried."""
+    report, booked = GarbageReport(), BookingReport()
+    with Failures() as failures:
+        with failures.of():
+            report = collect_garbage(run)
+        with failures.of():
+            booked = book_hours(booking)
+    report.rejected += booked.faults
+    if booked.hours:
+        report.counts["HoursBooked"] = booked.hours
+    return report
 
 
 def collect_garbage(run: GarbageCollection) -> GarbageReport:

@@ -10,8 +10,9 @@ instance and reservation, which the table indexes, so one write updates a claim 
 
 The table's TTL removes back-offs a day after they end, and risks when they become negligible. `PAUSE` exists while
 disruption is paused, `HANDOVER` once Karpenter's nodes were adopted or released, and `SHIFTS` during a zonal shift.
-`DEPARTURE#claim` counts for an hour or two after a node's termination began. `TURN#concern` is a lock: it exists while
-a run does work that only one run may do at a time. What clusters of a region share is in other partitions.
+`DEPARTURE#claim` counts for an hour or two after a node's termination began. `UNBOOKED#claim#name` and
+`UNBOOKED#move#id` wait for cost allocation. `TURN#concern` is a lock: it exists while a run does work that only one run
+may do at a time. What clusters of a region share is in other partitions.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.ledgeritems import (
     Found,
+    UnbookedItems,
     backoff_of,
     claim_of,
     departure_of_node,
@@ -65,7 +67,7 @@ from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, risk_item
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
-from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.ledger.nodeclassitems import nodeclass_item
 from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import spent_by
@@ -98,6 +100,7 @@ class DynamoStore:
     ) -> None:
         self._client, self._table, self._cluster, self._clock = client, table, cluster, clock
         self._unmarked = Partition(client, table, partition_key(cluster))
+        self.unbooked = UnbookedItems(self._unmarked)
         self._mark = LedgerMark(self._unmarked, clock)
         self._partition = Partition(client, table, partition_key(cluster), self._mark.before_write)
         self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
@@ -195,14 +198,9 @@ class DynamoStore:
             ":changed": {"S": format_time(now)},
             ":launches": {"S": json.dumps(spending.launches.to_item(), separators=(",", ":"))},
         }
-        update = {
-            "TableName": self._table,
-            "Key": self._partition.key(META),
-            "UpdateExpression": _COMMITTED,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-        }
-        return {"Update": update}
+        update = {"UpdateExpression": _COMMITTED, "ConditionExpression": condition}
+        key = {"TableName": self._table, "Key": self._partition.key(META)}
+        return {"Update": {**key, **update, "ExpressionAttributeValues": values}}
 
     def save_shares(self) -> None:
         """Write what the cluster takes of the limits that clusters share, unless that is written already.
@@ -237,11 +235,12 @@ class DynamoStore:
     def forget(self, claim: NodeClaim) -> None:
         """Delete a claim if its revision has not changed. One that is already gone is ignored. Raises Conflict.
 
-        Its departure is written first. If the deletion then fails, the departure does not count twice. The transaction
-        that deletes the claim adds what its node has cost this month, and so exactly once.
+        Its departure is written first, and counts once even if the deletion then fails. The transaction that deletes
+        the claim adds what its node has cost this month, and so exactly once.
         """
-        departure = departure_of(claim)
-        if departure is not None:
+        if claim.instance_id:
+            self.unbooked.keep_claim(claim, self._clock())
+        if (departure := departure_of(claim)) is not None:
             self._partition.put(departure_of_node(self._partition, departure))
         sk, what = f"CLAIM#{claim.name}", f"NodeClaim {claim.name}"
         spent = spent_by(claim, self._clock())
@@ -266,6 +265,8 @@ class DynamoStore:
 
     def forget_move(self, move: Move) -> None:
         """Delete a move if its revision has not changed. One that is already gone is ignored. Raises Conflict."""
+        if move.stage is Stage.ENDING:
+            self.unbooked.keep_move(move, self._clock())
         self._partition.delete_revised(f"MOVE#{move.id}", move.revision, f"move {move.id}")
 
     def save_gang(self, gang: Gang) -> Gang:
@@ -326,8 +327,7 @@ class DynamoStore:
 
     def forget_contents(self, keys: Collection[str]) -> None:
         """Delete the content hashes of objects that no longer exist, by `Kind/name`."""
-        found = [self._partition.key(f"CONTENT#{key}") for key in sorted(keys)]
-        self._partition.write([{"DeleteRequest": {"Key": key}} for key in found])
+        self._partition.delete_all(f"CONTENT#{key}" for key in sorted(keys))
 
     def save_cluster(self, cluster: ClusterInfo) -> None:
         """Write the cluster details, next to the version."""
@@ -368,17 +368,17 @@ class DynamoStore:
 
     def clear_unavailable(self, offerings: Collection[OfferingKey]) -> None:
         """Delete back-offs of offerings."""
-        keys = [self._partition.key(offering_key(key)) for key in offerings]
-        self._partition.write([{"DeleteRequest": {"Key": key}} for key in keys])
+        self._partition.delete_all(map(offering_key, offerings))
 
     def save_nodepool_backoff(self, nodepool: str, backoff: Backoff | None) -> None:
         """Write a NodePool's back-off, or delete it if `backoff` is None."""
-        sk = f"BACKOFF#{nodepool}"
-        self._keep(sk, backoff_of(self._partition, sk, backoff) if backoff else None)
+        self._keep_backoff(f"BACKOFF#{nodepool}", backoff)
 
     def save_move_backoff(self, kind: MoveKind, backoff: Backoff | None) -> None:
         """Write the back-off of a NodePool's moves for one reason, or delete it if `backoff` is None."""
-        sk = f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}"
+        self._keep_backoff(f"MOVEBACKOFF#{kind.nodepool}#{kind.reason}", backoff)
+
+    def _keep_backoff(self, sk: str, backoff: Backoff | None) -> None:
         self._keep(sk, backoff_of(self._partition, sk, backoff) if backoff else None)
 
     def save_health(self, nodepool: str, health: RegistrationHealth) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition
+from nodesmith.model.allocations import to_book
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
@@ -238,3 +239,44 @@ def same_version(partition: Partition, version: int) -> Attributes:
         "ConditionExpression": condition,
         "ExpressionAttributeValues": values,
     }
+
+
+# Ended nodes and moves, until cost allocation has booked them. No decision reads them, and `Found` ignores them.
+_UNBOOKED = "UNBOOKED#"
+_KEPT_UNBOOKED = timedelta(days=8)
+
+
+class UnbookedItems:
+    """The ended nodes and moves of one cluster that are not booked yet. Every call may raise Transient.
+
+    Deleting them does not mark the ledger as changed.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def keep_claim(self, claim: NodeClaim, now: datetime) -> None:
+        """Write a claim that is forgotten now, with what its cost depends on."""
+        self._keep(f"claim#{claim.name}", claim_to_item(to_book(claim, now)), now)
+
+    def keep_move(self, move: Move, now: datetime) -> None:
+        """Write a move whose sources have begun to end."""
+        self._keep(f"move#{move.id}", moves.to_item(move), now)
+
+    def _keep(self, name: str, document: Mapping[str, Any], now: datetime) -> None:
+        expires = int((now + _KEPT_UNBOOKED).timestamp())
+        self._partition.put(self._partition.item(f"{_UNBOOKED}{name}", document, ttl=expires))
+
+    def all(self) -> tuple[list[NodeClaim], list[Move]]:
+        """Return the claims of ended nodes and the moves, by name and id."""
+        documents = {
+            item["sk"]["S"].removeprefix(_UNBOOKED): json.loads(item["doc"]["S"])
+            for item in self._partition.items(_UNBOOKED)
+        }
+        claims = [claim_from_item(found) for sk, found in documents.items() if sk.startswith("claim#")]
+        return claims, [moves.from_item(found) for sk, found in documents.items() if sk.startswith("move#")]
+
+    def booked(self, claims: Collection[str], moves: Collection[str]) -> None:
+        """Delete claims by name and moves by id. Those that are gone are ignored."""
+        sks = [*(f"{_UNBOOKED}claim#{name}" for name in claims), *(f"{_UNBOOKED}move#{id_}" for id_ in moves)]
+        self._partition.delete_all(sks)

@@ -6,7 +6,7 @@ Items are `{pk, sk, doc}`, where `doc` is a JSON document. Items with several wr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from http import HTTPStatus
@@ -201,6 +201,10 @@ class Partition:
         with transient_errors("dynamodb:BatchWriteItem"):
             for start in range(0, len(requests), _BATCH):
                 self._write_batch(requests[start : start + _BATCH])
+
+    def delete_all(self, sks: Iterable[str]) -> None:
+        """Delete items, 25 per call. Those that are already gone are ignored."""
+        self.write([{"DeleteRequest": {"Key": self.key(sk)}} for sk in sks])
 
     def _write_batch(self, batch: list[Attributes]) -> None:
         waiting = {self.table: batch}

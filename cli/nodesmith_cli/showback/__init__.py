@@ -1,0 +1,1 @@
+"""Showback: what cost allocation has booked, by month, owner and move."""

@@ -1,0 +1,1 @@
+"""Cost allocation of one hour: what nodes cost, and whose pods bear it."""

@@ -1,0 +1,273 @@
+"""Cost allocation: what nodes cost in an hour, day or month, whose pods they ran, and what moves have saved.
+
+Money is counted in whole nano-dollars (billionths of a US dollar), so that parts add up to the same sum in any order.
+Rows have the columns of `allocationobjects.ALLOCATION_COLUMNS` and `MOVE_COLUMNS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
+from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.times import format_time, parse_time
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+
+NANO = 1_000_000_000
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+_MICROSECOND = timedelta(microseconds=1)
+_HOUR_MICROSECONDS = HOUR // _MICROSECOND
+OUTCOME_AFTER = DAY
+"""How long after a move its outcome is booked."""
+
+
+def nano_usd(usd: float) -> int:
+    """Return an amount or a price in nano-dollars."""
+    return round(usd * NANO)
+
+
+def microseconds(span: timedelta) -> int:
+    """Return a span in microseconds."""
+    return span // _MICROSECOND
+
+
+def cost_of(hourly_nano_usd: int, span: timedelta) -> int:
+    """Return what a span costs at a price, rounded to whole nano-dollars."""
+    return (hourly_nano_usd * microseconds(span) + _HOUR_MICROSECONDS // 2) // _HOUR_MICROSECONDS
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Return when the hour of a moment began."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+class Kind(StrEnum):
+    """What a part of a node's cost is for."""
+
+    WORKLOAD = "workload"
+    DAEMONSET = "daemonset"
+    """DaemonSet pods and static pods, which every node has"""
+    IDLE = "__idle__"
+    """capacity that no pod requests; OpenCost calls it the same"""
+    STOPPED = "stopped"
+    """the volumes of an instance that is stopped: warm capacity"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What the pods of one part of a node's cost have in common.
+
+    `workload` is `Kind/name`. `labels` are those labels of the pods that the cluster's registration chooses.
+    """
+
+    kind: Kind
+    namespace: str = ""
+    workload: str = ""
+    labels: Mapping[str, str] = NO_ITEMS
+
+    @property
+    def key(self) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
+        """Return what distinguishes owners, and orders them."""
+        return self.kind.value, self.namespace, self.workload, tuple(sorted(self.labels.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a node cost for one owner from `window_start` to `window_end`.
+
+    `manager` is the software that manages the node. `pods` is how many different pods of the owner were on the node; in
+    a window of several hours, the most in one of them. `seconds` is how long the owner had pods there; with the kinds
+    IDLE and STOPPED, it is how long the node ran or was stopped. `hourly_nano_usd` is the price of the whole node at
+    the end.
+
+    `nano_usd` is the cost. CPU, memory and GPUs are its parts, except for STOPPED, which has none.
+    `committed_nano_usd` is the part that Savings Plans or reservations pay for, which are paid for in any case.
+    `estimated` is True if a price is an estimate, or unknown and counted as 0.
+    """
+
+    window_start: datetime
+    window_end: datetime
+    node: str
+    instance_id: str
+    nodepool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    manager: str
+    owner: Owner
+    pods: int = 0
+    seconds: int = 0
+    cpu_milli_seconds: int = 0
+    memory_mib_seconds: int = 0
+    gpu_seconds: int = 0
+    hourly_nano_usd: int = 0
+    cpu_nano_usd: int = 0
+    memory_nano_usd: int = 0
+    gpu_nano_usd: int = 0
+    committed_nano_usd: int = 0
+    nano_usd: int = 0
+    estimated: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Return what distinguishes the allocations of one window, and orders them."""
+        place = (self.nodepool, self.instance_type, self.zone, self.capacity_type, self.manager)
+        return self.node, self.instance_id, *place, self.owner.key
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the row, in the order of `ALLOCATION_COLUMNS`."""
+        row: dict[str, Any] = {}
+        for name in _PLAIN:
+            if name == "owner":
+                owner = self.owner
+                row |= {"kind": owner.kind.value, "namespace": owner.namespace, "workload": owner.workload}
+                row["labels"] = dict(sorted(owner.labels.items()))
+            else:
+                value = getattr(self, name)
+                row[name] = format_time(value) if isinstance(value, datetime) else value
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Allocation:
+        """Read what `to_row` returns. Raises KeyError, TypeError or ValueError for anything else."""
+        labels = {str(key): str(value) for key, value in row["labels"].items()}
+        read: dict[str, Any] = {name: str(row[name]) for name in _TEXTS}
+        read |= {name: parse_time(row[name]) for name in ("window_start", "window_end")}
+        read |= {name: _whole(row[name]) for name in _NUMBERS}
+        owner = Owner(Kind(row["kind"]), str(row["namespace"]), str(row["workload"]), FrozenMap(labels))
+        return cls(owner=owner, estimated=bool(row["estimated"]), **read)
+
+    def plus(self, later: Allocation) -> Allocation:
+        """Return both together; `later` has the same key."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
+        last = max(self, later, key=lambda one: one.window_end)
+        return replace(
+            self,
+            window_start=min(self.window_start, later.window_start),
+            window_end=last.window_end,
+            pods=max(self.pods, later.pods),
+            hourly_nano_usd=last.hourly_nano_usd,
+            estimated=self.estimated or later.estimated,
+            **sums,
+        )
+
+
+_PLAIN = tuple(field.name for field in fields(Allocation))
+_TEXTS = ("node", "instance_id", "nodepool", "instance_type", "zone", "capacity_type", "manager")
+_NUMBERS = _PLAIN[_PLAIN.index("pods") : _PLAIN.index("estimated")]
+_SUMMED = tuple(name for name in _NUMBERS if name not in {"pods", "hourly_nano_usd"})
+
+
+def merged(rows: Iterable[Allocation], start: datetime, end: datetime) -> list[Allocation]:
+    """Return allocations as those of one window, in order: one for each node and owner."""
+    found: dict[tuple[Any, ...], Allocation] = {}
+    for row in rows:
+        known = found.get(row.key)
+        found[row.key] = row if known is None else known.plus(row)
+    return [replace(found[key], window_start=start, window_end=end) for key in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOutcome:
+    """A move, what it promised, and what came of it.
+
+    `promised_hourly_nano_usd` is the saving per hour that the decision expected, and `sources_hourly_nano_usd` the
+    price of the nodes that it ended. Until `settled_at`, a day after `moved_at`, amounts are those so far:
+    `sources_nano_usd` is what the sources would have cost since the move, `replacements_nano_usd` what replacements and
+    draining sources cost instead. `moved_again` is how many replacements have ended, and `causes` why.
+    """
+
+    id: str
+    reason: str
+    moved_at: datetime
+    why: str
+    sources: tuple[str, ...]
+    replacements: tuple[str, ...]
+    promised_hourly_nano_usd: int
+    sources_hourly_nano_usd: int
+    sources_nano_usd: int = 0
+    replacements_nano_usd: int = 0
+    moved_again: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    settled_at: datetime | None = None
+
+    @property
+    def saved_nano_usd(self) -> int:
+        """What the move has saved, less than 0 if it has cost money."""
+        return self.sources_nano_usd - self.replacements_nano_usd
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the row, in the order of `MOVE_COLUMNS`."""
+        return {
+            "id": self.id,
+            "state": "settled" if self.settled_at else "made",
+            "reason": self.reason,
+            "moved_at": format_time(self.moved_at),
+            "settled_at": format_time(self.settled_at) if self.settled_at else "",
+            "why": self.why,
+            "sources": list(self.sources),
+            "replacements": list(self.replacements),
+            "promised_hourly_nano_usd": self.promised_hourly_nano_usd,
+            "sources_hourly_nano_usd": self.sources_hourly_nano_usd,
+            "sources_nano_usd": self.sources_nano_usd,
+            "replacements_nano_usd": self.replacements_nano_usd,
+            "saved_nano_usd": self.saved_nano_usd,
+            "moved_again": list(self.moved_again),
+            "causes": list(self.causes),
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> MoveOutcome:
+        """Read what `to_row` returns. Raises KeyError, TypeError or ValueError for anything else."""
+        read: dict[str, Any] = {name: str(row[name]) for name in ("id", "reason", "why")}
+        read |= {name: tuple(map(str, row[name])) for name in _LISTS}
+        read |= {name: _whole(row[name]) for name in _AMOUNTS}
+        settled_at = parse_time(row["settled_at"]) if row["settled_at"] else None
+        return cls(moved_at=parse_time(row["moved_at"]), settled_at=settled_at, **read)
+
+
+_LISTS = ("sources", "replacements", "moved_again", "causes")
+_AMOUNTS = (
+    "promised_hourly_nano_usd",
+    "sources_hourly_nano_usd",
+    "sources_nano_usd",
+    "replacements_nano_usd",
+)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"expected a whole number, found {str(value)[:40]!r}")
+    return value
+
+
+def days_of(month: datetime) -> Iterator[datetime]:
+    """Yield the days of the month that begins at `month`."""
+    day = month
+    while day.month == month.month:
+        yield day
+        day += DAY
+
+
+def to_book(claim: NodeClaim, now: datetime) -> NodeClaim:
+    """Return a claim that is forgotten now, with what its cost depends on and without the rest."""
+    return replace(
+        claim,
+        requirements=NO_REQUIREMENTS,
+        annotations=NO_ITEMS,
+        taints=(),
+        startup_taints=(),
+        budgets=(),
+        launch=FrozenMap(),
+        security_groups=(),
+        nominated=(),
+        attempts=FrozenMap(),
+        allocatable=NOTHING,
+        images=(),
+        instance_gone_at=claim.instance_gone_at or (None if claim.terminated_at else now),
+    )
