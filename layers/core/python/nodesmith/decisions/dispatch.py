@@ -15,7 +15,6 @@ from zlib import crc32
 from nodesmith.model.functions.health import GOES_ON, SYMPTOMS, Finding, Heartbeat, Marks, Record
 from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
 from nodesmith.model.quotas import amount_in_words
 from nodesmith.registration import Registration, Trial
 
@@ -195,11 +194,7 @@ def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
         if quota.fault:
             yield Finding("", "", "LimitUnreadable", f"{quota.fault}: {quota.remedy}")
             continue
-        shares = region.others(limit).values()
-        used = {
-            USD_PER_HOUR: sum(each.micro_usd for each in shares),
-            USD_PER_MONTH: sum(each.in_month(now) for each in shares),
-        }
+        used = region.told(limit, now)
         for name, most in sorted(quota.limits.items()):
             percent = used[name] * 100 // most if most else _WHOLE_PERCENT
             kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"
