@@ -40,7 +40,7 @@ BUCKET = f"nodesmith-{DEFAULT_ACCOUNT_ID}-{REGION}-an"
 IMAGE = f"{DEFAULT_ACCOUNT_ID}.dkr.ecr.{REGION}.amazonaws.com/nodesmith-forwarder:{__version__}"
 FORWARDER_ROLE = role_name("forwarder", REGION)
 PODS = "/api/v1/namespaces/nodesmith/pods"
-_READING = ("Describe", "Get", "List", "Head", "Query")
+_READING = ("BatchGet", "Describe", "Get", "List", "Head", "Query")
 
 
 @dataclass(slots=True)

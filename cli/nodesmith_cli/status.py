@@ -21,12 +21,14 @@ from nodesmith.model.ledger.ledger import shown_pause
 from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.quotas import format_limits, parse_quotas
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.commitmentview import commitments_of, lines_of, told_of, with_commitments
 from nodesmith_cli.explaincommands import SAME, Where
 from nodesmith_cli.explainnode import Subject, region_of, subjects
 from nodesmith_cli.explainnodecommand import catalog_of, snapshot_of
 from nodesmith_cli.explainstay import observed_inputs
 from nodesmith_cli.foreign import name_of
+from nodesmith_cli.limitview import limit_lines, limits_told, read_region
 from nodesmith_cli.printing import print_told
 from nodesmith_formats.decisions.records import Blobs
 from nodesmith_formats.wording import counted, span
@@ -41,6 +43,7 @@ def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
     snapshot, blobs = snapshot_of(where, kubeconfig, now)
     held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
     told = {**tell(snapshot, now, held), **_commitments(snapshot, blobs, now)}
+    told |= _spending_limits(where, snapshot, now)
     print_told(told, lines(told), output)
     return SAME
 
@@ -67,6 +70,16 @@ def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict
     )
     told = told_of(inputs.ledger, catalog, now)
     return {"commitments": told} if told is not None else {}
+
+
+def _spending_limits(where: Where, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    """Return the SpendingLimits of the region and their use; empty if no bucket is named, which says where they are."""
+    if not where.bucket:
+        return {}
+    region, why_not = read_region(aws_client("dynamodb", where.region))
+    if region is None:
+        return {"spendingLimitsUnknown": why_not}
+    return {"spendingLimits": limits_told(region, now, snapshot.nodepools)} if region.limits else {}
 
 
 def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
@@ -215,6 +228,9 @@ def lines(told: Told) -> Iterator[str]:
         yield f"  NodeOverlay {name} is left out: {why}"
     yield from told["zonalShifts"]
     yield from told["limits"]
+    yield from limit_lines(told.get("spendingLimits", ()))
+    if "spendingLimitsUnknown" in told:
+        yield f"SpendingLimits are not known: {told['spendingLimitsUnknown']}"
     if told["standby"]:
         yield f"nodesmith stands by: {told['standby']}"
     if "commitments" in told:

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits, SharedItems
+from nodesmith.model.ledger.region import Region
+from nodesmith.model.ledger.spending import Share
+from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.networkchecks import CNI, CONFIG, ENI_CONFIGS
+from nodesmith_cli.pause import TABLE
 from nodesmith_cli.sharing.survey import CRDS
 from tests import builders
 from tests.account import REGION, client
@@ -56,6 +61,20 @@ def only(cluster: Connectable, capsys: pytest.CaptureFixture[str], check: str) -
 
 def test_a_healthy_cluster_has_no_findings(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
     assert found(cluster, capsys) == {}
+
+
+def test_a_spending_limit_that_is_nearly_used_is_reported(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = [parse_spending_limit(name, '{"format": 1, "usdPerHour": "1"}') for name in ("near", "far")]
+    dynamodb = client("dynamodb")
+    DynamoSharedLimits(dynamodb, TABLE).save(limits, [CLUSTER])
+    took = Region(CLUSTER, tuple(limits), (CLUSTER,), {limits[0].key: {CLUSTER: Share(850_000)}})
+    dynamodb.transact_write_items(TransactItems=[SharedItems(dynamodb, TABLE, CLUSTER).put(took)])
+    one = only(cluster, capsys, "limits")
+    assert one["object"] == "SpendingLimit near"
+    assert one["found"] == "0.85 of 1 USD an hour used (85 %)"
+    assert one["remedy"].startswith("raise the limit")
 
 
 def test_an_unconnected_cluster_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

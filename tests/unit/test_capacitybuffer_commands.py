@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.provisioning import decide, plan_item
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith_cli.explainstay import why_it_stays
 from nodesmith_cli.main import app
 from nodesmith_cli.status import lines, tell
@@ -91,6 +92,16 @@ def test_validate_finds_a_custom_resource_by_its_group(tmp_path: Path) -> None:
     other = {**rollout, "apiVersion": "example.com/v1"}
     assert findings(tmp_path, manifest(**ROLLOUT, replicas=1), rollout) == []
     assert len(findings(tmp_path, manifest(**ROLLOUT, replicas=1), other)) == 1
+
+
+def test_validate_warns_of_a_second_buffer_for_one_workload(tmp_path: Path) -> None:
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
+    first, second = manifest(**ROLLOUT, replicas=1), manifest("second", **ROLLOUT, replicas=1)
+    ((severity, field, message),) = findings(tmp_path, first, second, rollout)
+    assert (severity, field) == ("warning", "spec.scalableRef.name")
+    assert "CapacityBuffer room keeps room as well" in message
+    warm = manifest("second", **ROLLOUT, replicas=1, provisioningStrategy=WARM_CAPACITY)
+    assert findings(tmp_path, first, warm, rollout) == []
 
 
 def test_validate_names_the_namespace_of_a_template_elsewhere(tmp_path: Path) -> None:

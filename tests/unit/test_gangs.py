@@ -130,6 +130,18 @@ def test_a_gang_gets_no_node_if_the_nodepools_limits_leave_room_for_a_part_of_it
     assert "limit" in found.gang.message
 
 
+def test_a_nodepool_whose_nodes_did_not_join_is_tried_with_a_whole_gang() -> None:
+    late = [builders.claim(name, launched_at=NOW, instance_type="m5.xlarge") for name in ("a", "b")]
+    gone = [GiveUp(each.given_up("RegistrationTimeout", "no Node has registered", NOW)) for each in late]
+    health = registrations(gone, builders.ledger(), parsed_nodepools((POOL,)), NOW)
+    inputs = given(request(3), ledger={"health": health})
+    assert "tried again after" in decided(later(inputs, timedelta(minutes=1))).gang.message
+    after = later(inputs, timedelta(minutes=6))
+    assert len(decided(after).nodes) == 3
+    plain = replace(after.snapshot, requests=(), pods=tuple(builders.pods(builders.shape("3"), 3)))
+    assert len(decide(replace(after, snapshot=plain)).nodes) == 1
+
+
 def test_existing_room_is_used_before_nodes_are_bought() -> None:
     found = decided(given(request(3), nodes=(builders.node("own", cpu="4"),)))
     assert found.gang.places["own"] == (1,)

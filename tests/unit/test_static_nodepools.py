@@ -62,6 +62,17 @@ def test_each_node_is_asked_for_in_its_zone_only_of_one_way_to_pay() -> None:
         assert {override.instance_type for override in node.request.overrides} == {"m5.large", "m5.xlarge"}
 
 
+def test_min_values_keep_no_node_back_and_are_lowered_to_what_there_is() -> None:
+    pool = static(1)
+    (types,) = pool["spec"]["template"]["spec"]["requirements"]
+    types |= {"minValues": 2}
+    in_one_family = builders.expression("karpenter.k8s.aws/instance-family", "In", "m5") | {"minValues": 1}
+    pool["spec"]["template"]["spec"]["requirements"] = [types, in_one_family]
+    (node,) = planned(pool)
+    lowered = node.claim.requirements["node.kubernetes.io/instance-type"].min_values
+    assert lowered == len({override.instance_type for override in node.request.overrides})
+
+
 def test_nodes_that_are_there_or_on_their_way_count_and_the_emptiest_zones_are_filled() -> None:
     there = [running("a"), replace(running("b"), phase=Phase.LAUNCHED, node_name="")]
     nodes = planned(static(4), *there)

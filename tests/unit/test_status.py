@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+from botocore.exceptions import ClientError
+
+from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.decisions.termination.replacing import replacement
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.ledger.region import Region
+from nodesmith.model.ledger.spending import Share
+from nodesmith.model.policies import MONTHLY
 from nodesmith.model.snapshot import Snapshot
+from nodesmith.model.spendinglimits import parse_spending_limit
+from nodesmith_cli.limitview import limit_lines, limits_told, read_region
 from nodesmith_cli.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot
 from tests.nodeoverlays import overlay
@@ -100,3 +109,45 @@ def test_overlays_are_counted_and_those_left_out_are_named() -> None:
         "2 NodeOverlays (1 applied)",
         "  NodeOverlay a is left out: Conflict: contradicts b",
     ]
+
+
+def test_spending_limits_are_told_with_what_is_used_and_since_when() -> None:
+    near, far, odd = (
+        parse_spending_limit(name, text)
+        for name, text in (
+            ("near", '{"format": 1, "usdPerHour": "1"}'),
+            ("far", '{"format": 1, "usdPerMonth": "900"}'),
+            ("odd", "5 EUR"),
+        )
+    )
+    shares = {
+        near.key: {"east": Share(500_000), "west": Share(350_000)},
+        far.key: {"east": Share(0, f"{NOW:%Y-%m}", 90 * MONTHLY)},
+    }
+    condition = {
+        "type": NEAR_LIMIT,
+        "status": "True",
+        "message": "SpendingLimit near: 0.85 of 1 USD an hour used",
+        "lastTransitionTime": "2026-11-20T10:00:00Z",
+    }
+    pools = [{"metadata": {"name": "default"}, "status": {"conditions": [condition]}}]
+    told = limits_told(Region("", (far, near, odd), ("east", "west"), shares), NOW, pools)
+    month, hour, unread = limit_lines(told)
+    assert month.startswith("SpendingLimit far: 90 of 900 USD a month used (10 %) since 2026-11-01T00:00:00Z")
+    assert hour == "SpendingLimit near: 0.85 of 1 USD an hour used (85 %) since 2026-11-20T10:00:00Z"
+    assert unread.startswith("SpendingLimit odd cannot be read, so nothing is bought that it may select:")
+
+
+def test_a_table_that_the_caller_may_not_read_is_told() -> None:
+    class Refusing:
+        meta = SimpleNamespace(
+            region_name="eu-central-1", events=SimpleNamespace(register=lambda *_, **__: None)
+        )
+
+        def batch_get_item(self, **_: object) -> None:
+            error = {"Error": {"Code": "AccessDeniedException", "Message": "no right"}}
+            raise ClientError(error, "BatchGetItem")  # type: ignore[arg-type]
+
+    region, why_not = read_region(Refusing())
+    assert region is None
+    assert "no right" in why_not

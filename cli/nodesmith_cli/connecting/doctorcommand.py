@@ -20,6 +20,7 @@ from nodesmith_cli.connecting.rightschecks import rights_findings
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
+from nodesmith_cli.limitview import NEARLY_PERCENT, limit_lines, limits_told, read_region
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span
@@ -71,6 +72,7 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
         reached_from = registration(wanted, account).reached_from
         yield from _forwarder(seen, snapshots.newest(), reached_from, around.clock())
         yield from _commitments(around, account.stack.bucket)
+        yield from _spending_limits(around)
 
 
 def _commitments(around: Around, bucket: str) -> Iterator[Finding]:
@@ -84,6 +86,25 @@ def _commitments(around: Around, bucket: str) -> Iterator[Finding]:
     for each in book.commitments:
         if now < each.ends <= now + EXPIRING:
             yield info("commitments", f"{each.kind} {each.id}", f"ends at {each.ends:%Y-%m-%d %H:%M} UTC")
+
+
+def _spending_limits(around: Around) -> Iterator[Finding]:
+    """Yield how much of each SpendingLimit is used: a warning from 80 % on."""
+    region, why_not = read_region(around.client("dynamodb"))
+    if region is None:
+        remedy = "let the caller read it (dynamodb:BatchGetItem)"
+        yield warning("limits", "SpendingLimits", f"cannot be read: {why_not}", remedy)
+        return
+    for each in limits_told(region, around.clock()):
+        (line,) = limit_lines([each])
+        said = line.removeprefix(each["name"]).removeprefix(":").strip()
+        if "fault" in each:
+            yield warning("limits", each["name"], said, "write its SSM parameter again; see docs/limits.md")
+        elif each["percent"] >= NEARLY_PERCENT:
+            remedy = "raise the limit, or see which nodes cost the most: nodesmith status"
+            yield warning("limits", each["name"], said, remedy)
+        else:
+            yield info("limits", each["name"], said)
 
 
 def _registration(cluster: str, text: str) -> Iterator[Finding]:

@@ -20,7 +20,8 @@ from nodesmith_formats.manifests.manifests import Document
 
 
 def buffer_findings(documents: Sequence[Document]) -> Iterator[Finding]:
-    """Check each buffer, alone and with the PodTemplates and workloads in the files."""
+    """Check each buffer, alone and with the PodTemplates, workloads and other buffers in the files."""
+    seen: dict[tuple[str, str], str] = {}
     for document in documents:
         if document.manifest["kind"] != CAPACITY_BUFFER.name:
             continue
@@ -39,6 +40,7 @@ def buffer_findings(documents: Sequence[Document]) -> Iterator[Finding]:
         if read.value is not None:
             yield from _strategy_findings(document, read.value)
             yield from _reference_findings(document, read.value, documents)
+            yield from _double_findings(document, read.value, seen)
 
 
 def _strategy_findings(document: Document, buffer: CapacityBuffer) -> Iterator[Finding]:
@@ -47,6 +49,20 @@ def _strategy_findings(document: Document, buffer: CapacityBuffer) -> Iterator[F
         served = " and ".join(sorted(STRATEGIES))
         message = f"is {buffer.strategy!r}, which nodesmith leaves alone; it serves {served}{hint}"
         yield warning(document.fault(message, "spec.provisioningStrategy"))
+
+
+def _double_findings(
+    document: Document, buffer: CapacityBuffer, seen: dict[tuple[str, str], str]
+) -> Iterator[Finding]:
+    """Yield a warning if a buffer keeps room for the workload of one before it at the same time: both cost money."""
+    kind, _, name = buffer.reference.partition("/")
+    if kind == POD_TEMPLATE or buffer.window is not None:
+        return
+    first = seen.setdefault((buffer.template_key, buffer.strategy), buffer.name)
+    if first != buffer.name:
+        both = f"for which CapacityBuffer {first} keeps room as well"
+        message = f"is {name!r}, {both}: delete one, or give both a schedule"
+        yield warning(document.fault(message, "spec.scalableRef.name"))
 
 
 def _kind_of(document: Document) -> str:

@@ -20,7 +20,6 @@ from nodesmith.model.functions.hints import (
     Concern,
 )
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH
 from nodesmith.model.quotas import amount_in_words
 from nodesmith.registration import Registration, Trial
 
@@ -217,11 +216,7 @@ def limit_findings(region: Region, now: datetime) -> Iterator[Finding]:
         if quota.fault:
             yield Finding("", "", "LimitUnreadable", f"{quota.fault}: {quota.remedy}")
             continue
-        shares = region.others(limit).values()
-        used = {
-            USD_PER_HOUR: sum(each.micro_usd for each in shares),
-            USD_PER_MONTH: sum(each.in_month(now) for each in shares),
-        }
+        used = region.told(limit, now)
         for name, most in sorted(quota.limits.items()):
             percent = used[name] * 100 // most if most else _WHOLE_PERCENT
             kind = "LimitReached" if percent >= _WHOLE_PERCENT else "LimitNearlyReached"

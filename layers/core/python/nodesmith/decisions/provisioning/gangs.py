@@ -344,7 +344,8 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     pods = [pod for each in sets for pod in each]
     snapshot = with_sources_closed(foreseen(inputs), inputs.ledger)
     there = reserved(snapshot, needs(snapshot, inputs).wanted, inputs)
-    offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
+    known = inputs.ledger, inputs.catalog, inputs.settings, inputs.now
+    offers = pools(snapshot, *known, nodes_of_trial=max(1, len(pods)))
     if request.is_check:
         offers = replace(offers, tiers=())
     met = [shape for existing in there.free for shape in (*existing.hosted, *existing.expected)]

@@ -72,9 +72,19 @@ class Pools:
 
 
 def pools(
-    snapshot: Snapshot, ledger: Ledger, catalog: Catalog, settings: NodeSettings, now: datetime
+    snapshot: Snapshot,
+    ledger: Ledger,
+    catalog: Catalog,
+    settings: NodeSettings,
+    now: datetime,
+    *,
+    nodes_of_trial: int = 1,
 ) -> Pools:
-    """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others."""
+    """Read the snapshot's NodePools and EC2NodeClasses. An invalid object does not affect the others.
+
+    A NodePool whose nodes did not join is tried with `nodes_of_trial` nodes: more than one for pods that run together
+    or not at all, since the trial would never begin otherwise.
+    """
     nodeclasses, problems = _nodeclasses(snapshot)
     used, paid = usages(snapshot, ledger, settings, now), applied_now(ledger, catalog, now)
     problems += [problem for parsed in parse_quotas(snapshot.quotas) for problem in parsed.problems]
@@ -91,7 +101,15 @@ def pools(
         obstacle = _STATIC if pool.is_static else pool_obstacle(pool, nodeclasses, ledger, now)
         if not obstacle:
             made = template_of(
-                pool, nodeclasses[pool.nodeclass.name], snapshot, ledger, catalog, settings, now, used
+                pool,
+                nodeclasses[pool.nodeclass.name],
+                snapshot,
+                ledger,
+                catalog,
+                settings,
+                now,
+                used,
+                nodes_of_trial,
             )
             obstacle = made.obstacle
             found.append(committed(made, paid))
@@ -175,10 +193,11 @@ def template_of(
     settings: NodeSettings,
     now: datetime,
     quotas: Sequence[Usage] | None = None,
+    nodes_of_trial: int = 1,
 ) -> Template:
     """Return what a NodePool may buy now; its EC2NodeClass must be ready.
 
-    `quotas` are what counts against each quota, if the caller knows it already.
+    `quotas` are what counts against each quota, if the caller knows it already; `nodes_of_trial` is as in `pools`.
     """
     status = ledger.nodeclasses[nodeclass.name]
     configuration = NodeConfiguration.of(nodeclass, tenancies(pool, snapshot))
@@ -218,7 +237,7 @@ def template_of(
     if away:
         obstacle = f"{made.obstacle}; {'; '.join(away)}" if made.obstacle else ""
         made = replace(made, obstacle=obstacle, shifted=tuple(away))
-    return limited_to_trial(made, ledger)
+    return limited_to_trial(made, ledger, nodes_of_trial)
 
 
 def tenancies(pool: NodePool, snapshot: Snapshot) -> tuple[str, ...]:
@@ -291,13 +310,13 @@ def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
     return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
 
 
-def limited_to_trial(template: Template, ledger: Ledger) -> Template:
-    """Limit a NodePool whose nodes did not join to one node."""
+def limited_to_trial(template: Template, ledger: Ledger, nodes: int = 1) -> Template:
+    """Limit a NodePool whose nodes did not join to so many nodes."""
     health = health_of(template.pool, ledger)
     if health is None or health.backoff is None:
         return template
-    left = min(1, template.remaining.get(NODES, 1))
-    why = f"{_failed(health)}; it is tried with one node first"
+    left = min(nodes, template.remaining.get(NODES, nodes))
+    why = f"{_failed(health)}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
     return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
 
 

@@ -75,6 +75,14 @@ class Region:
         known = self.shares.get(limit.key, {}).keys() | {self.cluster}
         return tuple(name for name in self.clusters if limit.covers(name) and name not in known)
 
+    def told(self, limit: SpendingLimit, now: datetime) -> dict[str, int]:
+        """Return how much of a limit all of its clusters take, as they have told, by resource."""
+        shares = [share for name, share in self.shares.get(limit.key, {}).items() if limit.covers(name)]
+        return {
+            USD_PER_HOUR: sum(each.micro_usd for each in shares),
+            USD_PER_MONTH: sum(each.in_month(now) for each in shares),
+        }
+
     def with_own(self, shares: Mapping[str, Share]) -> Region:
         """Return the document with what the cluster takes of each limit, by the limit's key.
 
