@@ -22,6 +22,11 @@ from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, ROOT, System
 
 
+def blocks(page: str) -> list[str]:
+    """Return the YAML that a page shows, each block as a text."""
+    return re.findall(r"^```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
 def typed_from(page: str) -> Callable[..., list[str]]:
     """Return a function that returns the arguments of a command which the page shows with exactly these words."""
     blocks = re.findall(r"^ *```sh\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)

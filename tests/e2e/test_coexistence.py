@@ -17,6 +17,7 @@ from tests import foreign
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node
 from tests.e2e.manifests import Manifest, deployment, nodeclass, nodepool
+from tests.e2e.pages import blocks, typed_from
 from tests.e2e.system import CLUSTER, HURRIED, ROOT, System
 from tests.patience import patient
 
@@ -65,6 +66,47 @@ def test_objects_of_auto_mode_are_left_alone_from_the_first_pod_to_the_uninstall
         "-o",
         "name",
     )
+
+
+def test_a_workload_moves_to_nodesmith_and_back_by_the_commands_of_the_guide(
+    start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, typed = start(speed=HURRIED), typed_from("auto-mode.md")
+    add_auto_mode(system)
+    monkeypatch.chdir(folder)
+    for name, text in zip(("apps", "to-nodesmith", "to-auto-mode"), blocks("auto-mode.md"), strict=True):
+        (folder / f"{name}.yaml").write_text(text)
+    auto = {"eks.amazonaws.com/compute-type": "auto"}
+    system.apply(nodeclass(CLUSTER), deployment("shop", 2, cpu="1", nodeSelector=auto))
+    system.until_running(2, "shop")
+    before = written(system)
+    checked = nodesmith(system, folder, *typed("nodesmith", "check-cluster"))
+    assert "overlays/shared-crds/" in checked.stdout
+
+    typed("kubectl", "apply", "-k", "overlays/shared-crds/")  # the system has applied it, with its own image
+    system.kubectl(*typed("kubectl", "apply", "-f", "apps.yaml"))
+    system.kubectl(*typed(*"kubectl wait --for=condition=Ready nodepool/apps --timeout=2m".split()))
+    assert system.instances() == []
+
+    rollout = typed(*"kubectl rollout status deployment shop --timeout=10m".split())
+    system.kubectl(
+        *typed(*"kubectl patch deployment shop --type merge --patch-file to-nodesmith.yaml".split())
+    )
+    system.kubectl(*rollout)
+    system.until_running(2, "shop")
+    ours = {node["metadata"]["name"] for node in system.nodes() if NODECLASS in node["metadata"]["labels"]}
+    assert {pod["spec"]["nodeName"] for pod in system.pods("shop")} <= ours
+    assert written(system) == before
+
+    system.kubectl(
+        *typed(*"kubectl patch deployment shop --type merge --patch-file to-auto-mode.yaml".split())
+    )
+    system.kubectl(*rollout)
+    system.until_running(2, "shop")
+    assert {pod["spec"]["nodeName"] for pod in system.pods("shop")} == {"i-auto1"}
+    system.kubectl(*typed(*"kubectl delete nodepool apps --timeout=10m".split()))
+    system.until("nodesmith's instances are gone", lambda: system.instances() == [], 120)
+    assert written(system) == before
 
 
 def add_auto_mode(system: System) -> None:
