@@ -5,20 +5,23 @@ Every text is escaped: names in a cluster are written by its users.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
 import yaml
 
-from nodesmith import __version__
 from nodesmith_cli.savings.charts import Bar, bars, stack
-from nodesmith_cli.savings.style import STYLE
-from nodesmith_formats.wording import counted, printable
+from nodesmith_cli.savings.parts import dollars as _dollars
+from nodesmith_cli.savings.parts import frame
+from nodesmith_cli.savings.parts import rows as _rows
+from nodesmith_cli.savings.parts import section as _section
+from nodesmith_cli.savings.parts import table as _table
+from nodesmith_cli.savings.parts import text as _text
+from nodesmith_formats.wording import counted
 
 Report = Mapping[str, Any]
 _MOST = 50
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _SPENDING = {
     "podsMonthly": "Requests of pods",
     "daemonSetsMonthly": "DaemonSets and static pods",
@@ -33,15 +36,8 @@ def page(written: Report) -> str:
     cluster = written["cluster"]
     name = _text(cluster["context"] or "cluster")
     sections = "".join(_sections(written))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>What {name} costs, and what it would cost</title><style>{STYLE}</style></head>"
-        f"<body><main>{_head(written)}{sections}</main>"
-        f"<footer>nodesmith {_text(__version__)}, read {_text(cluster['readAt'])}</footer></body></html>\n"
-    )
+    title = f"What {name} costs, and what it would cost"
+    return frame(title, f"<main>{_head(written)}{sections}</main>", f"read {cluster['readAt']}")
 
 
 def _head(written: Report) -> str:
@@ -259,43 +255,5 @@ def _left_out(written: Report) -> Iterator[str]:
         yield _section("Assumed NodePools", f"<pre>{escape(text)}</pre>")
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{content}</section>"
-
-
-def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a section with a table, or nothing if there are no rows."""
-    found = list(rows)
-    return _section(title, _rows(titles, found)) if found else ""
-
-
-def _rows(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table. Columns whose title begins with `#` contain numbers."""
-    found = list(rows)
-    kinds = [' class="n"' if title.startswith("#") else "" for title in titles]
-    head = "".join(
-        f'<th scope="col"{kind}>{_text(title.lstrip("#"))}</th>'
-        for title, kind in zip(titles, kinds, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
-        + "</tr>"
-        for row in found[:_MOST]
-    )
-    more = len(found) - _MOST
-    rest = f"<p class=dim>and {more:,} more: see -o json</p>" if more > 0 else ""
-    return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}"
-
-
 def _kinds(kinds: Iterable[Report]) -> str:
     return ", ".join(f"{each['count']} × {each['kind']}" for each in kinds)
-
-
-def _text(value: object) -> str:
-    """Return a value as HTML text: printable and escaped."""
-    return escape(printable(str(value)), quote=True)
-
-
-def _dollars(amount: float) -> str:
-    return f"${amount:,.0f}" if abs(amount) >= 10 or not amount else f"${amount:,.2f}"
