@@ -30,15 +30,15 @@ def section(title: str, content: str) -> str:
     return f"<section><h2>{text(title)}</h2>{content}</section>"
 
 
-def table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(title: str, titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     """Return a section with a table, or nothing if there are no rows."""
-    found = list(rows)
+    found = list(lines)
     return section(title, rows(titles, found)) if found else ""
 
 
-def rows(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def rows(titles: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
     """Return a table. Columns whose title begins with `#` contain numbers."""
-    found = list(rows)
+    found = list(lines)
     kinds = [' class="n"' if title.startswith("#") else "" for title in titles]
     head = "".join(
         f'<th scope="col"{kind}>{text(title.lstrip("#"))}</th>'

@@ -78,8 +78,8 @@ def sentences(written: Report) -> Iterator[str]:
     actual, ours = total["actual"]["usd"], total["nodesmith"]["usd"]
     percent = f" ({100 * (1 - ours / actual):.1f} %)" if actual else ""
     yield (
-        f"In {spans} ({total['observedHours']:,.1f} hours observed) the cluster cost ${actual:,.2f}. nodesmith's shadow "
-        f"cost ${ours:,.2f}, which saves ${actual - ours:,.2f}{percent}."
+        f"In {spans} ({total['observedHours']:,.1f} hours observed) the cluster cost ${actual:,.2f}. "
+        f"nodesmith's shadow cost ${ours:,.2f}, which saves ${actual - ours:,.2f}{percent}."
     )
     bound = total["nodesmith"]["lowerBoundUsd"]
     if bound is not None:
@@ -87,8 +87,8 @@ def sentences(written: Report) -> Iterator[str]:
     difference = written["agreement"]["differencePercent"]
     if difference is not None:
         yield (
-            f"The shadow of Karpenter's algorithm differs from the cluster by {difference:+.1f} %. If Karpenter serves the "
-            "cluster, that is how well shadows tell it."
+            f"The shadow of Karpenter's algorithm differs from the cluster by {difference:+.1f} %. If Karpenter serves "
+            "the cluster, that is how well shadows tell it."
         )
 
 
@@ -159,9 +159,8 @@ def _sections(written: Report) -> Iterator[str]:
         for if_, then in [(e["if"], _effect(e)) for e in each["sensitivity"]] or [("", "")]
     ]
     yield table("Assumptions", ("Assumption", "Value", "Source", "If it were", "Then"), effects)
-    notes = "".join(
-        f"<li>{text(each)}</li>" for each in (*written["simplified"], *_audits(written), *written["faults"])
-    )
+    told = (*written["simplified"], *_audits(written), *written["faults"])
+    notes = "".join(f"<li>{text(each)}</li>" for each in told)
     yield section("How to read the figures", f"<ul>{notes}</ul>")
 
 

@@ -5,18 +5,36 @@ The cluster is read as it is. The audit gets its pods as if none had a node, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.decisions.shadow.fleet import OTHERS, hourly_usd
-from nodesmith.model.apimachinery.resources import format_resources, total
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.shadow import Fleet
 from nodesmith_cli.audit import Kind, audit
 
 Manifest = Mapping[str, Any]
-_OF_PLACES = frozenset({Kind.FORMAT})
+_OF_PLACES = frozenset(
+    {
+        Kind.FORMAT,
+        Kind.UNREADABLE,
+        Kind.POD_TWICE,
+        Kind.NODE_TWICE,
+        Kind.NODEPOOL,
+        Kind.INSTANCE_TYPE,
+        Kind.OFFERING,
+        Kind.PRICE,
+        Kind.REQUIREMENTS,
+        Kind.TAINT,
+        Kind.RESOURCES,
+        Kind.HOST_PORT,
+        Kind.VOLUME,
+        Kind.AFFINITY,
+        Kind.ANTI_AFFINITY,
+    }
+)
+"""The rules that hold for pods on nodes at any time. Spreads hold only when pods are bound: later others may leave."""
 _NOT_ASKED = ("Node", "NodeClaim")
 
 
@@ -32,7 +50,7 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
         if seat.node in claims and key in pods:
             held.setdefault(seat.node, []).append(key)
     placed = {key for keys in held.values() for key in keys}
-    nodes = [_planned(claims[name], keys, pods, catalog) for name, keys in sorted(held.items())]
+    nodes = [_planned(claims[name], keys, catalog) for name, keys in sorted(held.items())]
     price = sum(node["priceHourly"] for node in nodes)
     plan = {
         "nodes": nodes,
@@ -46,14 +64,10 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
     others = [each for each in manifests if each.get("kind") not in (*_NOT_ASKED, "Pod")]
     asked = [*others, *(_free(pods[key]) for key in sorted(placed))]
     found = audit(asked, catalog, plan)
-    return {"pods": len(placed), "violations": [str(each) for each in found]}
+    return {"pods": len(placed), "violations": [str(each) for each in found if each.kind in _OF_PLACES]}
 
 
-def _planned(
-    claim: NodeClaim, keys: Iterable[str], pods: Mapping[str, Manifest], catalog: Catalog
-) -> dict[str, Any]:
-    names = list(keys)
-    requests = total([_requests(pods[key]) for key in names])
+def _planned(claim: NodeClaim, keys: Sequence[str], catalog: Catalog) -> dict[str, Any]:
     return {
         "name": claim.name,
         "nodePool": claim.nodepool,
@@ -62,7 +76,19 @@ def _planned(
         "zone": claim.zone,
         "capacityType": claim.capacity_type,
         "priceHourly": hourly_usd(claim.labels, catalog) or claim.price_hourly_usd,
-        "requests": format_resources(requests),
-        "pods": names,
-        "labels": {},
+        "requests": {},
+        "pods": list(keys),
+        "labels": dict(claim.labels),
     }
+
+
+def _key(pod: Manifest) -> str:
+    metadata = pod["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def _free(pod: Manifest) -> dict[str, Any]:
+    """Return a pod as if it had no node yet."""
+    spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "deletionTimestamp"}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}

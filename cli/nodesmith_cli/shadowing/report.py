@@ -15,10 +15,9 @@ BOOT, SPOT, RATES = 0.5, 0.2, (0.0, 4.0)
 _MONTH_SECONDS, _NOTICE_SECONDS = 730 * 3600, 120
 SIMPLIFIED = (
     "The shadows begin as a copy of the cluster's nodes, so the first day shows a fleet on its way.",
-    "Every node with a known price is replaced, as in nodesmith savings. Pods that no NodePool accepts keep their node.",
+    "Every node with a known price is replaced, as in nodesmith savings. Pods that no NodePool accepts keep it.",
     "Nodes of the shadows neither expire nor drift, and EC2 always has capacity.",
-    "A pod that replaces another one of its workload takes its place, so evictions of the cluster's own autoscaler do "
-    "not move pods in the shadows.",
+    "A pod that replaces another one of its workload takes its place, whoever has evicted that.",
     "Sensitivities are first-order: the shadows' decisions are taken as they are.",
 )
 
