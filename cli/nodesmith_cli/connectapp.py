@@ -63,6 +63,13 @@ def connect_command(
         str | None,
         typer.Option(metavar="NAME", help="IAM role of nodes. Defaults to KarpenterNodeRole-CLUSTER."),
     ] = None,
+    observe: Annotated[
+        bool,
+        typer.Option(
+            "--observe",
+            help="Only watch the cluster, without the right to change anything: see nodesmith shadow.",
+        ),
+    ] = False,
     set_authentication_mode: Annotated[
         bool,
         typer.Option(
@@ -112,6 +119,7 @@ def connect_command(
         image=image or push,
         is_to_switch_mode=set_authentication_mode,
         is_to_tag=tag,
+        observes=observe,
     )
     how = How(output, dry_run, not yes, patience, partial(push_image, push, told.say) if push else None)
     raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), how))

@@ -54,9 +54,9 @@ class AccountReading(Asker):
 
         return self.ask("cloudformation:DescribeStacks", f"stack/{name}", read, None)
 
-    def parameter(self, cluster: str) -> str | None:
+    def parameter(self, cluster: str, *, observed: bool = False) -> str | None:
         """Return the text of the registration, or None."""
-        name = parameter_name(cluster)
+        name = parameter_name(cluster, observed=observed)
 
         def read() -> str | None:
             found = if_there(lambda: self.client("ssm").get_parameter(Name=name))

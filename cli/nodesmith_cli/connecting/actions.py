@@ -89,6 +89,12 @@ class Register:
 
     text: str
     is_new: bool
+    observed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    """Remove the registration of a cluster that was only observed and is served from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ Action: TypeAlias = (
     | ReplaceEntry
     | Associate
     | Register
+    | Unregister
     | Apply
     | RestartForwarder
 )

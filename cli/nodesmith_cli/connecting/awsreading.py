@@ -24,7 +24,8 @@ class AwsReading(AccountReading, EksReading):
         cluster = self.cluster(wanted.cluster)
         stack = self.stack()
         parameter = self.parameter(wanted.cluster)
-        known = readable(wanted.cluster, parameter)
+        watched = self.parameter(wanted.cluster, observed=True)
+        known = readable(wanted.cluster, parameter if parameter is not None else watched)
         vpc = wanted.vpc if wanted.vpc is not None else (known.reached_from if known else "")
         default = default_node_role(wanted.cluster)
         named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
@@ -49,6 +50,7 @@ class AwsReading(AccountReading, EksReading):
             groups=self.groups(cluster),
             node_roles=self.node_roles(wanted.cluster, names),
             parameter=parameter,
+            watched=watched,
             denied=tuple(dict.fromkeys(self.denied)),
         )
 

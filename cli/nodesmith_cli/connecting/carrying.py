@@ -83,8 +83,10 @@ class Carrier:
                 self._make_entry(principal, kind, username)
             case actions.Associate(role, id_):
                 self._associate(role, id_)
-            case actions.Register(text, is_new):
-                self._register(text, is_new=is_new)
+            case actions.Register(text, is_new, observed):
+                self._register(text, is_new=is_new, observed=observed)
+            case actions.Unregister():
+                self._unregister()
             case actions.Apply(manifests):
                 apply_all(self._server, manifests, self._sleep)
             case actions.RestartForwarder():
@@ -164,8 +166,12 @@ class Carrier:
             tags=self._tags,
         )
 
-    def _register(self, text: str, *, is_new: bool) -> None:
-        name = parameter_name(self._name)
+    def _unregister(self) -> None:
+        name = parameter_name(self._name, observed=True)
+        self._calls.call("ssm", "DeleteParameter", f"parameter{name}", Name=name)
+
+    def _register(self, text: str, *, is_new: bool, observed: bool) -> None:
+        name = parameter_name(self._name, observed=observed)
         written: dict[str, Any] = {"Name": name, "Value": text, "Type": "String"}
         if is_new:
             written["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]

@@ -33,7 +33,7 @@ def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> in
 
     Raises Rejected, Transient.
     """
-    wanted = Wanted(cluster)
+    wanted = Wanted(cluster, observes=None)
     with told.working("examining the account and the cluster"):
         seen = look(wanted, around, is_to_keep_image=True)
         found = worst_first([*seen.findings, *_further(wanted, seen, around)])
@@ -48,7 +48,8 @@ def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> in
 
 def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
     account = seen.account
-    if account.parameter is None:
+    parameter = account.parameter if account.parameter is not None else account.watched
+    if parameter is None:
         yield error(
             "registration",
             f"registration {parameter_name(wanted.cluster)}",
@@ -56,7 +57,7 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
             f"nodesmith connect {wanted.cluster}",
         )
     else:
-        yield from _registration(wanted.cluster, account.parameter)
+        yield from _registration(wanted.cluster, parameter)
         yield from _disconnected(wanted.cluster, seen)
     yield from subnet_findings(account)
     yield from quota_findings(QuotaReading(around.client, around.region).quotas(), account.region)
@@ -64,7 +65,7 @@ def _further(wanted: Wanted, seen: Seen, around: Around) -> Iterator[Finding]:
         return
     yield from budget_findings(budgets_of(seen.server))
     yield from pool_findings(seen.inside.survey, account.region)
-    if account.parameter is None:
+    if parameter is None:
         return
     yield from rights_findings(seen.server, [each.manifest for each in seen.inside.objects], wanted.cluster)
     if account.stack is not None and account.stack.bucket:

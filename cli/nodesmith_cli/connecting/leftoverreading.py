@@ -33,6 +33,8 @@ class LeftoverReading(AwsReading):
     def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
         """Return all resources. `cluster` is None if it no longer exists in EKS. Raises Transient, Rejected."""
         parameter = self.parameter(name)
+        if parameter is None:
+            parameter = self.parameter(name, observed=True)
         known = readable(name, parameter)
         roles = dict.fromkeys([default_node_role(name), *(known.node_roles if known else ())])
         stack = self.stack()

@@ -22,7 +22,7 @@ from nodesmith_cli.connecting.observed import Account, Cluster, Inside
 from nodesmith_cli.connecting.problems import problems
 from nodesmith_cli.connecting.reaching import api_server, refuse_without_rights
 from nodesmith_cli.connecting.steps import rows
-from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration
 from nodesmith_cli.sharing.findings import Severity
 
 
@@ -91,8 +91,9 @@ def look(wanted: Wanted, around: Around, *, is_to_keep_image: bool = False) -> S
     if not image:
         found.append(_without_image(account))
     inside = _inside(wanted, account, server, image, around.clock())
-    found += inside_problems(account, inside)
-    found += network_findings(cni_of(server), registration(wanted, account).settings, account)
+    if not is_observed(wanted, account):
+        found += inside_problems(account, inside)
+        found += network_findings(cni_of(server), registration(wanted, account).settings, account)
     planned = rows(wanted, account, inside)
     found += _of_cdk(account, planned)
     return Seen(account, server, inside, worst_first(found), planned)
@@ -110,6 +111,7 @@ def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: 
         stack.table_name,
         registration(wanted, account).reached_from,
         image,
+        is_observed(wanted, account),
     )
     return look_inside(server, manifests(served, shared_crds=not survey.has_foreign_crds), survey)
 

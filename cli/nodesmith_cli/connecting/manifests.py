@@ -20,6 +20,8 @@ Manifest = dict[str, Any]
 NAMESPACE = "nodesmith"
 FORWARDER = "nodesmith-forwarder"
 """The name of the Deployment, of its service account, of its ConfigMap (before the hash) and of its repository."""
+WRITER = "nodesmith-writer"
+"""The name of the ClusterRole of the functions that write, and of its binding."""
 PLACEHOLDER = "CLUSTER_NAME"
 CRD = "CustomResourceDefinition"
 ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -50,6 +52,8 @@ class Served:
     table_name: str
     reached_from: str
     image: str
+    is_observed: bool = False
+    """Whether nothing may be written in the cluster: then only readers are bound, and no CRD or policy is needed."""
 
 
 def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
@@ -60,6 +64,8 @@ def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
     crds = [each for each in custom_resource_definitions() if shared_crds or _name(each) not in SHARED_CRDS]
     settings = _config_map(served)
     base = [_of_cluster(each, served, _name(settings)) for each in _base()]
+    if served.is_observed:
+        crds, base = [], [each for each in base if not _is_of_writers(each)]
     return sorted([*crds, *base, settings], key=lambda each: _ORDER.index(each["kind"]))
 
 
@@ -72,6 +78,7 @@ def forwarder_settings(served: Served) -> dict[str, str]:
         "BUCKET_NAME": served.bucket,
         "TABLE_NAME": served.table_name,
         "REACHED_FROM": served.reached_from,
+        **({"OBSERVE": "true"} if served.is_observed else {}),
     }
 
 
@@ -82,6 +89,10 @@ def hashed_name(name: str, data: Mapping[str, str]) -> str:
         text = text.replace(letter, escaped)
     digits = hashlib.sha256(text.encode()).hexdigest()[:10]
     return f"{name}-{digits.translate(_HASH_LETTERS)}"
+
+
+def _is_of_writers(manifest: Manifest) -> bool:
+    return manifest["kind"] in ADMISSION or _name(manifest) == WRITER
 
 
 def _config_map(served: Served) -> Manifest:

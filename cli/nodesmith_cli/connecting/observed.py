@@ -127,6 +127,8 @@ class Account:
     groups: tuple[Tagged, ...] = ()
     node_roles: Mapping[str, NodeRole] = field(default_factory=dict)
     parameter: str | None = None
+    watched: str | None = None
+    """The text of its registration as a cluster that is only observed, or None."""
     denied: tuple[str, ...] = ()
 
     def role_arn(self, name: str) -> str:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 
 from nodesmith import __version__
-from nodesmith.model.functions.hints import TALKING
 from nodesmith.registration import CLUSTER_NAME
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.findings import Finding, error, warning
 from nodesmith_cli.connecting.nodeproblems import deploy_command, node_problems
 from nodesmith_cli.connecting.observed import Account
-from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration, talking
 from nodesmith_formats.wording import some
 
 OLDEST = (1, 25)
@@ -32,7 +31,21 @@ def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
     yield from _cluster(wanted, account)
     yield from _stack(account)
     yield from _endpoint(wanted, account)
-    yield from node_problems(wanted, account)
+    if is_observed(wanted, account):
+        yield from _served_already(wanted, account)
+    else:
+        yield from node_problems(wanted, account)
+
+
+def _served_already(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    if account.parameter is not None:
+        yield error(
+            "registration",
+            f"cluster {wanted.cluster}",
+            "nodesmith serves it, so it cannot be only observed: functions would leave its nodes alone from then on",
+            f"leave out --observe, or hand its nodes over first: nodesmith release {wanted.cluster}, then "
+            f"nodesmith disconnect {wanted.cluster} --keep-nodes",
+        )
 
 
 def _cluster(wanted: Wanted, account: Account) -> Iterator[Finding]:
@@ -93,10 +106,11 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
             f"the endpoint of its API server is {how}: functions outside the VPC cannot reach it",
             "add the VPC to `vpcs` in cdk.json, deploy, and use --vpc NAME",
         )
-    missing = missing_roles(account, vpc)
+    observed = is_observed(wanted, account)
+    missing = missing_roles(account, vpc, observed=observed)
     if account.stack is None or not missing:
         return
-    if vpc and len(missing) == len(TALKING):
+    if vpc and len(missing) == len(talking(observed=observed)):
         found = f"VPC {vpc!r} has no functions in this region"
         yield error(
             "vpc",
@@ -109,11 +123,12 @@ def _endpoint(wanted: Wanted, account: Account) -> Iterator[Finding]:
         yield error("function-role", f"role {role}", "does not exist", deploy_command(account.region))
 
 
-def missing_roles(account: Account, vpc: str) -> list[str]:
+def missing_roles(account: Account, vpc: str, *, observed: bool = False) -> list[str]:
     """Return the missing roles of the functions that call the API server."""
-    return [role for role in talking_roles(account.region, vpc) if role not in account.roles]
+    roles = talking_roles(account.region, vpc, observed=observed)
+    return [role for role in roles if role not in account.roles]
 
 
-def talking_roles(region: str, vpc: str) -> list[str]:
+def talking_roles(region: str, vpc: str, *, observed: bool = False) -> list[str]:
     """Return the roles of the functions that call the API server."""
-    return [role_name(concern, region, vpc) for concern in TALKING]
+    return [role_name(concern, region, vpc) for concern in talking(observed=observed)]

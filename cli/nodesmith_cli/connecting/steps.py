@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from nodesmith.registration import Registration, parameter_name
@@ -21,6 +22,7 @@ from nodesmith_cli.connecting.actions import (
     Row,
     SetMode,
     Tag,
+    Unregister,
     changed,
     made,
     present,
@@ -44,13 +46,16 @@ EC2_LINUX, EC2_WINDOWS, STANDARD = "EC2_LINUX", "EC2_WINDOWS", "STANDARD"
 def rows(wanted: Wanted, account: Account, inside: Inside) -> list[Row]:
     """Return a row for each resource of a connected cluster, in the order of creation."""
     target = registration(wanted, account)
-    aws = [*_cluster(wanted, account), *_network(wanted, account), *_nodes(target, account)]
+    aws = list(_cluster(wanted, account))
+    if not target.observed:
+        aws += [_spot_role(account), *_network(wanted, account), *_nodes(target, account)]
     functions = list(_functions(target, account))
     return [
         *aws,
         *functions,
         _forwarder(account),
         _registered(target, account),
+        *_no_longer_observed(target, account),
         *installed(inside),
         *restarted(inside),
     ]
@@ -65,8 +70,11 @@ def _cluster(wanted: Wanted, account: Account) -> Iterator[Row]:
         yield present(f"add-on {AGENT}", "part of EKS Auto Mode" if not account.has_agent else "")
     else:
         yield made(f"add-on {AGENT}", "", InstallAgent())
+
+
+def _spot_role(account: Account) -> Row:
     role = "service-linked role of EC2 Spot"
-    yield present(role) if account.has_spot_role else made(role, "", MakeSpotRole())
+    return present(role) if account.has_spot_role else made(role, "", MakeSpotRole())
 
 
 def _network(wanted: Wanted, account: Account) -> Iterator[Row]:
@@ -122,7 +130,8 @@ def policy_arn(account: Account, policy: str) -> str:
 
 
 def _functions(target: Registration, account: Account) -> Iterator[Row]:
-    for principal, username in function_entries(account, target.reached_from).items():
+    entries = function_entries(account, target.reached_from, observed=target.observed)
+    for principal, username in entries.items():
         yield _entry(account, principal, STANDARD, username)
 
 
@@ -152,13 +161,21 @@ def _forwarder(account: Account) -> Row:
 
 
 def _registered(target: Registration, account: Account) -> Row:
-    what, there = f"registration {parameter_name(target.cluster)}", account.parameter
+    name = parameter_name(target.cluster, observed=target.observed)
+    what, there = f"registration {name}", account.watched if target.observed else account.parameter
     text = target.to_json()
     if there is None:
-        return made(what, text, Register(text, is_new=True))
-    if readable(target.cluster, there) == target:
+        return made(what, text, Register(text, is_new=True, observed=target.observed))
+    known = readable(target.cluster, there)
+    if known is not None and replace(known, observed=target.observed) == target:
         return present(what, text)
-    return changed(what, _difference(there, text), Register(text, is_new=False))
+    return changed(what, _difference(there, text), Register(text, is_new=False, observed=target.observed))
+
+
+def _no_longer_observed(target: Registration, account: Account) -> Iterator[Row]:
+    if account.watched is not None and not target.observed:
+        name = parameter_name(target.cluster, observed=True)
+        yield changed(f"registration {name}", "removed: the cluster is served", Unregister())
 
 
 def _difference(before: str, after: str) -> str:

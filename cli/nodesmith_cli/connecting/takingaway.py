@@ -37,8 +37,9 @@ class Remover:
         """Carry out one action. Raises Transient, Rejected (including Denied)."""
         match action:
             case removing.DeleteRegistration():
-                name = parameter_name(self._name)
-                self._call("ssm", "delete_parameter", f"parameter{name}", Name=name)
+                for observed in (False, True):
+                    name = parameter_name(self._name, observed=observed)
+                    self._call("ssm", "delete_parameter", f"parameter{name}", Name=name)
                 self._sleep(LAST_RUN_SECONDS)
             case removing.DeleteEntries(principals):
                 for principal in principals:

@@ -37,6 +37,8 @@ class Wanted:
     image: str = ""
     is_to_switch_mode: bool = False
     is_to_tag: bool = True
+    observes: bool | None = False
+    """Whether the cluster is only observed; None for as it is registered."""
 
 
 def default_node_role(cluster: str) -> str:
@@ -54,7 +56,8 @@ def readable(cluster: str, text: str | None) -> Registration | None:
 
 def registration(wanted: Wanted, account: Account) -> Registration:
     """Return the new registration of the cluster: the current one, changed as requested."""
-    known = readable(wanted.cluster, account.parameter)
+    observed = is_observed(wanted, account)
+    known = readable(wanted.cluster, account.parameter if account.parameter is not None else account.watched)
     first = wanted.node_role or (known.node_roles[0] if known else default_node_role(wanted.cluster))
     others = known.node_roles if known else ()
     settings = {**(known.settings if known else {}), **wanted.settings}
@@ -64,14 +67,27 @@ def registration(wanted: Wanted, account: Account) -> Registration:
         tuple(dict.fromkeys([first, *others])),
         wanted.vpc if wanted.vpc is not None else (known.reached_from if known else ""),
         {name: value for name, value in settings.items() if value},
+        observed,
     )
 
 
-def function_entries(account: Account, reached_from: str) -> dict[str, str]:
+def is_observed(wanted: Wanted, account: Account) -> bool:
+    """Return whether the cluster is only to be observed."""
+    if wanted.observes is None:
+        return account.parameter is None and account.watched is not None
+    return wanted.observes
+
+
+def talking(*, observed: bool) -> tuple[Concern, ...]:
+    """Return the concerns whose functions call the API server of a cluster; of an observed one, only the reader."""
+    return tuple(concern for concern in TALKING if not observed or concern in _READER)
+
+
+def function_entries(account: Account, reached_from: str, *, observed: bool = False) -> dict[str, str]:
     """Return the Kubernetes usernames of the functions, by the ARNs of their roles."""
     return {
         account.role_arn(role_name(concern, account.region, reached_from)): username(concern)
-        for concern in TALKING
+        for concern in talking(observed=observed)
     }
 
 

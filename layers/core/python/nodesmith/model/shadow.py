@@ -58,6 +58,10 @@ class Tally:
     launches: int = 0
     bound_usd: float = 0.0
     bound_seconds: float = 0.0
+    spot_seconds: float = 0.0
+    """The part of `node_seconds` on spot."""
+    pod_seconds: float = 0.0
+    """Seconds for which pods had a node."""
     unplaced_seconds: float = 0.0
     """Pod-seconds for which no node could be bought; not part of `pending_seconds`."""
 

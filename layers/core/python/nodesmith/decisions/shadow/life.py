@@ -112,6 +112,7 @@ class Life:
             spot_usd=usd if spot else 0.0,
             starting_usd=price * idle / 3600,
             node_seconds=seconds,
+            spot_seconds=seconds if spot else 0.0,
         )
 
     def pay(self) -> None:
@@ -124,6 +125,7 @@ class Life:
             end = min(each.until, now)
             self._charge(each.hourly_usd, start, end, spot=each.is_spot, ready_at=end)
         seconds = (now - start).total_seconds()
+        self._add(pod_seconds=seconds * sum(bool(seat.node) for seat in self._seats.values()))
         if self._is_bounded and self._bounded_at is not None:
             self._add(bound_usd=self._bound * seconds / 3600, bound_seconds=seconds)
 

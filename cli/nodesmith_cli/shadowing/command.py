@@ -1,0 +1,77 @@
+"""The implementation of `nodesmith shadow`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from nodesmith.errors import Rejected
+from nodesmith.model.shadow import NODESMITH, Shadow, read_shadow
+from nodesmith.settings import shadow_key
+from nodesmith_cli.savings.table import WIDTH
+from nodesmith_cli.shadowing.output import as_csv, page, show
+from nodesmith_cli.shadowing.report import report
+from nodesmith_formats.decisions.records import Blobs
+
+OK = 0
+PAGE = "nodesmith-shadow.html"
+"""The file that `-o html` writes if standard output is a terminal."""
+
+
+def kept(blobs: Blobs, cluster: str) -> Shadow:
+    """Return what is kept of a cluster. Raises Rejected if it is not observed, or nothing was kept yet."""
+    key = shadow_key(cluster)
+    data = blobs.get(key)
+    if data is None:
+        raise Rejected(
+            f"cluster {cluster!r}: nothing is kept of it. `nodesmith connect {cluster} --observe` begins to watch it; "
+            "the first look comes within a minute of its first snapshot"
+        )
+    return read_shadow(data, key)
+
+
+def tell(shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_audited: bool = False) -> int:
+    """Print what is kept, and return the exit status. Raises Rejected, Transient."""
+    written = report(shadow, days)
+    if is_audited:
+        written["audit"] = _audited(shadow, kubeconfig)
+    _print(written, output)
+    return OK
+
+
+def _audited(shadow: Shadow, kubeconfig: str) -> dict[str, Any]:
+    """Check where nodesmith's shadow has the pods of the live cluster."""
+    from nodesmith.adapters.catalog.catalogs import embedded_catalog
+    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.savings.analysis import parsed_nodes
+    from nodesmith_cli.savings.nodeprices import region_of_nodes
+    from nodesmith_cli.savings.reading import read_cluster
+    from nodesmith_cli.shadowing.placements import checked
+
+    fleet = shadow.fleets.get(NODESMITH)
+    if fleet is None:
+        raise Rejected(f"cluster {shadow.cluster!r}: there is no shadow of it to check yet")
+    cluster = read_cluster(server_of(kubeconfig), f"cluster {kubeconfig}".rstrip())
+    nodes, _ = parsed_nodes(cluster.of_kind("Node"))
+    catalog = embedded_catalog(region_of_nodes(nodes))
+    return checked(fleet, [each.manifest for each in cluster.documents], catalog)
+
+
+def _print(written: dict[str, Any], output: str) -> None:
+    match output:
+        case "json":
+            print(json.dumps(written, indent=2))
+        case "csv":
+            sys.stdout.write(as_csv(written))
+        case "html" if sys.stdout.isatty():
+            Path(PAGE).write_text(page(written), encoding="utf-8")
+            print(f"written to {PAGE}")
+        case "html":
+            sys.stdout.write(page(written))
+        case _:
+            width = None if sys.stdout.isatty() else max(WIDTH, 120)
+            show(Console(file=sys.stdout, width=width, highlight=False, emoji=False), written)

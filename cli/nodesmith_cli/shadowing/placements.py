@@ -1,0 +1,94 @@
+"""Whether pods could run where the shadow has them now: the audit, which shares no code with decisions, checks it.
+
+The cluster is read as it is. The audit gets its pods as if none had a node, and the shadow's nodes as those of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nodesmith.decisions.shadow.fleet import OTHERS, hourly_usd
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.shadow import Fleet
+from nodesmith_cli.audit import Kind, audit
+
+Manifest = Mapping[str, Any]
+_OF_PLACES = frozenset(
+    {
+        Kind.FORMAT,
+        Kind.UNREADABLE,
+        Kind.POD_TWICE,
+        Kind.NODE_TWICE,
+        Kind.NODEPOOL,
+        Kind.INSTANCE_TYPE,
+        Kind.OFFERING,
+        Kind.PRICE,
+        Kind.REQUIREMENTS,
+        Kind.TAINT,
+        Kind.RESOURCES,
+        Kind.HOST_PORT,
+        Kind.VOLUME,
+        Kind.AFFINITY,
+        Kind.ANTI_AFFINITY,
+    }
+)
+"""The rules that hold for pods on nodes at any time. Spreads hold only when pods are bound: later others may leave."""
+_NOT_ASKED = ("Node", "NodeClaim")
+
+
+def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> dict[str, Any]:
+    """Return how many pods were checked, and the violations. Pods that came or went since the last look are left out.
+
+    Copies of the cluster's own nodes are left out as well: nothing has decided about them.
+    """
+    claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
+    pods = {_key(each): each for each in manifests if each.get("kind") == "Pod"}
+    held: dict[str, list[str]] = {}
+    for key, seat in sorted(fleet.seats.items()):
+        if seat.node in claims and key in pods:
+            held.setdefault(seat.node, []).append(key)
+    placed = {key for keys in held.values() for key in keys}
+    nodes = [_planned(claims[name], keys, catalog) for name, keys in sorted(held.items())]
+    price = sum(node["priceHourly"] for node in nodes)
+    plan = {
+        "nodes": nodes,
+        "existing": [],
+        "unplaced": [],
+        "priceHourly": price,
+        "lowerBoundHourly": 0.0,
+        "seconds": 0.0,
+        "steps": 0,
+    }
+    others = [each for each in manifests if each.get("kind") not in (*_NOT_ASKED, "Pod")]
+    asked = [*others, *(_free(pods[key]) for key in sorted(placed))]
+    found = audit(asked, catalog, plan)
+    return {"pods": len(placed), "violations": [str(each) for each in found if each.kind in _OF_PLACES]}
+
+
+def _planned(claim: NodeClaim, keys: Sequence[str], catalog: Catalog) -> dict[str, Any]:
+    return {
+        "name": claim.name,
+        "nodePool": claim.nodepool,
+        "instanceType": claim.instance_type,
+        "instanceTypes": [claim.instance_type],
+        "zone": claim.zone,
+        "capacityType": claim.capacity_type,
+        "priceHourly": hourly_usd(claim.labels, catalog) or claim.price_hourly_usd,
+        "requests": {},
+        "pods": list(keys),
+        "labels": dict(claim.labels),
+    }
+
+
+def _key(pod: Manifest) -> str:
+    metadata = pod["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def _free(pod: Manifest) -> dict[str, Any]:
+    """Return a pod as if it had no node yet."""
+    spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
+    metadata = {name: value for name, value in pod["metadata"].items() if name != "deletionTimestamp"}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
