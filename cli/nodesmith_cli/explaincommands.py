@@ -103,7 +103,7 @@ def show(
     snapshot = records.snapshot(record["id"]) if records else _beside(file)
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    same = replayed(record, snapshot, lambda region: _catalog(region, record, blobs))
+    same = replayed(record, snapshot, lambda region: catalog_for(region, record, blobs))
     verdict = "replay    the same plan, byte for byte" if same else "replay    a DIFFERENT plan"
     print(verdict, file=sys.stderr if output == "json" else sys.stdout)
     return SAME if same else DIFFERENT
@@ -144,7 +144,7 @@ def show_nodepools(name: str, where: Where, output: Literal["table", "json"]) ->
     snapshot = records.snapshot(record["id"])
     if snapshot is None:
         raise Rejected(f"decision {record['id']}: its snapshot was not stored")
-    catalog = catalog_of(record, lambda region: _catalog(region, record, blobs))
+    catalog = catalog_of(record, lambda region: catalog_for(region, record, blobs))
     inputs = inputs_of(record, decode(snapshot), catalog)
     foreign = foreign_nodepool(inputs.snapshot.foreign_nodepools, name)
     if foreign is not None:
@@ -187,7 +187,7 @@ def _beside(file: Path | None) -> bytes | None:
     return beside.read_bytes() if beside.is_file() else None
 
 
-def _catalog(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
+def catalog_for(region: str, record: dict[str, Any], blobs: Blobs | None) -> Catalog:
     """Return the bucket's catalogue if the decision was made with it, else the embedded one."""
     from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog
 

@@ -36,6 +36,7 @@ from nodesmith_cli.preconditions import (
 )
 from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.savingsapp import savings_command
+from nodesmith_cli.simulateapp import simulate_command
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.topapp import top_command
 from nodesmith_cli.validate import validate_command
@@ -164,6 +165,9 @@ app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launc
     plan_command
 )
 app.command("savings", short_help="Show what a live cluster costs, and what it would cost.")(savings_command)
+app.command("simulate", short_help="Replay what happened with other NodePools, prices or settings.")(
+    simulate_command
+)
 
 app.command("top", short_help="Watch nodes, pods, prices and moves live.")(top_command)
 
