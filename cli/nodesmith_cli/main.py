@@ -42,6 +42,7 @@ from nodesmith_cli.preconditions import (
 from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.savingsapp import savings_command
 from nodesmith_cli.shadowapp import shadow_command
+from nodesmith_cli.simulateapp import simulate_command
 from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.topapp import top_command
 from nodesmith_cli.uiapp import ui_command
@@ -189,6 +190,9 @@ app.command("plan", cls=PlanCommand, short_help="Show which nodes would be launc
     plan_command
 )
 app.command("savings", short_help="Show what a live cluster costs, and what it would cost.")(savings_command)
+app.command("simulate", short_help="Replay what happened with other NodePools, prices or settings.")(
+    simulate_command
+)
 
 app.command("shadow", short_help="Show an observed cluster beside its shadow.")(shadow_command)
 app.command("ledger", short_help="Show what nodes have cost, by owner, and what moves saved.")(ledger_command)

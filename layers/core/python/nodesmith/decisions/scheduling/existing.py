@@ -159,7 +159,7 @@ def _node_room(
 
 
 def awaited_daemons(
-    node: Node, claim: NodeClaim, pods: Sequence[Pod], daemonsets: Iterable[Shape]
+    node: Node, claim: NodeClaim | None, pods: Sequence[Pod], daemonsets: Iterable[Shape]
 ) -> tuple[Shape, ...]:
     """Return the DaemonSets that belong on a Node and have no pod there yet; `pods` are the pods that it runs."""
     return _node_room(node, claim, pods, daemonsets).expected

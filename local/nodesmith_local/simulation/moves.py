@@ -1,0 +1,161 @@
+"""Carries out moves in the simulated cluster, by the steps that the disruption function takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import assert_never
+
+from nodesmith.decisions.disruption import moves as steps
+from nodesmith.decisions.disruption.moves import LookAgain, Scene, next_step
+from nodesmith.decisions.disruption.proposals import Proposal, in_batches
+from nodesmith.decisions.disruption.search.search import look_again, may_end
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.scheduling.offerings.quotas import exceeded
+from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
+from nodesmith_local.simulation.fleet import Fleet, is_tainted
+
+SEEN_WITHIN = timedelta(seconds=5)
+"""The time within which a snapshot shows a new taint."""
+_MOST_STEPS = 6
+
+
+@dataclass(slots=True)
+class Moves:
+    """The moves of a simulated cluster."""
+
+    fleet: Fleet
+
+    def propose(self, found: Sequence[Proposal], inputs: Inputs) -> None:
+        """Begin the moves of a search."""
+        for number, each in enumerate(in_batches(found)):
+            id_ = f"{inputs.decision}-{number}"
+            now = inputs.now
+            move = Move(
+                id_, each.reason, each.sources, Stage.PROPOSED, now, now, harm=each.harm, why=each.why
+            )
+            self.fleet.cluster.moves[id_] = move
+            self._taint(move.sources)
+            wait = SEEN_WITHIN if move.reason is Reason.DRIFTED else steps.SECOND_LOOK
+            self.fleet.wake("disrupt", now + wait)
+
+    def carry_on(self) -> None:
+        """Take every move as far as possible now."""
+        if not self.fleet.cluster.moves:
+            return
+        self._validate()
+        for id_ in list(self.fleet.cluster.moves):
+            for _ in range(_MOST_STEPS):
+                move = self.fleet.cluster.moves.get(id_)
+                if move is None or not self._take_step(move):
+                    break
+
+    def _scene(self) -> Scene:
+        inputs = self.fleet.cluster.inputs("scene")
+        return Scene.of(inputs.snapshot, inputs.ledger, inputs.now)
+
+    def _take_step(self, move: Move) -> bool:
+        """Take a move one step further; return whether another may follow at once."""
+        step = next_step(move, self._scene())
+        match step:
+            case steps.Taint() | steps.Await() | steps.LookAgain():
+                self._await(step)
+                return False
+            case steps.Conclude():
+                self._conclude(move)
+            case steps.EndSources():
+                self.fleet.end(step.claims)
+                self._back_off(move, None)
+                del self.fleet.cluster.moves[move.id]
+            case steps.Abandon():
+                if step.failed:
+                    self._back_off(move, step.why)
+                self._abandon(move, step.why)
+            case steps.TidyUp():
+                self.fleet.end(step.claims)
+            case steps.ForgetMove():
+                del self.fleet.cluster.moves[move.id]
+            case _:
+                assert_never(step)
+        return True
+
+    def _await(self, step: steps.Taint | steps.Await | steps.LookAgain) -> None:
+        if isinstance(step, steps.Taint):
+            self._taint(claim.name for claim in step.claims)
+        wait = timedelta(seconds=1) if isinstance(step, steps.LookAgain) else step.wait
+        if wait is not None:
+            self.fleet.wake("disrupt", self.fleet.cluster.now + wait)
+
+    def _conclude(self, move: Move) -> None:
+        """Let the sources of a move end now that its replacements are ready, unless something new prevents it."""
+        why = may_end(move, self.fleet.cluster.inputs(move.id))
+        if why:
+            self._abandon(move, why)
+        else:
+            self.fleet.cluster.moves[move.id] = move.at(Stage.ENDING, self.fleet.cluster.now)
+
+    def _validate(self) -> None:
+        """Validate the moves that are due together, and buy their replacements or let their sources end."""
+        scene = self._scene()
+        due = [m for m in self.fleet.cluster.moves.values() if isinstance(next_step(m, scene), LookAgain)]
+        if not due:
+            return
+        inputs = self.fleet.cluster.inputs("again")
+        bought: list[NodeClaim] = []
+        for id_, found in look_again(due, inputs).items():
+            move = self.fleet.cluster.moves[id_]
+            if isinstance(found, str):
+                self._abandon(move, found)
+                continue
+            claims = [node.claim for node in found.replacements]
+            ledger = replace(inputs.ledger, claims=(*inputs.ledger.claims, *bought))
+            why = exceeded(claims, inputs.snapshot, ledger, inputs.settings, inputs.now) if claims else ""
+            if why:
+                self._abandon(move, why)
+                continue
+            bought += claims
+            stage = Stage.REPLACING if claims else Stage.ENDING
+            names = tuple(claim.name for claim in claims)
+            self.fleet.cluster.moves[id_] = move.at(
+                stage, inputs.now, sources=found.sources, replacements=names
+            )
+            self.fleet.buy(found.replacements)
+
+    def _abandon(self, move: Move, why: str) -> None:
+        self.fleet.cluster.moves[move.id] = move.at(Stage.ABANDONED, self.fleet.cluster.now, why=why)
+        for name in move.sources:
+            claim = self.fleet.cluster.claims.get(name)
+            node = self.fleet.cluster.nodes.get(claim.node_name) if claim is not None else None
+            if claim is not None and node is not None and not claim.is_ending:
+                kept = tuple(taint for taint in node.taints if taint.identity != DISRUPTED.identity)
+                self.fleet.cluster.nodes[node.name] = replace(node, taints=kept)
+        self.fleet.cluster.changes += 1
+        self.fleet.wake("disrupt", self.fleet.cluster.now + steps.REMEMBERED)
+        self.fleet.wake("provision", self.fleet.cluster.now)
+
+    def _back_off(self, move: Move, why: str | None) -> None:
+        """Note that a move's replacements could not be had, or with None that they could."""
+        ledger, known = self.fleet.cluster.base.ledger, dict(self.fleet.cluster.base.ledger.move_backoffs)
+        for name in move.sources:
+            claim = self.fleet.cluster.claims.get(name)
+            if claim is None:
+                continue
+            kind = MoveKind(claim.nodepool, move.reason.value)
+            if why is None:
+                known.pop(kind, None)
+            else:
+                known[kind] = next_backoff(known.get(kind), why, self.fleet.cluster.now)
+        self.fleet.cluster.base = replace(
+            self.fleet.cluster.base, ledger=replace(ledger, move_backoffs=known)
+        )
+
+    def _taint(self, names: Iterable[str]) -> None:
+        for name in names:
+            claim = self.fleet.cluster.claims.get(name)
+            node = self.fleet.cluster.nodes.get(claim.node_name) if claim is not None else None
+            if node is not None and not is_tainted(node.taints):
+                self.fleet.cluster.nodes[node.name] = replace(node, taints=(*node.taints, DISRUPTED))

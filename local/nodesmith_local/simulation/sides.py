@@ -1,0 +1,93 @@
+"""Runs simulations of several sides and seeds next to each other, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import product
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith_local.simulation.simulation import Simulation
+from nodesmith_local.simulation.trace import Chances, Trace
+
+Outcome = Mapping[str, Any]
+_LOOK_EVERY_SECONDS = 0.3
+_PROCESSES = multiprocessing.get_context("spawn")
+"""Children that share nothing: a fork would copy the threads of this process as they happen to be."""
+_state: dict[str, Any] = {}
+"""What a child has been given: it is set once, when the child starts."""
+
+
+def simulate(
+    sides: Mapping[str, Trace],
+    seeds: Sequence[int],
+    chances: Chances,
+    jobs: int,
+    told: Callable[[float], None] = lambda _: None,
+) -> dict[str, list[Outcome]]:
+    """Simulate each side with each seed; return the outcomes by side, in the order of `seeds`.
+
+    `jobs` is how many run at once; with one, they run in this process. `told` is called with the share that is done.
+    Raises Rejected if a process dies, which lack of memory is the usual cause of.
+    """
+    tasks = list(product(sides, seeds))
+    if jobs <= 1 or len(tasks) == 1:
+        found = []
+        for number, (side, seed) in enumerate(tasks):
+            found.append(_alone(sides[side], seed, chances, number, len(tasks), told))
+    else:
+        found = _side_by_side(sides, tasks, chances, jobs, told)
+    grouped: dict[str, list[Outcome]] = {side: [] for side in sides}
+    for (side, _), outcome in zip(tasks, found, strict=True):
+        grouped[side].append(outcome)
+    return grouped
+
+
+def _alone(
+    trace: Trace, seed: int, chances: Chances, number: int, of: int, told: Callable[[float], None]
+) -> Outcome:
+    return Simulation(trace, seed, chances, lambda share: told((number + share) / of)).run()
+
+
+def _side_by_side(
+    sides: Mapping[str, Trace],
+    tasks: Sequence[tuple[str, int]],
+    chances: Chances,
+    jobs: int,
+    told: Callable[[float], None],
+) -> list[Outcome]:
+    shares = _PROCESSES.Array("d", len(tasks))
+    given = pickle.dumps((dict(sides), chances))
+    with ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=_PROCESSES, initializer=_begin, initargs=(given, shares)
+    ) as pool:
+        futures = [pool.submit(_one, number, side, seed) for number, (side, seed) in enumerate(tasks)]
+        pending = set(futures)
+        while pending:
+            _, pending = wait(pending, timeout=_LOOK_EVERY_SECONDS)
+            told(sum(shares[:]) / len(tasks))
+        try:
+            return [future.result() for future in futures]
+        except BrokenProcessPool:
+            raise Rejected(
+                "a simulation died, probably for lack of memory: use fewer --jobs or a shorter --since"
+            ) from None
+
+
+def _begin(given: bytes, shares: Any) -> None:
+    """Prepare a child process."""
+    _state["sides"], _state["chances"] = pickle.loads(given)  # noqa: S301 - our own parent has written it
+    _state["shares"] = shares
+
+
+def _one(number: int, side: str, seed: int) -> Outcome:
+    def told(share: float) -> None:
+        _state["shares"][number] = share
+
+    outcome = Simulation(_state["sides"][side], seed, _state["chances"], told).run()
+    told(1.0)
+    return outcome
