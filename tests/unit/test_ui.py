@@ -219,7 +219,7 @@ def test_the_cookie_is_in_no_page_and_in_no_log(caplog: pytest.LogCaptureFixture
 def test_a_failure_is_logged_without_the_path_and_shown_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fails(key: str, now: datetime) -> Iterator[str]:
+    def fails(key: str, now: datetime) -> Iterator[str]:  # noqa: ARG001 named as in the protocol
         raise ZeroDivisionError
 
     kept = small()
