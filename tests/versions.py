@@ -68,8 +68,11 @@ LEDGER_KINDS: Mapping[str, Layout] = {
     "META": CLUSTER,
     "SHIFTS": _layout(rows="[]"),
     "GANG": GANG,
+    "UNBOOKED": CLAIM,
 }
 """The layouts by the kind with which a sort key in the ledger begins; other kinds have only fields."""
+ALLOCATIONS = _layout("[]/labels")
+BOOKED = _layout("prices", "prices/*")
 HEALTH_STATE = _layout("since", "findings/[]")
 HEALTH_RECORD = _layout("symptoms", lately="due symptoms")
 SNAPSHOT = _layout(

@@ -17,16 +17,20 @@ from nodesmith.adapters.catalog import catalogs
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, HealthRecords, HealthWriter
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices
+from nodesmith.controllers.allocations import State
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
+from nodesmith.decisions.allocations.nodes import Price
 from nodesmith.decisions.provisioning import Plan
 from nodesmith.decisions.provisioning.plan import Inputs, Unplaced
 from nodesmith.decisions.provisioning.record import inputs_of, record
+from nodesmith.model.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions.health import Finding, Heartbeat, Record
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.model.kubernetes.pods import Reason
+from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.metricsobjects import (
@@ -68,6 +72,35 @@ PLAN = Plan(
     problems=("a NodePool cannot be read",),
     tried=("default/web-3",),
 )
+ENDED_MOVE = moves.Move(
+    "m-9", moves.Reason.EMPTY, ("default-gone",), moves.Stage.ENDING, NOW, NOW, saving_hourly_usd=0.1
+)
+ALLOCATION = Allocation(
+    window_start=WHOLE,
+    window_end=WHOLE + timedelta(hours=1),
+    node="node-1",
+    instance_id="i-1",
+    nodepool="default",
+    instance_type="m5.large",
+    zone="us-east-1a",
+    capacity_type="spot",
+    manager="nodesmith",
+    owner=Owner(Kind.WORKLOAD, "shop", "Deployment/web", FrozenMap({"team": "red"})),
+    pods=1,
+    seconds=2,
+    cpu_milli_seconds=3,
+    memory_mib_seconds=4,
+    gpu_seconds=5,
+    hourly_nano_usd=6,
+    cpu_nano_usd=7,
+    memory_nano_usd=8,
+    gpu_nano_usd=9,
+    committed_nano_usd=10,
+    nano_usd=24,
+    estimated=True,
+)
+OUTCOME = MoveOutcome("m-9", "Empty", WHOLE, "empty", ("a",), ("b",), 1, 2, 3, 4, ("b",), ("Drifted",), WHOLE)
+BOOKED = State(WHOLE, "tag", {"linux/spot/m5.large/us-east-1a": Price(5, estimated=True)}, (OUTCOME,))
 REFUSED = Refused({"NodePool/static": "a limit"}, {"NodeClaim/mine": "nothing fits"})
 INPUTS = Inputs(
     replace(builders.snapshot(), budgets=()),
@@ -131,11 +164,18 @@ def _write_ledger(store: DynamoStore) -> None:
         store.save_drain_time(nodepool, drain_time)
     for kind, backoff in ledger.move_backoffs.items():
         store.save_move_backoff(kind, backoff)
+    _end(store)
     store.save_contents(ledger.contents)
     store.learn(ledger.learned)
     store.take_lock(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
     store.take_lock(Concern.INTERRUPTION, NOW, NOW + timedelta(minutes=1))
     _let_go(store)
+
+
+def _end(store: DynamoStore) -> None:
+    """Let a move come and go, so that it is there to be booked."""
+    saved = store.save_move(ENDED_MOVE)
+    store.forget_move(saved)
 
 
 def _let_go(store: DynamoStore) -> None:
@@ -176,7 +216,13 @@ def _read_table(document: Any) -> object:
             "records": records.of(CLUSTER),
             "since": dict(since),
             "findings": [(each, each.said) for each in sorted(found)],
+            "unbooked": _unbooked(store),
         }
+
+
+def _unbooked(store: DynamoStore) -> object:
+    claims, moved = store.unbooked.all()
+    return [replace(claim, launch=FrozenMap()) for claim in claims], moved
 
 
 def _without_launches(ledger: Ledger) -> Ledger:
@@ -261,6 +307,7 @@ def _table() -> object:
         "records": [Record(CLUSTER, "lifecycle").after(True, SYMPTOMS, WHOLE, WHOLE)],
         "since": {CLUSTER: WHOLE},
         "findings": [(FINDING, FINDING.said)],
+        "unbooked": ([to_book(replace(GONE, revision=1), NOW)], [replace(ENDED_MOVE, revision=1)]),
     }
 
 
@@ -311,6 +358,20 @@ def _formats() -> list[Format]:
             lambda document: read_trial(json.dumps(document)),
             TRIAL,
             versions.TRIAL,
+        ),
+        Format(
+            "allocations",
+            lambda: [ALLOCATION.to_row(), OUTCOME.to_row()],
+            lambda document: [Allocation.from_row(document[0]), MoveOutcome.from_row(document[1])],
+            [ALLOCATION, OUTCOME],
+            versions.ALLOCATIONS,
+        ),
+        Format(
+            "booked",
+            lambda: json.loads(BOOKED.to_json()),
+            lambda document: State.from_json(_bytes(document)),
+            BOOKED,
+            versions.BOOKED,
         ),
         Format("event", lambda: hints_payload([HINT]), hints_of, ([HINT], []), versions.EVENT),
         Format(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -95,10 +94,21 @@ class Ledgered:
 
     def run(self, boundaries: Boundaries | None = None) -> BookingReport:
         ports = (self.store, self.store.unbooked, self.blobs, self.blobs, self.catalogs)
-        watched: Any = [Watched(port, boundaries) if boundaries else port for port in ports]
-        clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
+        watched: list[Any] = [Watched(port, boundaries) if boundaries else port for port in ports]
+        store, unbooked, blobs, history, catalogs = watched
         return book_hours(
-            Booking(CLUSTER, REGION, *watched, clock, self.memory, uses_commitments=self.uses_commitments)
+            Booking(
+                cluster_name=CLUSTER,
+                region=REGION,
+                store=store,
+                unbooked=unbooked,
+                blobs=blobs,
+                history=history,
+                catalogs=catalogs,
+                clock=lambda: self.now,
+                memory=self.memory,
+                uses_commitments=self.uses_commitments,
+            )
         )
 
     def after(self, time: timedelta) -> BookingReport:

@@ -143,7 +143,7 @@ class State:
     def from_json(cls, data: bytes) -> State:
         """Read what `to_json` wrote. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
         found: Any = json.loads(data)
-        prices = {key: Price(int(hourly), bool(guess)) for key, (hourly, guess) in found["prices"].items()}
+        prices = {key: Price(int(row[0]), bool(row[1])) for key, row in found["prices"].items()}
         moves = tuple(map(MoveOutcome.from_row, found["moves"]))
         return cls(parse_time(found["through"]), str(found["catalog"]), prices, moves)
 
@@ -180,7 +180,7 @@ def _state(run: Booking, last: datetime, report: BookingReport) -> tuple[str, St
         return version.tag, begins
     try:
         state = State.from_json(version.data)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         report.faults.append(f"{key}: cannot be read ({error!r}); booking begins with the last hour")
         return version.tag, begins
     if last - state.through > LONGEST_GAP:
