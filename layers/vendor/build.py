@@ -19,6 +19,7 @@ import platform
 import re
 import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -187,6 +188,16 @@ def check_size(layers: dict[str, Path]) -> None:
         sys.exit(f"layers of {sizes} MiB exceed Lambda's limit of {LIMIT_MIB} MiB: prune more, or pin less")
 
 
+def shown() -> AbstractContextManager[object]:
+    """Return a context that shows progress on a terminal, if the command line is installed beside the build."""
+    try:
+        from nodesmith_cli.progress import progress
+    except ImportError:  # `make synth` alone installs none of it
+        return nullcontext()
+    return progress("building the layers", key="layers")
+
+
 if __name__ == "__main__":
-    provide(LAMBDA.python, again="again" in sys.argv)
-    build()
+    with shown():
+        provide(LAMBDA.python, again="again" in sys.argv)
+        build()

@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from nodesmith_cli.progress import progress
 from tests.benchmarks import (
     adopt,
     buffers,
@@ -114,7 +115,8 @@ def main() -> int:
     console = Console()
     measured: list[Figure] = []
     for name in wanted.parts or PARTS:
-        with console.status(f"measuring {name} …"):
+        key = f"benchmark-{name}{'-quick' * wanted.quick}"
+        with progress(f"measuring {name}", key=key):
             measured += (QUICK if wanted.quick else {}).get(name, PARTS[name])()
         _write(measured)  # after each part, since some take many minutes
     console.print(_table(measured))

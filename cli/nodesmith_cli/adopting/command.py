@@ -82,7 +82,8 @@ def _adopt(name: str, around: Around, how: How) -> int:
     hindrance = _hindrance(signs, running, how)
     if hindrance and not how.is_dry:
         raise Rejected(f"{hindrance}. Nothing was changed")
-    seen = look(reached.run.read())
+    with told.working("reading the cluster"):
+        seen = look(reached.run.read())
     if how.is_dry:
         _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, how)
         return LEFT if hindrance else DONE
@@ -94,7 +95,9 @@ def _adopt(name: str, around: Around, how: How) -> int:
         _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", how)
     if signs:
         _scale_down(reached.objects, running[0], around)
-    return _ended(name, "adopted", adopt(reached.run, how.pause, how.timeout), how)
+    with told.working("adopting", how.timeout.total_seconds()):
+        result = adopt(reached.run, how.pause, how.timeout)
+    return _ended(name, "adopted", result, how)
 
 
 def _release(name: str, around: Around, how: How) -> int:
@@ -122,7 +125,9 @@ def _release(name: str, around: Around, how: How) -> int:
         _show(name, "planned", rows, "", how)
         again = "continue to " if is_closing(ledger) else ""
         _confirm(f"In cluster {name}: {again}hand {counted(len(rows), 'object')} over to Karpenter?", how)
-    return _ended(name, "released", release(run, how.timeout), how)
+    with told.working("releasing", how.timeout.total_seconds()):
+        result = release(run, how.timeout)
+    return _ended(name, "released", result, how)
 
 
 def _reach(name: str, around: Around) -> _Reached:

@@ -50,7 +50,8 @@ def connect(wanted: Wanted, around: Around, how: How) -> int:
 
 
 def _connect(wanted: Wanted, around: Around, how: How) -> int:
-    seen = look(wanted, around)
+    with told.working("reading the account and the cluster"):
+        seen = look(wanted, around)
     if how.output == "table":
         told.print_rows(seen.rows, seen.findings)
     if seen.is_hindered or how.is_dry:
@@ -69,7 +70,7 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
             with told.step(f"{'created' if row.standing is Standing.MADE else 'changed'} {row.object}"):
                 carrier.carry_out(row.action)
     mending = _Mending(carrier, seen.server, around.sleep)
-    with told.working("waiting for the first snapshot"):
+    with told.working("waiting for the first snapshot", how.timeout.total_seconds()):
         written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
         mending.mend()  # the snapshot may come from observation, not from the forwarder

@@ -33,8 +33,9 @@ def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> in
     Raises Rejected, Transient.
     """
     wanted = Wanted(cluster)
-    seen = look(wanted, around, is_to_keep_image=True)
-    found = worst_first([*seen.findings, *_further(wanted, seen, around)])
+    with told.working("examining the account and the cluster"):
+        seen = look(wanted, around, is_to_keep_image=True)
+        found = worst_first([*seen.findings, *_further(wanted, seen, around)])
     if output == "json":
         told.print_json({"cluster": cluster, "region": around.region, "findings": told.as_items(found)})
     elif found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,6 +18,8 @@ from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.wording import printable
 
 _FILE_WIDTH = 200
+_NAMES = re.compile(r"\s\S*[/:]\S*|\s\S*\d\S*")
+"""The names of objects in a step, which its remembered duration does not depend on."""
 Line = tuple[Severity | Standing, str, str]
 _COLOURS: Mapping[Severity | Standing, str] = {
     Severity.ERROR: "red",
@@ -70,15 +73,12 @@ def step(done: str) -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show a spinner on a terminal."""
-    from rich.console import Console
+def working(what: str, expected_seconds: float = 0.0) -> Iterator[None]:
+    """Show a step on a terminal, with an estimate from its limit or from its last duration."""
+    from nodesmith_cli.progress import progress
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(printable(what)):
+    key = "" if expected_seconds else _NAMES.sub("", what)
+    with progress(what, expected_seconds=expected_seconds, key=key):
         yield
 
 

@@ -136,7 +136,7 @@ def _simulate(
     progress_to: Console,
     then: Callable[[ServedCluster], None] = lambda _: None,
 ) -> tuple[Outcome, Sequence[Mapping[str, Any]]]:
-    with RunProgress(progress_to) as progress:
+    with RunProgress(progress_to, is_quiet=progress_to.stderr) as progress:
         system = LocalSystem(
             place,
             keep or writable_state_folder(),

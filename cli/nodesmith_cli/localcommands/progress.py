@@ -39,9 +39,11 @@ _STEPS = {
 class RunProgress:
     """Follows a run: `stage` shows stages of the start, `entry` events in the cluster. Thread-safe."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, is_quiet: bool = False) -> None:
+        """With `is_quiet`, nothing is shown unless the console is a terminal."""
         self._console = console
         self._live = console.is_terminal
+        self._is_quiet = is_quiet and not self._live
         self._lock = threading.Lock()
         self._seen: Counter[tuple[str, str]] = Counter()
         self._since: datetime | None = None
@@ -81,12 +83,14 @@ class RunProgress:
         yield
         took = f"{time.monotonic() - began:.1f} s"
         self._progress.update(bar, completed=1, note=took)
-        if not self._live:
+        if not self._live and not self._is_quiet:
             self._console.print(f"{what}: {took}")
 
     def entry(self, entry: Entry) -> None:
         """Count a milestone and show its step's progress."""
         step = entry.object.partition("/")[0], entry.what
+        if self._is_quiet:
+            return
         with self._lock:
             self._seen[step] += 1
             if entry.what == PENDING:

@@ -17,6 +17,7 @@ from nodesmith_cli.localcommands.greeting import greet, page_of
 from nodesmith_cli.localcommands.kubeconfigs import CONTEXT, kubeconfig_at, merged, renamed
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import screens
+from nodesmith_cli.progress import progress as step
 from nodesmith_cli.terminal import console
 from nodesmith_formats.decisions.records import writable_state_folder
 from nodesmith_formats.localsystem.reaching import default_kubeconfig, reachable
@@ -29,6 +30,7 @@ from nodesmith_local.runs.system import ControlPlaneKind, LocalSystem, Place
 from nodesmith_local.runs.timeline import Entry, Timeline
 
 _REFRESH_SECONDS = 1.0
+_BUILD_SECONDS = 300.0
 
 
 def up(
@@ -51,7 +53,8 @@ def up(
     manifests = manifests if bare else with_defaults(manifests)
     place = place_of(manifests, region, speed, no_capacity, port, control_plane, clusters)
     if control_plane == "real":
-        find_binaries(to_user.print)  # may take minutes the first time
+        with step("building the control plane", key="controlplane", expected_seconds=_BUILD_SECONDS):
+            find_binaries(to_user.print)  # takes minutes the first time, and nothing later
     with _interrupted() as stop, RunProgress(to_user) as progress:
         system = LocalSystem(
             place, keep or writable_state_folder(), timeline=_timelines(to_user, place), stage=progress.stage

@@ -22,6 +22,7 @@ from nodesmith_cli.migrating.placing import Placing, placing
 from nodesmith_cli.migrating.pools import Converted, converted
 from nodesmith_cli.migrating.proving import proven, valid
 from nodesmith_cli.migrating.reading import GroupReading
+from nodesmith_cli.progress import progress
 from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.wording import counted, printable
@@ -64,8 +65,9 @@ def run(
 
     Raises Rejected for an unknown cluster or group, and Rejected or Transient if AWS does not answer.
     """
-    cluster, unread = _documents(wanted)
-    found = GroupReading(client, region).found(wanted.cluster)
+    with progress("reading the cluster and its node groups", key="migrate-reading"):
+        cluster, unread = _documents(wanted)
+        found = GroupReading(client, region).found(wanted.cluster)
     if cluster:
         from nodesmith_cli.savings.assumptions import selected_labels
 
@@ -73,7 +75,8 @@ def run(
         found = replace(found, around=replace(found.around, selected=selected_labels(pods)))
     done = migrated(_restricted(found, wanted), apart=wanted.one_per_group)
     if cluster:
-        placed = placing(cluster, done.found, found.around)
+        with progress("planning the pods", key="migrate-placing", size=len(cluster)):
+            placed = placing(cluster, done.found, found.around)
         unread += _other_cluster(done.found, placed, wanted)
         done = replace(done, placing=placed)
     done = replace(done, problems=(*unread, *done.problems))

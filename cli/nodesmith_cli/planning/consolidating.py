@@ -12,8 +12,8 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith_cli.planning.fleet import fleet_of
 from nodesmith_cli.planning.moves import moves_json
 from nodesmith_cli.planning.movestable import show_moves
-from nodesmith_cli.planning.waiting import told
 from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.terminal import console
 
 _STEPS = 200_000
@@ -24,7 +24,8 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
     """Search for moves once, and print them. `now` is None unless the cluster is live."""
     fleet = fleet_of(inputs, now)
     began = time.process_time()
-    with told(side, f"evaluating {len(fleet.snapshot.nodes):,} nodes"):
+    number = len(fleet.snapshot.nodes)
+    with progress(f"evaluating {number:,} nodes", to=side, key="consolidate", size=number):
         found = propose(fleet, steps=_STEPS)
     written = moves_json(found, fleet, time.process_time() - began)
     match output:

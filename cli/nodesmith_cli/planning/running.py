@@ -28,8 +28,8 @@ from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json, without_room
 from nodesmith_cli.planning.table import show
-from nodesmith_cli.planning.waiting import told
 from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.places import region_of
@@ -71,7 +71,7 @@ def run(wanted: Wanted, output: str) -> int:
     side = console(stderr=True)
     manifests = _read(wanted, side)
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
-    with told(side, "building the inputs"):
+    with progress("building the inputs", to=side, key="plan-inputs", size=len(manifests.documents)):
         inputs = plan_inputs(manifests, catalog, settings=settings)
         shifts = zonal_shifts(inputs, wanted.shifted_zones, live=wanted.kubeconfig is not None)
         inputs = replace(inputs, ledger=replace(inputs.ledger, zonal_shifts=shifts))
@@ -88,7 +88,7 @@ def run(wanted: Wanted, output: str) -> int:
         return _consolidated(wanted, inputs, side, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
     began = time.process_time()
-    with told(side, f"deciding on {waiting:,} pods"):
+    with progress(f"deciding on {waiting:,} pods", to=side, key="plan", size=waiting):
         plan, requests = planned_requests(inputs, planned(inputs))
     seconds = time.process_time() - began
     written = plan_json(plan, seconds, held_for_buffers(inputs) if plan.rooms else ())
@@ -139,7 +139,7 @@ def node_settings(environment: Mapping[str, str]) -> NodeSettings:
 
 
 def _read(wanted: Wanted, side: Console) -> Manifests:
-    with told(side, "reading"):
+    with progress("reading", to=side, key="plan-reading"):
         live = []
         if wanted.kubeconfig is not None:
             from nodesmith_cli.planning.cluster import cluster_documents
@@ -185,7 +185,7 @@ def _problems(manifests: Manifests, plan: Plan) -> list[str]:
 def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], side: Console) -> int:
     from nodesmith_cli.audit import audit
 
-    with told(side, "auditing"):
+    with progress("auditing", to=side, key="audit", size=len(manifests.documents)):
         objects = [document.manifest for document in manifests.documents]
         found = audit(objects, inputs.catalog, without_room(written), settings=inputs.settings)
     wrong = [violation for violation in found if not violation.is_warning]
@@ -209,6 +209,6 @@ def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Conso
     from nodesmith_cli.reporting.delivery import deliver
 
     has_time = for_seconds(_ALTERNATIVES_SECONDS - written["seconds"])  # each takes about as long as the plan
-    with told(side, "deciding on alternatives"):
+    with progress("deciding on alternatives", to=side, expected_seconds=_ALTERNATIVES_SECONDS):
         others = alternatives(inputs, plan, has_time)
     deliver(plan_page(plan, inputs, others, written, datetime.now(UTC)), "plan")

@@ -15,6 +15,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.settings import function_name
 from nodesmith_cli.options import Output
+from nodesmith_cli.progress import progress
 from nodesmith_cli.rollback.functions import Functions
 from nodesmith_cli.rollback.releases import Release, releases, target
 
@@ -26,10 +27,11 @@ def rollback(
     functions: Functions, *, to: str, listed: bool, dry_run: bool, is_asked: bool, output: Output
 ) -> int:
     """Roll all functions back to an earlier release, or list releases. Raises Rejected, Transient, typer.Abort."""
-    live = functions.live()
+    with progress("reading the functions' versions", key="rollback-reading"):
+        live = functions.live()
+        known = releases((each for name in live for each in functions.versions(name)), live)
     if not live:
         raise Rejected("nodesmith is not deployed in this region: no function has its alias")
-    known = releases((each for name in live for each in functions.versions(name)), live)
     if listed:
         _list(known, live, output)
         return DONE
@@ -41,8 +43,10 @@ def rollback(
         if is_asked and not typer.confirm("Continue?", err=True):
             raise typer.Abort
         # Switch dispatch last: until then, an interrupted rollback can be recognized and continued.
-        for name in sorted(moves, key=lambda name: (name == _LAST, name)):
-            functions.switch(name, moves[name])
+        with progress("switching functions", total=len(moves)) as advance:
+            for name in sorted(moves, key=lambda name: (name == _LAST, name)):
+                functions.switch(name, moves[name])
+                advance(1)
     if output == "json":
         state = "planned" if dry_run else "switched" if moves else "unchanged"
         print(json.dumps({"release": chosen.name, "state": state, "functions": moves}, indent=2))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +21,8 @@ from nodesmith.model.kubernetes.nodes import Node
 from nodesmith_cli.commitmentview import commitments_in, with_commitments
 from nodesmith_cli.planning.cluster import server_of
 from nodesmith_cli.planning.running import node_settings
-from nodesmith_cli.planning.waiting import told
 from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.reporting.delivery import deliver
 from nodesmith_cli.savings.analysis import Prepared, analysed, parsed_nodes, prepared
 from nodesmith_cli.savings.nodeprices import region_of_nodes, with_spot_prices
@@ -38,7 +37,6 @@ _HEADER = (
     "# Assumed by `nodesmith savings` from the cluster's present nodes. Before you apply this, set role and selectors\n"
     "# of the EC2NodeClass to those of your cluster.\n"
 )
-_PATIENCE_SECONDS = 2.0
 _SHOWN = 10
 _USAGE_PATIENCE_SECONDS = 1.0
 
@@ -63,17 +61,17 @@ def run(wanted: Wanted, output: str) -> int:
     """
     side, at = _console(sys.stderr), datetime.now(UTC)
     server = server_of(wanted.kubeconfig)
-    with _step(side, "reading the cluster"):
+    with progress("reading the cluster", to=side, key="savings-reading"):
         cluster = read_cluster(server, f"cluster {wanted.kubeconfig}".rstrip())
         usage = read_usage(server_of(wanted.kubeconfig, patience_seconds=_USAGE_PATIENCE_SECONDS))
     nodes, faults = parsed_nodes(cluster.of_kind("Node"))
     catalog, spot = _priced_catalog(wanted, nodes, side)
-    with _step(side, "building the inputs"):
+    with progress("building the inputs", to=side, key="savings-inputs", size=len(nodes)):
         ready = prepared(cluster, nodes, catalog, node_settings(os.environ), at)
         if wanted.commitments:
             paid = commitments_in(wanted.commitments, catalog, at)
             ready = replace(ready, inputs=with_commitments(ready.inputs, paid))
-    with _step(side, "comparing"):
+    with progress("comparing", to=side, key="savings", size=len(nodes)):
         found = analysed(ready, usage, lambda: _budget(wanted.seconds))
     written = report(
         found, cluster, usage, catalog, context=context_name(wanted.kubeconfig), spot=spot, at=at
@@ -103,16 +101,6 @@ def context_name(kubeconfig: str) -> str:
     return str((current or {}).get("name") or "")
 
 
-@contextmanager
-def _step(side: Console, what: str) -> Iterator[None]:
-    """Show a step that takes longer than two seconds, on a terminal only."""
-    if not side.is_terminal:
-        yield
-        return
-    with told(side, what, _PATIENCE_SECONDS):
-        yield
-
-
 def _budget(seconds: float) -> Callable[[], bool]:
     """Return a function that is True until this process has computed for so long from now on.
 
@@ -132,7 +120,7 @@ def _priced_catalog(wanted: Wanted, nodes: list[Node], side: Console) -> tuple[C
     catalog = embedded_catalog(region)
     if wanted.spot_prices == "estimate" or (wanted.spot_prices == "auto" and not has_credentials()):
         return catalog, "estimates"
-    with _step(side, "reading spot prices"):
+    with progress("reading spot prices", to=side, key="spot-prices"):
         try:
             return with_spot_prices(catalog, current_spot_prices(region)), "EC2"
         except NodesmithError as error:

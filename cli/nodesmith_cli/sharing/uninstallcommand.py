@@ -13,6 +13,7 @@ import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
+from nodesmith_cli.progress import progress
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
@@ -46,7 +47,8 @@ def uninstall(
         server, settings, clock=clock, sleep=sleep, say=lambda line: typer.echo(printable(line), err=True)
     )
     try:
-        is_done = removal.run()
+        with progress("removing nodesmith", expected_seconds=settings.timeout.total_seconds()):
+            is_done = removal.run()
     except KeyboardInterrupt:
         typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
         return STOPPED
