@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +10,7 @@ import pytest
 from tests.unit.test_report_pages import PAGES
 
 SCREENSHOTS = Path("build") / "screenshots"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 WIDTHS = (360, 1100)
-_QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 _PICTURED = {
     "decision": 30,
     "demo": 12,
@@ -40,15 +27,10 @@ _OUTSIDE = """() => [...document.querySelectorAll("svg[viewBox] text")].filter(e
 }).map(each => each.textContent)"""
 
 
-@pytest.fixture(scope="module")
-def reader() -> Iterator[Any]:
+@pytest.fixture
+def reader(chromium: Any) -> Any:
     """Return a Chromium that opens reports as a reader does, from files."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=list(_QUIET))
-        yield launched
-        launched.close()
+    return chromium
 
 
 def opened(
