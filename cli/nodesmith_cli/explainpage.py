@@ -18,7 +18,7 @@ from nodesmith_formats.decisions.summaries import price_and_bound, summary
 from nodesmith_formats.wording import counted, moment, some
 
 Told = Mapping[str, Any]
-_MOST_BARS = 15
+_MOST_BARS, _MOST_POOLS = 15, 50
 _DOMAIN = re.compile(r"^[\w.-]+/")
 """The part of a label that a chart has no room for."""
 _CONTINUED = " " * 12
@@ -119,7 +119,10 @@ def nodepools_page(pools: Sequence[Told]) -> Html:
     """Return the report of how NodePools choose instance types."""
     number = counted(len(pools), "NodePool")
     lead = f"{number}: how many instance types each requirement rules out, and how many are left."
-    return page("Choice of instance types", lead, [], map(_pool, pools), "Read from the newest decision.")
+    shown = [_pool(each) for each in pools[:_MOST_POOLS]]
+    more = len(pools) - _MOST_POOLS
+    shown += [paragraph(f"and {more:,} more NodePools: see -o json", "dim")] if more > 0 else []
+    return page("Choice of instance types", lead, [], shown, "Read from the newest decision.")
 
 
 def _pool(pool: Told) -> Html:

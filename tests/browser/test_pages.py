@@ -105,9 +105,7 @@ def test_the_scrubber_goes_back_in_time_by_keyboard(busy: Scene, visiting: Visit
     visit.keep("history-at-the-beginning")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "size"), [("light", WIDE), ("dark", WIDE), ("light", NARROW), ("dark", NARROW)]
-)
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", WIDE), ("light", NARROW)])
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     busy: Scene, visiting: Visitor, scheme: str, size: tuple[int, int]
 ) -> None:

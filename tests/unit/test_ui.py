@@ -204,6 +204,13 @@ def test_a_link_lets_one_browser_in_and_the_next_link_another() -> None:
     assert one.get(links[0].removeprefix("http://127.0.0.1:8090")).status_code == 303
 
 
+def test_a_preview_does_not_use_the_link_up() -> None:
+    one = visitor(small())
+    path = one.gate.link.removeprefix("http://127.0.0.1:8090")
+    assert one.get(path, "HEAD").status_code == 403
+    assert one.get(path).status_code == 303
+
+
 def test_the_cookie_is_in_no_page_and_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     client = inside(small())
@@ -219,7 +226,7 @@ def test_the_cookie_is_in_no_page_and_in_no_log(caplog: pytest.LogCaptureFixture
 def test_a_failure_is_logged_without_the_path_and_shown_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fails(key: str, now: datetime) -> Iterator[str]:  # noqa: ARG001 named as in the protocol
+    def fails(key: str, now: datetime) -> Iterator[str]:  # noqa: ARG001
         raise ZeroDivisionError
 
     kept = small()

@@ -68,7 +68,7 @@ def _character(each: str) -> float:
         return 0.0
     if unicodedata.east_asian_width(each) in "WF":
         return _WIDEST
-    if each in _WIDE:
+    if each in _WIDE or not each.isascii():
         return 11.5
     if each in _NARROW:
         return 5.2

@@ -50,8 +50,6 @@ def findings(
         *_decided(archive),
         *(_joins(ledger, view.at) if ledger else ()),
     ]
-    if not any(each.is_problem for each in found):
-        found.append(Finding(GOOD, "No problem", "Nothing here needs attention."))
     return sorted(found, key=lambda each: _ORDER.index(each.level))
 
 

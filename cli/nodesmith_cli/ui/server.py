@@ -156,6 +156,8 @@ def _check(gate: Gate) -> Response | None:
 
 
 def _enter(gate: Gate, once: str) -> Response:
+    if request.method == "HEAD":
+        abort(403, "Open the link in a browser.")  # programs that preview links must not use it up
     known = gate.lets_in(request.cookies.get(gate.cookie, ""))
     if not known and not gate.enter(once):
         abort(403, "This link was used already, or is not one of this page. A new one was printed.")
