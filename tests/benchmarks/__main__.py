@@ -39,6 +39,7 @@ from tests.benchmarks import (
     overruns,
     packing,
     quotas,
+    reports,
     retries,
     savings,
     scrapes,
@@ -83,6 +84,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "savings": savings.figures,
     "migrate": migrate.figures,
     "top": top.figures,
+    "reports": reports.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -97,6 +99,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": partial(disruption.figures, quick=True),
     "savings": partial(savings.figures, clusters=2),
     "top": partial(top.figures, sizes=(100,)),
+    "reports": partial(reports.figures, nodes=50),
     "warm": partial(warm.figures, pods=3, sample=8),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),
