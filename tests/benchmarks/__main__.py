@@ -39,6 +39,7 @@ from tests.benchmarks import (
     overruns,
     packing,
     quotas,
+    reports,
     retries,
     savings,
     scrapes,
@@ -85,6 +86,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "migrate": migrate.figures,
     "top": top.figures,
     "ui": ui.figures,
+    "reports": reports.figures,
     "packing": packing.figures,
     "disruption": disruption.figures,
 }
@@ -100,6 +102,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "savings": partial(savings.figures, clusters=2),
     "top": partial(top.figures, sizes=(100,)),
     "ui": partial(ui.figures, nodes=500),
+    "reports": partial(reports.figures, nodes=50),
     "warm": partial(warm.figures, pods=3, sample=8),
     "week": partial(week.figures, nodes=50, days=1),
     "upgrades": partial(upgrades.figures, days=1),

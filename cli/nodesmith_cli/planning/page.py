@@ -34,6 +34,7 @@ def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Told, n
         *alternative_sections(plan.price_hourly_usd, plan.bound_hourly_usd, others),
         _existing(written["existing"]),
         _buffers(written.get("capacityBuffers")),
+        _each_node(written["nodes"]),
     ]
     first, *rest = decision_sections(item, shapes)
     title = "Which nodes would be launched"
@@ -88,6 +89,26 @@ def _worth(each: Alternative) -> str:
     if each.more > 0:
         return f"{counted(each.more, 'more pod')} would get a node"
     return f"{counted(-each.more, 'pod')} fewer would get a node" if each.more else ""
+
+
+def _each_node(nodes: Iterable[Told]) -> Html:
+    title = "Each node to launch"
+    head = ("Node", "Type", "Zone", "Sold", "#$/hour", "#CPU", "#Memory", "#Pods", "Which")
+    rows = (
+        (
+            node["name"],
+            node["instanceType"],
+            node["zone"],
+            node["capacityType"],
+            f"{node['priceHourly']:,.4f}",
+            node["requests"].get("cpu", ""),
+            node["requests"].get("memory", ""),
+            len(node["pods"]),
+            some(node["pods"], 2),
+        )
+        for node in nodes
+    )
+    return section(title, table(head, rows, title))
 
 
 def _existing(existing: Iterable[Told]) -> Html:

@@ -75,7 +75,7 @@ def _band(zone: str, kinds: Sequence[Kind], top: float, height: float) -> Html:
     tiles = _squarified(_folded(kinds, price), float(_GUTTER), top, float(WIDTH - _GUTTER), height)
     return joined(
         (
-            element("text", fitted(zone, _GUTTER - 12), class_="b", x=0, y=top + 16),
+            element("text", fitted(zone, _GUTTER - 12, bold=True), class_="b", x=0, y=top + 16),
             element("text", f"{counted(nodes, 'node')}, ${price:,.2f}/h", class_="v s", x=0, y=top + 33),
             *map(_drawn, tiles),
         )

@@ -154,7 +154,11 @@ def _drawn(place: _Place) -> Html:
         element("rect", class_=box.kind, x=place.x, y=place.y, width=_BOX - 2, height=place.height, rx=6),
         *(
             element(
-                "text", fitted(line, _BOX - 22), class_="s" if n else "b", x=place.x + 10, y=top + _LINE * n
+                "text",
+                fitted(line, _BOX - 22, bold=not n),
+                class_="s" if n else "b",
+                x=place.x + 10,
+                y=top + _LINE * n,
             )
             for n, line in enumerate(lines)
         ),

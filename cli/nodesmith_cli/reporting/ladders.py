@@ -58,7 +58,7 @@ def _row(each: Choice, top: float, scale: float) -> Html:
     span = f"M{_LABEL + low * scale:.1f} {y:.1f}H{_LABEL + high * scale:.1f}"
     return joined(
         (
-            element("text", fitted(each.label, _LABEL - 22), class_="b", x=0, y=y + 5),
+            element("text", fitted(each.label, _LABEL - 22, bold=True), class_="b", x=0, y=y + 5),
             element("path", class_="edge", d=span + ticks),
             element("circle", class_="c2", cx=_LABEL + each.chosen * scale, cy=y, r=7),
             element("text", fitted(each.note, WIDTH - 4), class_="v s", x=0, y=y + 24),

@@ -12,6 +12,8 @@ LONGEST = 253
 """Characters of a name that are shown: as many as Kubernetes allows. Of longer text, the rest is cut."""
 _PARAGRAPH = 2_000
 _VOID = frozenset({"meta", "br", "hr", "wbr"})
+_BOLD = 1.12
+"""How much wider bold type is."""
 _WIDE, _NARROW, _AVERAGE, _WIDEST = "mwMW@%_&", "iljftr.,:;'|!()[] ", 7.8, 14.0
 
 
@@ -69,14 +71,15 @@ def _character(each: str) -> float:
     if unicodedata.east_asian_width(each) in "WF":
         return _WIDEST
     if each in _WIDE or not each.isascii():
-        return 11.5
+        return 13.0
     if each in _NARROW:
         return 5.2
     return 9.2 if each.isupper() else _AVERAGE
 
 
-def fitted(shown: str, room: float) -> str:
+def fitted(shown: str, room: float, *, bold: bool = False) -> str:
     """Return as much of a text as fits into `room` pixels, with an ellipsis if something is cut; "" if nothing fits."""
+    room = room / _BOLD if bold else room
     shown = printable(shown[:LONGEST])
     if width_of(shown) <= room:
         return shown
