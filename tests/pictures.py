@@ -43,6 +43,8 @@ def main() -> int:
         page.locator(".decisions li", has_text="node").filter(has_text="at ").last.locator("a").click()
         page.wait_for_selector("h2:has-text('In words')")
         _take(page, "ui-decision")
+    for file in sorted(FOLDER.glob("ui-*.png")):  # the local system's output goes to its log
+        print(f"{file.relative_to(FOLDER.parents[1])}: {file.stat().st_size:,} bytes")
     return 0
 
 
@@ -68,7 +70,6 @@ def _take(page: Any, name: str) -> None:
     file = FOLDER / f"{name}.png"
     page.screenshot(path=file)
     size = file.stat().st_size
-    print(f"{file.name}: {size:,} bytes")
     if size > MOST_BYTES:
         raise SystemExit(f"{file}: {size:,} bytes, more than {MOST_BYTES:,}")
 

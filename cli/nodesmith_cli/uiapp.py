@@ -8,16 +8,23 @@ from typing import Annotated
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.options import BucketOption, BucketRegionOption, KeepOption, KubeconfigOption
+from nodesmith_cli.options import (
+    BucketRegionOption,
+    ContextOption,
+    KeepOption,
+    KubeconfigOption,
+)
 from nodesmith_cli.preconditions import require_kubeconfig, require_page_server
+from nodesmith_cli.selecting import chosen_kubeconfig
 
 _LAST_PORT = 65535
 
 
 def ui_command(
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     cluster: Annotated[str, typer.Option(help="Name of the EKS cluster, with --bucket or --keep.")] = "",
-    bucket: BucketOption = "",
+    bucket: Annotated[str, typer.Option(help="S3 bucket of a deployment, to show its decisions.")] = "",
     region: BucketRegionOption = "",
     keep: KeepOption = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1. 0 chooses a free one.")] = 0,
@@ -37,6 +44,7 @@ def ui_command(
     served on 127.0.0.1 only, to the one browser that follows the link.
     """
     require_page_server()
+    kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
     if not 0 <= port <= _LAST_PORT:
         raise Rejected(f"--port {port}: must be between 0 and {_LAST_PORT}")

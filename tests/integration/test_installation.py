@@ -10,6 +10,7 @@ import venv
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -21,12 +22,12 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "express-test")
 GIT = ("git", "-C", str(ROOT))
 NEED_THE_EXTRA = (["demo"], ["local", "run", "-f", EXAMPLE], ["local", "up"], ["local", "interrupt", "node"])
-# Imports every module that other commands than local and demo may import, also the ones that load late.
+# Imports every module that other commands than local, demo and ui may import, also the ones that load late.
 IMPORT_ALL = """
 import pkgutil, importlib, nodesmith_cli, nodesmith_formats
 names = [each.name for package in (nodesmith_cli, nodesmith_formats)
          for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-wanted = [name for name in names if not name.startswith("nodesmith_cli.localcommands")]
+wanted = [name for name in names if not name.startswith(("nodesmith_cli.localcommands", "nodesmith_cli.ui."))]
 for name in wanted:
     importlib.import_module(name)
 print(len(wanted), "of", len(names))
@@ -143,7 +144,7 @@ def test_all_but_the_simulator_can_be_imported_without_the_extra(base: Path) -> 
     )
     assert ran.returncode == 0, ran.stderr
     imported, _, there = ran.stdout.partition(" of ")
-    assert int(there) - 10 < int(imported) < int(there)
+    assert int(there) - 30 < int(imported) < int(there)
 
 
 def test_plan_and_validate_work_without_the_extra(base: Path) -> None:
@@ -160,6 +161,20 @@ def test_the_simulators_commands_say_in_one_line_what_to_install(command: list[s
     assert ran.stdout == ""
     [line] = ran.stderr.splitlines()
     assert line.endswith("install it with `pipx install --force 'nodesmith[local]'`")
+
+
+def test_the_page_says_in_one_line_what_to_install(base: Path) -> None:
+    ran = told_by(base, "ui")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    [line] = ran.stderr.splitlines()
+    assert line.endswith("install it with `pipx install --force 'nodesmith[ui]'`")
+
+
+def test_the_wheel_contains_the_page(wheel: Path) -> None:
+    names = set(ZipFile(wheel).namelist())
+    own = [each for each in (ROOT / "cli/nodesmith_cli/ui").rglob("*.*") if "__pycache__" not in each.parts]
+    assert len(own) > 25
+    assert {str(each.relative_to(ROOT / "cli")) for each in own} <= names
 
 
 def test_the_extra_brings_the_simulator(whole: Path) -> None:

@@ -387,6 +387,21 @@ def test_moves_are_followed_until_their_nodes_are_gone() -> None:
     assert [(each.became, each.move.saving_hourly_usd) for each in outcomes(archive)] == [("done", 0.2)]
 
 
+def test_savings_of_a_node_that_is_proposed_twice_count_once() -> None:
+    archive = Archive(None)
+    for made in (
+        record(1, minutes=1, claims=[claim("a"), claim("b")], concern="disruption", moves=[move("a")]),
+        record(2, minutes=2, claims=[claim("a"), claim("b")], concern="disruption", moves=[move("a", "b")]),
+        record(3, minutes=3, claims=[claim("a"), claim("b")], concern="disruption", moves=[move("a", "b")]),
+        record(4, minutes=4),
+    ):
+        archive.add(made["id"], made)
+    assert [(each.move.sources, each.became) for each in outcomes(archive)] == [
+        (("a", "b"), "done"),
+        (("a",), "proposed again"),
+    ]
+
+
 def test_a_move_whose_node_ec2_took_is_not_counted_as_done() -> None:
     archive = Archive(None)
     taken = claim("a", "Terminating", cause="SpotInterrupted", phase_since=NOW.isoformat())

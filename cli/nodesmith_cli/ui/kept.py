@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import fsum
 from typing import Any, Protocol
@@ -189,7 +189,7 @@ def _backoffs(ledger: Ledger | None, now: datetime) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A proposed move and what became of it: done, under way, proposed, or ended otherwise."""
+    """A proposed move and what became of it: done, under way, proposed, proposed again, or ended otherwise."""
 
     decision: Decision
     move: ProposedMove
@@ -229,17 +229,30 @@ def proof(kept: Kept) -> dict[str, Any]:
 
 
 def outcomes(archive: Archive) -> list[Outcome]:
-    """Return the moves that searches have proposed, the newest first, each with what became of it."""
+    """Return the moves that searches have proposed, the newest first, each with what became of it.
+
+    A node that is proposed again was not removed by the earlier move, which therefore counts as proposed again.
+    """
     decisions = archive.decisions
     last = decisions[-1].at if decisions else None
     lives = {life.name: life for life in archive.lives}
-    found: dict[tuple[str, ...], Outcome] = {}
+    found: list[Outcome] = []
+    latest: dict[str, int] = {}
     for decision in decisions:
         for move in decision.moves if not decision.is_superseded else ():
-            known = found.get(move.sources)
-            if known is None or decision.at - known.decision.at > _SAME_MOVE:
-                found[move.sources] = Outcome(decision, move, _became(move, lives, last))
-    return sorted(found.values(), key=lambda each: each.decision.id, reverse=True)
+            earlier = {latest[name] for name in move.sources if name in latest}
+            if any(_is_same(found[number], move, decision) for number in earlier):
+                continue
+            for number in earlier:
+                found[number] = replace(found[number], became="proposed again")
+            latest |= dict.fromkeys(move.sources, len(found))
+            found.append(Outcome(decision, move, _became(move, lives, last)))
+    return found[::-1]
+
+
+def _is_same(known: Outcome, move: ProposedMove, decision: Decision) -> bool:
+    """Return whether a move is one that is known already, which its validation proposes once more."""
+    return known.move.sources == move.sources and decision.at - known.decision.at <= _SAME_MOVE
 
 
 def _became(move: ProposedMove, lives: Mapping[str, Any], last: datetime | None) -> str:
