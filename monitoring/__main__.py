@@ -17,7 +17,11 @@ from monitoring.panels import document
 HERE = Path(__file__).parent
 RUNBOOKS = "docs/runbooks.md"
 RULES, TESTS = "prometheus/nodesmith.rules.yaml", "prometheus/nodesmith.tests.yaml"
-_WRITTEN_BY = "# Written by `python -m monitoring` from monitoring/alerts.py.\n"
+_WRITTEN_BY = "# Written by `python -m monitoring`.\n"
+_KUSTOMIZATION = """# kubectl apply -k monitoring/
+# For clusters with the Prometheus operator and a Grafana whose sidecar loads ConfigMaps with the label below.
+# docs/monitoring.md says how to name the cluster, and how to use the files without the operator.
+"""
 
 
 def written(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
@@ -41,7 +45,29 @@ def written(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
             "spec": groups,
         }
     )
+    files["kustomization.yaml"] = _KUSTOMIZATION + _yaml(kustomization())
     return files
+
+
+def kustomization() -> dict[str, Any]:
+    """Return what installs everything. Each dashboard has a ConfigMap: `kubectl apply` copies one into an annotation.
+
+    An object's annotations may have 256 KiB.
+    """
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "nodesmith",
+        "resources": ["prometheus-operator/podmonitor.yaml", "prometheus-operator/prometheusrule.yaml"],
+        "configMapGenerator": [
+            {
+                "name": each.name.replace("nodesmith-", "nodesmith-dashboard-"),
+                "files": [f"grafana/{each.name}.json"],
+                "options": {"disableNameSuffixHash": True, "labels": {"grafana_dashboard": "1"}},
+            }
+            for each in (*DASHBOARDS, OPERATION)
+        ],
+    }
 
 
 def rules(runbooks: str) -> dict[str, Any]:

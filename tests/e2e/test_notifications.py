@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from nodesmith.settings import NOTIFICATIONS
+from nodesmith_local.aws.instances.announcing import BusEvent
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass
 from tests.e2e.observing import ONE_SIZE, claims_of, pool_of
@@ -15,6 +17,11 @@ def received(system: System, queue: str) -> list[dict[str, Any]]:
     """Take the events that a subscriber's queue has."""
     answer = system.aws.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
     return [json.loads(message["Body"]) for message in answer.get("Messages", ())]
+
+
+def notified(system: System) -> list[BusEvent]:
+    """Return the notifications on the bus. A busy machine may also cause findings of health."""
+    return [event for event in system.aws.own_events.events if event.kind in NOTIFICATIONS]
 
 
 def subscribed(system: System) -> str:
@@ -37,7 +44,7 @@ def test_a_launched_node_and_a_pod_without_a_place_are_notified_once(start: Star
     own = system.aws.own_events
     system.until("the launch is notified", lambda: bool(own.of("NodeLaunched")))
     system.until("the pod is notified after five minutes", lambda: bool(own.of("PodUnplaced")))
-    system.stays("each is notified once", lambda: len(own.events) == 2, seconds=12)
+    system.stays("each is notified once", lambda: len(notified(system)) == 2, seconds=12)
     (launched,), (unplaced,) = own.of("NodeLaunched"), own.of("PodUnplaced")
     (claim,) = claims_of(system, "placed")
     assert (launched["cluster"], launched["nodeClaim"]) == (CLUSTER, claim["metadata"]["name"])
@@ -45,4 +52,7 @@ def test_a_launched_node_and_a_pod_without_a_place_are_notified_once(start: Star
     assert launched["pods"][0].startswith("default/placed-")
     assert unplaced["pod"].startswith("lost-")
     assert "team" in unplaced["reason"]
-    assert {event["detail"]["id"] for event in received(system, queue)} == {launched["id"], unplaced["id"]}
+    arrived = {
+        event["detail"]["id"] for event in received(system, queue) if event["detail-type"] in NOTIFICATIONS
+    }
+    assert arrived == {launched["id"], unplaced["id"]}

@@ -227,6 +227,7 @@ def test_a_fault_of_a_cluster_names_what_is_expected(change: dict[str, Any], mes
         ),
         ({"interruptionConcurrency": True}, ".interruptionConcurrency: expected a number from 2 to 1000,"),
         ({"tracing": "true"}, ".tracing: expected true or false, found 'true'"),
+        ({"notifications": "no"}, ".notifications: expected true or false, found 'no'"),
         ({"vpcs": []}, ".vpcs: expected an object of VPCs by name, found []"),
         (
             {"vpcs": {"Private": PRIVATE}},

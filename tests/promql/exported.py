@@ -116,7 +116,11 @@ def _functions() -> FunctionMetrics:
     bucket = FakeBlobs()
     bucket.put(metrics_key("east", Concern.PROVISIONING), MetricsObject(metrics.take()).to_bytes())
     bucket.put(on_sale_key("east"), write_on_sale({"m5.large": TypeOnSale(2, 8 * 2**30, (offering,))}))
-    return FunctionMetrics(bucket, "east", Scene())
+    functions = FunctionMetrics(bucket, "east", Scene())
+    functions.families()
+    if functions._reading is not None:  # on a busy machine, an answer does not wait for it
+        functions._reading.join()
+    return functions
 
 
 def emitted() -> Iterator[tuple[str, str, frozenset[str]]]:

@@ -159,11 +159,17 @@ def test_rules_of_prometheus_and_of_its_operator_are_the_same() -> None:
     )
 
 
+@pytest.mark.parametrize("name", [each.name for each in dashboards()])
+def test_a_configmap_fits_into_the_annotation_that_kubectl_writes(name: str) -> None:
+    content = (HERE / f"grafana/{name}.json").read_text()
+    assert len(json.dumps(json.dumps({"data": {f"{name}.json": content}}))) < 256 * 1024
+
+
 def test_the_kustomization_has_every_dashboard_and_selects_the_forwarder() -> None:
     made = yaml.safe_load((HERE / "kustomization.yaml").read_text())
-    (maps,) = [each for each in made["configMapGenerator"] if each["name"] == "nodesmith-dashboards"]
-    assert maps["options"]["labels"] == {"grafana_dashboard": "1"}
-    assert sorted(maps["files"]) == sorted(f"grafana/{each.name}.json" for each in dashboards())
+    maps = made["configMapGenerator"]
+    assert [each["options"]["labels"] for each in maps] == [{"grafana_dashboard": "1"}] * len(dashboards())
+    assert [each["files"] for each in maps] == [[f"grafana/{each.name}.json"] for each in dashboards()]
     deployment = (ROOT / "forwarder/base/deployment.yaml").read_text()
     (forwarder,) = [each for each in yaml.safe_load_all(deployment) if each["kind"] == "Deployment"]
     monitor = yaml.safe_load((HERE / "prometheus-operator/podmonitor.yaml").read_text())

@@ -44,7 +44,8 @@ from nodesmith.model.notifications import (
     schema,
 )
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.settings import NOTIFICATIONS, notified_key, unplaced_key
+from nodesmith.registration import Registration, read_registration, settings_of
+from nodesmith.settings import NOTIFICATIONS, Settings, notified_key, unplaced_key
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
@@ -389,3 +390,22 @@ def test_ids_depend_on_cluster_kind_and_key_alone() -> None:
     later = replace(found, at=NOW + HOUR)
     assert later.id == found.id
     assert len({found.id, replace(found, cluster="other").id, replace(found, key="b").id}) == 3
+
+
+# settings
+
+EAST = Registration("east", "vpc-01234567", ("nodes",))
+DEPLOYMENT = Settings("us-east-1")
+
+
+def test_a_cluster_or_the_deployment_may_turn_notifications_off() -> None:
+    off = replace(EAST, settings={"NOTIFICATIONS": "false"})
+    assert settings_of(EAST, DEPLOYMENT).notifications
+    assert not settings_of(off, DEPLOYMENT).notifications
+    assert not settings_of(EAST, replace(DEPLOYMENT, notifications=False)).notifications
+
+
+def test_a_setting_that_is_neither_true_nor_false_is_refused_with_what_would_be_right() -> None:
+    text = replace(EAST, settings={"NOTIFICATIONS": "maybe"}).to_json()
+    with pytest.raises(Rejected, match=r"settings\.NOTIFICATIONS: must be true or false, found 'maybe'"):
+        read_registration("east", text)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nodesmith.model.ec2.notices import KeptEvent
 from nodesmith.model.functions import health
 from nodesmith.model.functions.health import Finding, Record
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.region import Region
-from nodesmith.model.notifications import Notification
 from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
+
+if TYPE_CHECKING:
+    from nodesmith.model.notifications import Notification
 
 
 class Routes(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import fsum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
 from nodesmith.controllers.launching.unschedulable import (
@@ -21,7 +21,6 @@ from nodesmith.controllers.launching.unschedulable import (
 from nodesmith.controllers.nodeclaims.gangs import follow_gangs
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.nodeclaims.observations import keep_health, learn, note_stayed, wake_after_health
-from nodesmith.controllers.notifying import Notifier
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import (
     EventDeduplication,
@@ -72,6 +71,9 @@ from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from nodesmith.controllers.notifying import Notifier
 
 HELD_SECONDS = (2, 5, 10, 20)
 """When to look at a Node that is held for its DaemonSets' pods, since its registration; afterwards only ticks look."""

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from nodesmith.controllers.launching.unschedulable import read_unplaced
+from nodesmith.controllers.launching.unschedulable import FAILED_SCHEDULING, SCALE_UP_DELAYED, STALE_AFTER
 from nodesmith.decisions.notifications import (
+    Unplaced,
     is_anyone_waiting,
     of_budgets,
     of_claims,
@@ -29,7 +30,7 @@ from nodesmith.model.notifications import Notification
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, VersionedBlobs
 from nodesmith.regionports import EventBus
-from nodesmith.settings import notified_key
+from nodesmith.settings import notified_key, unplaced_key
 
 MOST_A_RUN = 50
 MOST_AN_HOUR = 1000
@@ -154,3 +155,20 @@ class Notifier:
                 self._read()
             except (Transient, Rejected):
                 return
+
+
+def read_unplaced(blobs: Blobs, cluster: str, now: datetime) -> list[Unplaced]:
+    """Return the pods that the last decision bought nothing for; none if it is more than 15 minutes old.
+
+    Pods whose purchase their own annotation delays are not among them.
+    """
+    data = blobs.get(unplaced_key(cluster))
+    written = json.loads(data) if data else {}
+    if not written or now - datetime.fromisoformat(written["at"]) > STALE_AFTER:
+        return []
+    return [
+        Unplaced(pod, group["reason"], group["fix"])
+        for group in written["unplaced"]
+        if group.get("event", FAILED_SCHEDULING) != SCALE_UP_DELAYED
+        for pod in group["pods"]
+    ]

@@ -15,8 +15,6 @@ from typing import Any
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.kubernetes.events import shortened
 
-SOURCE = "nodesmith"
-"""The source of all events that nodesmith puts on a bus."""
 FORMAT = "1"
 MOST_NAMES = 20
 """The most names in a list of a notification, whose count is given beside it."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.config import Config
 
 from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.errors import Transient
-from nodesmith.model.notifications import SOURCE, Notification
 from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE
+
+if TYPE_CHECKING:
+    from nodesmith.model.notifications import Notification
 
 EVENTS_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=3
@@ -66,7 +68,7 @@ class EventBridge:
     def _entry(self, notification: Notification) -> dict[str, Any]:
         detail = notification.document(self._region)
         return {
-            "Source": SOURCE,
+            "Source": HEALTH_SOURCE,
             "DetailType": notification.kind,
             "Time": notification.at,
             "Detail": json.dumps(detail, separators=(",", ":")),

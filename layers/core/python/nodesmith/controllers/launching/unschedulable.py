@@ -16,7 +16,6 @@ from typing import Any
 
 from nodesmith.controllers.runs import EventDeduplication, Outside, publish_new, unpublished
 from nodesmith.decisions.nomination import not_scaled_up, pod_events, scale_up_events
-from nodesmith.decisions.notifications import Unplaced
 from nodesmith.decisions.provisioning import Plan, canonical
 from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unlaunchable
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
@@ -45,7 +44,8 @@ STATUSES_AT_ONCE = 50
 """The most statuses of CapacityBuffers in one run."""
 LONG = timedelta(hours=1)
 """As long as an API server keeps an Event."""
-_STALE_AFTER = timedelta(minutes=15)
+STALE_AFTER = timedelta(minutes=15)
+"""From what age on the last decision's list of pods is no longer reported."""
 FAILED_SCHEDULING, BACKED_OFF = "FailedScheduling", "ProvisioningBackOff"
 SCALE_UP_DELAYED = "ScaleUpDelayed"
 _EVENTS = {BACK_OFF: BACKED_OFF, DELAYED: SCALE_UP_DELAYED}
@@ -128,24 +128,7 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
     data = blobs.get(unplaced_key(cluster))
     written = json.loads(data) if data else {}
     at = datetime.fromisoformat(written["at"]) if written else now
-    return at, written.get("hopeless", {}) if now - at <= _STALE_AFTER else {}
-
-
-def read_unplaced(blobs: Blobs, cluster: str, now: datetime) -> list[Unplaced]:
-    """Return the pods that the last decision bought nothing for; none if it is more than 15 minutes old.
-
-    Pods whose purchase their own annotation delays are not among them.
-    """
-    data = blobs.get(unplaced_key(cluster))
-    written = json.loads(data) if data else {}
-    if not written or now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
-        return []
-    return [
-        Unplaced(pod, group["reason"], group["fix"])
-        for group in written["unplaced"]
-        if group.get("event", FAILED_SCHEDULING) != SCALE_UP_DELAYED
-        for pod in group["pods"]
-    ]
+    return at, written.get("hopeless", {}) if now - at <= STALE_AFTER else {}
 
 
 def tell_unplaced(
@@ -169,7 +152,7 @@ def tell_unplaced(
     if data is None:
         return 0
     written = json.loads(data)
-    if now - datetime.fromisoformat(written["at"]) > _STALE_AFTER:
+    if now - datetime.fromisoformat(written["at"]) > STALE_AFTER:
         return 0
     refused = unpublished(_of_nodeclaims(written, snapshot), told, now)
     launched = store.known([event.name for event in refused]) if refused else ()
