@@ -57,7 +57,8 @@ OPERATIONS = {
         }
     ),
     "savingsplans": frozenset({"DescribeSavingsPlanRates", "DescribeSavingsPlans"}),
-    "s3": frozenset({"GetObject", "HeadBucket", "PutObject"}),  # botocore calls HeadBucket when redirected
+    # botocore calls HeadBucket when redirected
+    "s3": frozenset({"GetObject", "HeadBucket", "ListObjectVersions", "PutObject"}),
     "ssm": frozenset({"GetParameter", "GetParameters", "GetParametersByPath", "PutParameter"}),
     "sts": frozenset({"AssumeRole"}),
     "lambda": frozenset({"Invoke"}),

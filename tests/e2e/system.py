@@ -365,7 +365,8 @@ class ClusterSide:
 class System(ClusterSide, Started):
     """One cluster with its AWS account, functions and forwarder. A context manager.
 
-    `speed` accelerates everything except the control plane. `options` are the region's options in cdk.json.
+    `speed` accelerates everything except the control plane. `options` are the region's options in cdk.json. The clock
+    begins at `begins`, by default now.
     """
 
     def __init__(
@@ -373,12 +374,13 @@ class System(ClusterSide, Started):
         folder: Path,
         *,
         speed: float = 1.0,
+        begins: datetime | None = None,
         faults: Faults = Faults(),  # noqa: B008 frozen
         no_capacity: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         **how: Any,
     ) -> None:
-        super().__init__(folder, LocalClock(speed), **how)
+        super().__init__(folder, LocalClock(speed, start=begins), **how)
         self._faults, self._no_capacity, self._options = faults, no_capacity, options
 
     def __exit__(

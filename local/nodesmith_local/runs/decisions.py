@@ -1,4 +1,7 @@
-"""Decisions of a local run: records read from the bucket as they appear, kept, and put on the timeline."""
+"""Decisions of a local run: records read from the bucket as they appear, kept, and put on the timeline.
+
+Objects of cost allocation are kept with them, for `nodesmith ledger`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from nodesmith.model.allocationobjects import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.settings import decision_key, decision_snapshot_key
@@ -26,6 +30,8 @@ class Decisions:
         self._keep = keep
         self._lock = threading.Lock()
         self._known: dict[str, dict[str, Any]] = {}
+        self._booked: bytes | None = None
+        """The state of cost allocation when its objects were last kept."""
 
     @property
     def all(self) -> tuple[dict[str, Any], ...]:
@@ -34,11 +40,12 @@ class Decisions:
             return tuple(self._known[decision] for decision in sorted(self._known))
 
     def collect(self) -> None:
-        """Read new records, keep them with their snapshots, and put them on the timeline.
+        """Read new records, keep them with their snapshots and booked hours, and put them on the timeline.
 
         A decision to buy appears once it is carried out, which is when its snapshot is written.
         """
         with self._lock:
+            self._keep_allocations()
             new = [decision for decision in self._records.ids() if decision not in self._known]
             for decision in new:
                 record = self._records.read(decision)
@@ -51,6 +58,19 @@ class Decisions:
                 self._timeline.add(
                     Entry(parse_time(record["at"]), DECIDED, f"Decision/{decision}", summary(record))
                 )
+
+    def _keep_allocations(self) -> None:
+        """Keep the objects of cost allocation that have been written since the last time."""
+        cluster, keep = self._records.cluster, self._keep
+        booked = self._blobs.get(booked_key(cluster))
+        if keep is None or booked is None or booked == self._booked:
+            return
+        for kind in (HOURS, DAYS, MONTHS, MOVES):
+            for key in self._blobs.keys(allocations_prefix(kind, cluster)):
+                data = self._blobs.get(key) if keep.get(key) is None else None
+                if data is not None:
+                    keep.put(key, data)
+        self._booked = booked
 
     def reasons(self) -> dict[str, str]:
         """Return the reason why each pending pod waits, from the last decision about it."""
