@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.disruption import record as disruption
-from nodesmith.decisions.provisioning import Inputs, canonical, inputs_of, replay
+from nodesmith.decisions.provisioning import Inputs, as_read, canonical, inputs_of, replay
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -51,6 +51,8 @@ class Recorded:
     decisions: int
     repeated: int = 0
     differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What else should be known, each in a sentence."""
 
 
 def read_recorded(
@@ -73,7 +75,7 @@ def read_recorded(
     story = _Story()
     if newest - oldest < since - _HOUR:
         kept = span(int((newest - oldest).total_seconds()))
-        story.told[f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC"] += 1
+        story.notes.append(f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC")
     for number, (record, snapshot) in enumerate(_read(records, chosen, story.told)):
         told(number / len(chosen))
         _add(story, record, snapshot, catalogs, repeat=repeat)
@@ -172,6 +174,7 @@ class _Story:
 
     first: Inputs | None = None
     told: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
     repeated: int = 0
     differences: list[str] = field(default_factory=list)
     _lives: dict[tuple[str, datetime], Life] = field(default_factory=dict)
@@ -233,7 +236,8 @@ class _Story:
             for slot in slots(self._lives.values(), start)
         ]
         trace = Trace(inputs, tuple(found), start, end, self._boots(), FrozenMap(self.told))
-        return Recorded(trace, self._usd(start, end), decisions, self.repeated, tuple(self.differences))
+        usd, notes = self._usd(start, end), tuple(self.notes)
+        return Recorded(trace, usd, decisions, self.repeated, tuple(self.differences), notes)
 
     def _boots(self) -> tuple[float, ...]:
         seconds = sorted(
@@ -256,7 +260,7 @@ class _Story:
 def settled(inputs: Inputs) -> Inputs:
     """Return the inputs as the beginning of a simulation: nodes that serve, and no pods but those that stay on them.
 
-    Nodes that are starting or ending, and moves in progress, are left out.
+    Nodes that are starting or ending, and moves in progress, are left out. NodePools count as read from the cluster.
     """
     snapshot = inputs.snapshot
     serving = [
@@ -275,6 +279,5 @@ def settled(inputs: Inputs) -> Inputs:
     names = {node.name for node in nodes}
     stays = tuple(pod for pod in snapshot.pods if not pod.shape.moves and pod.node in names)
     ledger = replace(inputs.ledger, claims=tuple(claim for claim, _ in serving), moves=(), gangs=())
-    return replace(
-        inputs, snapshot=replace(snapshot, nodes=nodes, pods=stays, nodeclaims=(), requests=()), ledger=ledger
-    )
+    seen = replace(snapshot, nodes=nodes, pods=stays, nodeclaims=(), requests=())
+    return replace(inputs, snapshot=seen, ledger=as_read(ledger, seen))
