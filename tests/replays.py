@@ -46,11 +46,11 @@ class RecordedFleet(Fleet):
         self.ended_at: dict[str, datetime] = {}
         """When EC2 stopped billing each instance that has ended."""
 
-    def plan_days(self, days: int) -> None:
+    def plan_days(self, days: float) -> None:
         """Plan the hourly changes of the workload, and a spot interruption a day."""
-        for hour in range(24 * days):
+        for hour in range(round(24 * days)):
             self.mishaps.append((HOUR * hour + timedelta(minutes=self._rhythm.randrange(60)), self._scale))
-        for day in range(days):
+        for day in range(int(days)):
             self.mishaps.append((timedelta(days=day, hours=self._rhythm.randrange(24)), self._is_taken))
         self.mishaps.sort(key=lambda mishap: mishap[0])
 
@@ -96,7 +96,7 @@ class RecordedFleet(Fleet):
         }
 
 
-def recorded(folder: Path, nodes: int, days: int, seed: int = 7) -> RecordedFleet:
+def recorded(folder: Path, nodes: int, days: float, seed: int = 7) -> RecordedFleet:
     """Live through these days, and write what was recorded to a folder as `--keep` reads it."""
     fleet = RecordedFleet(nodes, seed)
     fleet.plan_days(days)

@@ -79,6 +79,7 @@ def read_recorded(
     for number, (record, snapshot) in enumerate(_read(records, chosen, story.told)):
         told(number / len(chosen))
         _add(story, record, snapshot, catalogs, repeat=repeat)
+    story.see_last(records.latest_snapshot())
     if story.first is None:
         raise Rejected(
             f"cluster {records.cluster!r}: of {len(chosen)} decisions since {newest - since:%Y-%m-%d %H:%M} UTC, "
@@ -212,6 +213,15 @@ class _Story:
             self._lives[name] = replace(self._lives[name], ended=(self._at or at, at))
         self._there, self._at, self._start = there, at, self._start or at
         self._see_claims(claims, at)
+
+    def see_last(self, data: bytes | None) -> None:
+        """Add the cluster's newest snapshot, if it is newer than the last decision: the nodes are the same then."""
+        try:
+            snapshot = decode(data) if data is not None else None
+        except Rejected:
+            return
+        if snapshot is not None and self._at is not None and snapshot.taken_at > self._at:
+            self.see(snapshot, [claim for claim, _, gone in self._claims.values() if gone is None])
 
     def _shape(self, shape: Shape) -> Shape:
         return self._shapes.setdefault(repr(shape), shape)
