@@ -15,7 +15,7 @@ from nodesmith_local.simulation.trace import Chances
 from tests.benchmarks.figures import Figure
 from tests.replays import recorded
 
-NODES, DAYS, SEEDS = 4, 7, 3
+NODES, DAYS, SEEDS = 2, 7, 2
 
 
 def figures(nodes: int = NODES, days: int = DAYS, seeds: int = SEEDS) -> list[Figure]:

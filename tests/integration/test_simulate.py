@@ -1,9 +1,8 @@
-"""`nodesmith simulate` on what the small world has recorded, and the commands of its documentation."""
+"""`nodesmith simulate` on what the small world has recorded."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from nodesmith_cli.main import app
 from tests import builders
 from tests.builders import expression
 from tests.fleets import pool
-from tests.patience import hurried
 from tests.plancommand import written
 from tests.replays import recorded
 
@@ -99,17 +97,3 @@ def test_sources_that_do_not_fit_together_are_refused(
 ) -> None:
     monkeypatch.chdir(ROOT)
     assert message in refused(*arguments)
-
-
-def test_the_commands_of_the_documentation_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
-    blocks = [block.partition("```")[0] for block in page.partition("## Try it")[2].split("```sh\n")[1:3]]
-    commands = [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
-    assert [words[0] for words in commands] == ["simulate", "local", "simulate", "simulate"]
-    for words in commands:
-        more = QUICK if words[0] == "simulate" else ("--speed", f"{hurried(20):g}", "--for", "1h")
-        ran = CliRunner().invoke(app, [*words, *more])
-        assert ran.exit_code == 0, (words, ran.output, ran.exception)
-    assert "made again from their recorded inputs" in CliRunner().invoke(app, [*commands[2], *QUICK]).output

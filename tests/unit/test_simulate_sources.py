@@ -13,10 +13,11 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.simulating.auditlog import lines_of, read_audit_log
+from nodesmith_cli.simulating.auditlog import cloudwatch_lines, lines_of, read_audit_log
 from nodesmith_cli.simulating.kubereplay import read_kubereplay
 from nodesmith_cli.simulating.slots import Life, slots
 from nodesmith_cli.simulating.workloads import Workloads, within
+from nodesmith_local.simulation.simulation import Simulation
 from nodesmith_local.simulation.trace import Trace
 from tests.builders import catalog, nodepool_manifest, shape
 from tests.plancommand import written
@@ -290,3 +291,55 @@ def test_a_pod_without_an_owner_has_no_successor() -> None:
     second = Life("default/b", lone, AT + MINUTE)
     owner = "" if not lone.owner else lone.owner
     assert len(slots([first, second], AT)) == (1 if owner else 2)
+
+
+class Logs:
+    """CloudWatch Logs with two pages of events; `asked` is what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def get_paginator(self, operation: str) -> Logs:
+        assert operation == "filter_log_events"
+        return self
+
+    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
+        self.asked = asked
+        return [{"events": [{"message": json.dumps(created(name, 0))}]} for name in ("a", "b")]
+
+
+def test_cloudwatch_is_asked_for_the_audit_log_of_the_cluster_since_then() -> None:
+    logs = Logs()
+    found, _ = read_audit_log(cloudwatch_lines(logs, "shop", 5 * MINUTE, AT), "cloudwatch", "shop")
+    assert [seen.key for seen in found.pods] == ["shop/a", "shop/b"]
+    assert logs.asked["logGroupName"] == "/aws/eks/shop/cluster"
+    assert logs.asked["endTime"] - logs.asked["startTime"] == 300_000
+    assert "$.objectRef.resource" in logs.asked["filterPattern"]
+
+
+def test_what_ran_before_a_log_comes_from_the_manifests_of_the_cluster(tmp_path: Path) -> None:
+    labels = {"karpenter.sh/nodepool": "default", "karpenter.sh/initialized": "true"}
+    labels |= {"node.kubernetes.io/instance-type": "m5.large", "karpenter.sh/capacity-type": "on-demand"}
+    labels |= {"topology.kubernetes.io/zone": "us-east-1a"}
+    offered = {"cpu": "2", "memory": "7Gi", "pods": "29"}
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": labels},
+        "spec": {"providerID": "aws:///us-east-1a/i-1"},
+        "status": {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    old = pod("old")
+    old["spec"]["nodeName"] = "n"
+    found, moments = read([created("a", 0), created("b", 30)])
+    start, end = within(moments, None)
+    files = [written(tmp_path, "cluster.yaml", nodepool_manifest(), node, old)]
+    trace, _ = found.trace(files, catalog(), NodeSettings(), start, end)
+    assert [(s.key, s.node) for s in trace.slots][1:2] == [("shop/old", "n")]
+    outcome = Simulation(trace).run()
+    assert outcome["nodeHours"] == pytest.approx(0.5, abs=0.1)  # it may be replaced by a cheaper one
+    assert 0 < outcome["usd"] < 0.06
