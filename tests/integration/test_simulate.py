@@ -76,6 +76,7 @@ def test_another_interpreter_simulates_the_changed_side(kept: Path, monkeypatch:
     found = report_of(*arguments, "--nodesmith", sys.executable)
     assert found["figures"][0]["difference"] == 0
     assert found["recorded"]["differences"] == []
+    assert found["recorded"]["repeated"] == found["recorded"]["decisions"] > 0
     assert found["changes"][0].startswith("nodesmith ")
     assert "not a Python with nodesmith" in refused(*arguments, "--nodesmith", "/nowhere/python")
 

@@ -141,6 +141,15 @@ def test_cloudwatch_exports_are_read_in_each_of_their_forms() -> None:
     assert sorted(seen.key for seen in found.pods) == ["shop/a", "shop/b", "shop/c"]
 
 
+def test_the_output_of_the_aws_cli_is_one_document_over_many_lines(tmp_path: Path) -> None:
+    file = tmp_path / "audit.json"
+    messages = [{"message": json.dumps(created(name, 0))} for name in ("a", "b")]
+    file.write_text(json.dumps({"events": messages, "searchedLogStreams": []}, indent=4))
+    found, _ = read_audit_log(lines_of(str(file), {}), "x")
+    assert sorted(seen.key for seen in found.pods) == ["shop/a", "shop/b"]
+    assert not +found.told
+
+
 def test_what_cannot_be_used_is_counted(tmp_path: Path) -> None:
     events = [
         created("a", 0),

@@ -124,7 +124,7 @@ def _source(wanted: Wanted, side: Console) -> _Source:
             records,
             lambda record: catalog_for(record["inputs"]["catalog"]["region"], record, blobs),
             wanted.since or timedelta(days=7),
-            repeat=wanted.asked.is_nothing and wanted.only != BASELINE,
+            repeat=wanted.asked.is_nothing and not wanted.nodesmith,
             told=progress,
         )
     recorded = {
