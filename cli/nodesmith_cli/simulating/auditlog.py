@@ -27,6 +27,8 @@ _READ = ("pods", "deployments")
 _IGNORED = frozenset({"nodes", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"})
 _OVER = frozenset({"Succeeded", "Failed"})
 _LONGEST_LINE = 4 * 2**20
+_LARGEST_DOCUMENT = 2**29
+"""Characters of a log that is one JSON document. Larger logs must have an event in each line."""
 FILTER = (
     '{ $.stage = "ResponseComplete" && ($.objectRef.resource = "pods" || $.objectRef.resource = "deployments") '
     '&& ($.verb = "create" || $.verb = "delete" || $.verb = "update" || $.verb = "patch") }'
@@ -45,7 +47,8 @@ class _Log:
 
     def line(self, text: str, *, is_last: bool = False) -> None:
         """Add one line."""
-        begin = text.find("{")
+        is_list = "".join(text[:100].split()).startswith("[{")
+        begin = text.find("[" if is_list else "{")
         if begin < 0:
             self.into.told["lines without an event"] += bool(text.strip())
             return
@@ -58,6 +61,10 @@ class _Log:
         self._add(found)
 
     def _add(self, found: Any) -> None:
+        if isinstance(found, list):
+            for each in found:
+                self._add(each)
+            return
         if not isinstance(found, Mapping):
             self.into.told["lines without an event"] += 1
             return
@@ -67,8 +74,7 @@ class _Log:
             return
         for inner in ("events", "logEvents", "items"):
             if isinstance(found.get(inner), list):
-                for each in found[inner]:
-                    self._add(each)
+                self._add(found[inner])
                 return
         message = found.get("message", found.get("@message"))
         if isinstance(message, str):
@@ -241,6 +247,11 @@ def lines_of(path: str, told: dict[str, int]) -> Iterator[str]:
         with (
             gzip.open(path, "rt", errors="replace") if is_gzip else Path(path).open(errors="replace") as text
         ):
+            first = text.readline(_LONGEST_LINE)
+            if first.strip() in ("{", "["):  # one document over many lines, as the AWS CLI prints it
+                yield " ".join((first + text.read(_LARGEST_DOCUMENT)).split("\n"))
+                return
+            yield first
             while line := text.readline(_LONGEST_LINE):
                 yield line
     except (EOFError, zlib.error):

@@ -124,7 +124,7 @@ def _source(wanted: Wanted, side: Console) -> _Source:
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
             wanted.since or timedelta(days=7),
-            repeat=wanted.asked.is_nothing and wanted.only != BASELINE,
+            repeat=wanted.asked.is_nothing and not wanted.nodesmith,
             told=progress,
         )
     recorded = {
@@ -134,7 +134,7 @@ def _source(wanted: Wanted, side: Console) -> _Source:
         "differences": list(found.differences),
     }
     where = f"s3://{wanted.where.bucket}" if wanted.where.bucket else str(wanted.where.keep or "local runs")
-    return _Source(found.trace, records.cluster, where, recorded=recorded)
+    return _Source(found.trace, records.cluster, where, found.notes, recorded)
 
 
 def _from_events(wanted: Wanted) -> _Source:

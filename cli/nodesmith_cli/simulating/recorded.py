@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.disruption import record as disruption
-from nodesmith.decisions.provisioning import Inputs, canonical, inputs_of, replay
+from nodesmith.decisions.provisioning import Inputs, as_read, canonical, inputs_of, replay
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -51,6 +51,8 @@ class Recorded:
     decisions: int
     repeated: int = 0
     differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What else should be known, each in a sentence."""
 
 
 def read_recorded(
@@ -73,10 +75,11 @@ def read_recorded(
     story = _Story()
     if newest - oldest < since - _HOUR:
         kept = span(int((newest - oldest).total_seconds()))
-        story.told[f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC"] += 1
+        story.notes.append(f"only {kept} of decisions are kept: the first is of {oldest:%Y-%m-%d %H:%M} UTC")
     for number, (record, snapshot) in enumerate(_read(records, chosen, story.told)):
         told(number / len(chosen))
         _add(story, record, snapshot, catalogs, repeat=repeat)
+    story.see_last(records.latest_snapshot())
     if story.first is None:
         raise Rejected(
             f"cluster {records.cluster!r}: of {len(chosen)} decisions since {newest - since:%Y-%m-%d %H:%M} UTC, "
@@ -172,6 +175,7 @@ class _Story:
 
     first: Inputs | None = None
     told: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
     repeated: int = 0
     differences: list[str] = field(default_factory=list)
     _lives: dict[tuple[str, datetime], Life] = field(default_factory=dict)
@@ -210,6 +214,15 @@ class _Story:
         self._there, self._at, self._start = there, at, self._start or at
         self._see_claims(claims, at)
 
+    def see_last(self, data: bytes | None) -> None:
+        """Add the cluster's newest snapshot, if it is newer than the last decision: the nodes are the same then."""
+        try:
+            snapshot = decode(data) if data is not None else None
+        except Rejected:
+            return
+        if snapshot is not None and self._at is not None and snapshot.taken_at > self._at:
+            self.see(snapshot, [claim for claim, _, gone in self._claims.values() if gone is None])
+
     def _shape(self, shape: Shape) -> Shape:
         return self._shapes.setdefault(repr(shape), shape)
 
@@ -233,7 +246,8 @@ class _Story:
             for slot in slots(self._lives.values(), start)
         ]
         trace = Trace(inputs, tuple(found), start, end, self._boots(), FrozenMap(self.told))
-        return Recorded(trace, self._usd(start, end), decisions, self.repeated, tuple(self.differences))
+        usd, notes = self._usd(start, end), tuple(self.notes)
+        return Recorded(trace, usd, decisions, self.repeated, tuple(self.differences), notes)
 
     def _boots(self) -> tuple[float, ...]:
         seconds = sorted(
@@ -256,7 +270,7 @@ class _Story:
 def settled(inputs: Inputs) -> Inputs:
     """Return the inputs as the beginning of a simulation: nodes that serve, and no pods but those that stay on them.
 
-    Nodes that are starting or ending, and moves in progress, are left out.
+    Nodes that are starting or ending, and moves in progress, are left out. NodePools count as read from the cluster.
     """
     snapshot = inputs.snapshot
     serving = [
@@ -275,6 +289,5 @@ def settled(inputs: Inputs) -> Inputs:
     names = {node.name for node in nodes}
     stays = tuple(pod for pod in snapshot.pods if not pod.shape.moves and pod.node in names)
     ledger = replace(inputs.ledger, claims=tuple(claim for claim, _ in serving), moves=(), gangs=())
-    return replace(
-        inputs, snapshot=replace(snapshot, nodes=nodes, pods=stays, nodeclaims=(), requests=()), ledger=ledger
-    )
+    seen = replace(snapshot, nodes=nodes, pods=stays, nodeclaims=(), requests=())
+    return replace(inputs, snapshot=seen, ledger=as_read(ledger, seen))

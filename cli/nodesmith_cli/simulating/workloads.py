@@ -123,7 +123,7 @@ class Workloads:
             if shape is None:
                 self.told["pods whose manifest is not valid"] += 1
                 continue
-            if seen.created_at >= end or (seen.ended_at is not None and seen.ended_at <= start):
+            if seen.created_at > end or (seen.ended_at is not None and seen.ended_at <= start):
                 continue
             self.told["pods without requests for cpu and memory, which take no room"] += not (
                 shape.requests.cpu_milli or shape.requests.memory_bytes

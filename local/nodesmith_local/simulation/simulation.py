@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from nodesmith.decisions.disruption.moments import next_search
+from nodesmith.decisions.disruption.moments import next_change, next_search
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.expiration import expired, out_of_schedule
-from nodesmith.decisions.provisioning import decide, replicas
+from nodesmith.decisions.provisioning import Inputs, decide, replicas
 from nodesmith.decisions.provisioning.static import surplus
 from nodesmith.decisions.termination.beginning import to_end
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
@@ -247,8 +247,7 @@ class Simulation:
         self._looked_at = found.looked_at
         self._searched = self.cluster.changes, now
         self.moves.propose(found.proposals, inputs)
-        following = next_search(inputs) or now + QUIET
-        self._search_again = now if found.proposals or not found.is_finished else max(following, now + QUIET)
+        self._search_again = now if found.proposals or not found.is_finished else _search_again(inputs)
         self.wake("disrupt", max(self._search_again, now + self.chances.search_every))
 
     def _routine(self) -> None:
@@ -298,6 +297,16 @@ class Simulation:
             "searches": self.searches,
             "decisions": cluster.decisions,
         }
+
+
+def _search_again(inputs: Inputs) -> datetime:
+    """Return when to search again although nothing changes: when a wait ends, or a move may have become worth it.
+
+    Moves become worth a little more all the time. The deployed function looks at that every few minutes.
+    """
+    quiet = inputs.now + QUIET
+    worth = next_search(inputs) or quiet
+    return min(next_change(inputs) or quiet, max(worth, quiet))
 
 
 def _is_plain(shape: Shape) -> bool:
