@@ -16,10 +16,11 @@ from nodesmith.decisions.shadow.advance import POLICIES, Policy, is_news, step
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Tally, write_shadow
 from nodesmith.observation.decoding import decode
 from nodesmith.settings import snapshot_key
+from nodesmith_cli.shadowing.placements import checked
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS, PRICES
 from tests.benchmarks.figures import Figure
-from tests.karpenterworld import DAY, MINUTE, KarpenterWorld
+from tests.karpenterworld import DAY, HOUR, MINUTE, KarpenterWorld
 from tests.world import SETTINGS, catalog
 
 DAYS = 7
@@ -38,10 +39,13 @@ class Watcher:
     looks: int = 0
     writes: int = 0
     written_bytes: int = 0
+    audited_pods: int = 0
+    violations: list[str] = field(default_factory=list)
     cpu_seconds: float = 0.0
     total: dict[str, Tally] = field(default_factory=dict)
     _looked_at: datetime = builders.NOW - MINUTE
     _waiting: tuple[str, ...] = ()
+    _audited_at: datetime = builders.NOW
 
     def __call__(self, world: KarpenterWorld) -> None:
         """Look if it is time."""
@@ -66,6 +70,18 @@ class Watcher:
             self.writes, self.written_bytes = self.writes + 1, self.written_bytes + len(data)
         self.cpu_seconds += time.process_time() - started
         self.looks += 1
+        if world.now - self._audited_at >= HOUR:
+            self._audited_at = world.now
+            self._audit(world, self.shadow)
+
+    def _audit(self, world: KarpenterWorld, shadow: Shadow) -> None:
+        """Have the audit check where both shadows have the pods now."""
+        pods = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in world.cluster.pods.values()]
+        manifests = [*pods, *world.cluster.nodepools.values(), *world.cluster.nodeclasses.values()]
+        for name, fleet in shadow.fleets.items():
+            found = checked(fleet, manifests, catalog())
+            self.audited_pods += found["pods"]
+            self.violations += [f"{name}: {each}" for each in found["violations"]]
 
     def monthly_usd(self, hours: float) -> dict[str, float]:
         """Return what looking costs a month, by service, at list prices of us-east-1.
@@ -101,7 +117,8 @@ def figures(days: int = DAYS) -> list[Figure]:
     }
     note = (
         f"{days} days: EC2 charges ${world.spent_usd:.2f}, the shadow says ${shadow.usd:.2f} ({errors['it']:+.2f} %),"
-        f" the cluster as seen ${actual.usd:.2f} ({errors['seen']:+.2f} %); nodesmith's shadow ${ours.usd:.2f};"
+        f" the cluster as seen ${actual.usd:.2f} ({errors['seen']:+.2f} %); nodesmith's shadow ${ours.usd:.2f},"
+        f" lower bound ${ours.bound_usd:.2f};"
         f" evictions {world.evictions} live, {shadow.evictions} in the shadow, {actual.evictions} seen,"
         f" {ours.evictions} in nodesmith's; launches {world.launches}, {shadow.launches}, {actual.launches},"
         f" {ours.launches}; pods' pending seconds {shadow.pending_seconds:.0f} in the shadow,"
@@ -117,6 +134,14 @@ def figures(days: int = DAYS) -> list[Figure]:
             each_ms,
             "ms of cpu",
             note=f"{watcher.looks} looks, both shadows; {len(write_shadow(watcher.shadow)):,} bytes kept",
+        ),
+        Figure(
+            "shadow-violations",
+            len(watcher.violations),
+            "violations",
+            0,
+            "; ".join(watcher.violations[:3])
+            or f"{watcher.audited_pods} places of pods audited, hour by hour",
         ),
         Figure("observing-month-usd", sum(bill.values()), "USD", 1.0, f"{parts}; {watcher.writes} writes"),
     ]
