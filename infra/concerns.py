@@ -105,7 +105,7 @@ CLUSTER_CONCERNS = (
     Concern("garbagecollection", 120, 1024, permissions.garbagecollection_grants, ("termination",)),
     Concern(
         "shadow",
-        120,
+        300,
         1769,
         permissions.shadow_grants,
         (),

@@ -39,7 +39,7 @@ def shadow_command(
     from nodesmith_formats.decisions.records import Bucket
 
     found = bucket or _bucket_of(region)
-    shadow = kept(Bucket(aws_client("s3", region), found), cluster)
+    shadow = kept(Bucket(aws_client("s3", region), found).get, cluster)
     raise typer.Exit(tell(shadow, days, output, kubeconfig, is_audited=audit))
 
 

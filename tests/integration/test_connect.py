@@ -145,6 +145,55 @@ def test_connect_repairs_what_is_broken_and_changes_nothing_else(cluster: Connec
     ]
 
 
+WATCHED = parameter_name(CLUSTER, observed=True)
+
+
+def test_an_observed_cluster_is_only_read(cluster: Connectable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cluster.run(observes=True) == 0
+    assert told(capsys)["state"] == "connected"
+    names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
+    assert WATCHED in names
+    assert REGISTRATION not in names
+    entries = client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]
+    assert [each.rpartition("/")[2] for each in entries] == [role_name("observation", REGION)]
+    server = cluster.server
+    roles = (server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles") or {})["items"]
+    ours = [each for each in roles if each["metadata"]["name"].startswith("nodesmith")]
+    assert {verb for each in ours for rule in each["rules"] for verb in rule["verbs"]} == {
+        "get",
+        "list",
+        "watch",
+    }
+    settings = (server.get("/api/v1/namespaces/nodesmith/configmaps") or {})["items"]
+    assert [each["data"]["OBSERVE"] for each in settings] == ["true"]
+    cluster.calls.clear()
+    assert cluster.run(observes=True) == 0
+    assert cluster.calls == []
+
+
+def test_connecting_an_observed_cluster_without_the_option_has_it_served(cluster: Connectable) -> None:
+    assert cluster.run(observes=True, settings={"RESERVED_ENIS": "1"}) == 0
+    assert cluster.run() == 0
+    names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
+    assert REGISTRATION in names
+    assert WATCHED not in names
+    text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
+    assert read_registration(CLUSTER, text).settings == {"RESERVED_ENIS": "1"}
+    entries = client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"]
+    assert len(entries) > 7
+
+
+def test_a_served_cluster_cannot_be_observed(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run() == 0
+    capsys.readouterr()
+    report = refused(capsys, cluster, observes=True)
+    (finding,) = [each for each in report["findings"] if each["check"] == "registration"]
+    assert finding["found"].startswith("nodesmith serves it, so it cannot be only observed")
+    assert "leave out --observe" in finding["remedy"]
+
+
 def test_a_changed_setting_changes_the_registration_alone(cluster: Connectable) -> None:
     cluster.run(settings={"RESERVED_ENIS": "1"})
     cluster.calls.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ from nodesmith.settings import shadow_key
 from nodesmith_cli.savings.table import WIDTH
 from nodesmith_cli.shadowing.output import as_csv, page, show
 from nodesmith_cli.shadowing.report import report
-from nodesmith_formats.decisions.records import Blobs
 
 OK = 0
 PAGE = "nodesmith-shadow.html"
 """The file that `-o html` writes if standard output is a terminal."""
 
 
-def kept(blobs: Blobs, cluster: str) -> Shadow:
-    """Return what is kept of a cluster. Raises Rejected if it is not observed, or nothing was kept yet."""
+def kept(read: Callable[[str], bytes | None], cluster: str) -> Shadow:
+    """Return what is kept of a cluster; `read` returns an object by its key.
+
+    Raises Rejected if the cluster is not observed, or nothing was kept yet.
+    """
     key = shadow_key(cluster)
-    data = blobs.get(key)
+    data = read(key)
     if data is None:
         raise Rejected(
             f"cluster {cluster!r}: nothing is kept of it. `nodesmith connect {cluster} --observe` begins to watch it; "

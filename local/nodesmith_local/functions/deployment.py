@@ -53,7 +53,7 @@ CONCERNS = (
     Concern("observation", 60),
     Concern("repair", 60),
     Concern("garbagecollection", 120),
-    Concern("shadow", 120),
+    Concern("shadow", 300),
 )
 """The functions that serve clusters."""
 ROUTING = Concern("routing", 10)

@@ -117,7 +117,8 @@ class Fleet:
     """One shadow at one moment. Nodes are NodeClaims, those that still boot in the phase Launched.
 
     `ready_at` is when those can run pods, `touched` when pods last came to a node or left it, both by the node's name.
-    `rested_at` is when a search for cheaper nodes last found none; None if something has changed since.
+    `searched_at` is when cheaper nodes were last searched for, `rested_at` when that found none and nothing has changed
+    since.
     """
 
     at: datetime
@@ -129,6 +130,7 @@ class Fleet:
     rested_at: datetime | None = None
     bound_hourly_usd: float = 0.0
     bounded_at: datetime | None = None
+    searched_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _fleet_item(fleet: Fleet) -> dict[str, Any]:
         "readyAt": _times(fleet.ready_at),
         "touched": _times(fleet.touched),
         "restedAt": fleet.rested_at and fleet.rested_at.isoformat(),
+        "searchedAt": fleet.searched_at and fleet.searched_at.isoformat(),
         "boundHourlyUsd": fleet.bound_hourly_usd,
         "boundedAt": fleet.bounded_at and fleet.bounded_at.isoformat(),
     }
@@ -258,6 +261,7 @@ def _read_fleet(item: Mapping[str, Any]) -> Fleet:
         rested_at=item["restedAt"] and _time(item["restedAt"]),
         bound_hourly_usd=item["boundHourlyUsd"],
         bounded_at=item["boundedAt"] and _time(item["boundedAt"]),
+        searched_at=_time(item["searchedAt"]) if item.get("searchedAt") else None,
     )
 
 

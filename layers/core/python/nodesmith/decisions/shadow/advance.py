@@ -40,10 +40,13 @@ from nodesmith.model.snapshot import Snapshot
 
 RESTS = timedelta(minutes=10)
 """How long a search that found nothing is not repeated while nothing changes."""
+SEARCH_EVERY, _NODES_A_SEARCH = timedelta(minutes=1), 100
+"""How often a fleet of so many nodes is searched; larger ones less often in proportion, since a search takes longer."""
 BOUND_EVERY = timedelta(hours=1)
 _ROUND = timedelta(seconds=25)
 """Karpenter's pause between two searches and its second look, which together are the time of one command."""
-_MOST_ROUNDS = 12
+_MOST_ROUNDS, _MOST_SEARCHED = 12, 1_500
+"""The most searches of a step, and the most nodes that all of them look at: a function must end in time."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -140,7 +143,7 @@ def is_news(before: Shadow | None, after: Shadow) -> bool:
 
 
 def _lasting(fleet: Fleet) -> Fleet:
-    return replace(fleet, at=_NEVER, rested_at=None, bound_hourly_usd=0.0, bounded_at=None)
+    return replace(fleet, at=_NEVER, rested_at=None, searched_at=None, bound_hourly_usd=0.0, bounded_at=None)
 
 
 class _Deciding(Life):
@@ -230,8 +233,13 @@ class _Deciding(Life):
         """Carry out what the search finds. Nodes that pods leave are paid for until others have taken over."""
         if self._rested_at is not None and self._now - self._rested_at < RESTS:
             return
-        rounds = int(self._policy.rounds and (self._now - self._since) / _ROUND) or 1
-        for _ in range(min(rounds, _MOST_ROUNDS)):
+        pause = SEARCH_EVERY * (len(self._claims) / _NODES_A_SEARCH)
+        if self._searched_at is not None and self._now - self._searched_at < pause:
+            return
+        self._searched_at = self._now
+        rounds = int(self._policy.rounds and (self._now - self._since) / _ROUND)
+        affordable = min(_MOST_ROUNDS, _MOST_SEARCHED // max(1, len(self._claims)))
+        for _ in range(max(1, min(rounds, affordable))):
             inputs = self._inputs()
             found = self._policy.search(inputs)
             if not found:

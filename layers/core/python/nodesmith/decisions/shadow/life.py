@@ -35,7 +35,7 @@ class Life:
         self._seats = dict(fleet.seats)
         self._leaving = list(fleet.leaving)
         self._ready_at, self._touched = dict(fleet.ready_at), dict(fleet.touched)
-        self._rested_at = fleet.rested_at
+        self._rested_at, self._searched_at = fleet.rested_at, fleet.searched_at
         self._bound, self._bounded_at = fleet.bound_hourly_usd, fleet.bounded_at
         self._pods = {pod.key: pod for pod in view.pods()}
         self._pools = parsed_nodepools(view.inputs.snapshot.nodepools)
@@ -55,6 +55,7 @@ class Life:
             self._rested_at,
             self._bound,
             self._bounded_at,
+            self._searched_at,
         )
         return fleet, self._came
 
