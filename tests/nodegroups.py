@@ -417,7 +417,11 @@ class Clients:
     def describe_nodegroup(self, clusterName: str, nodegroupName: str) -> Json:  # noqa: N803 (AWS's names)
         assert clusterName == CLUSTER
         self._ask("eks:DescribeNodegroup")
-        return {"nodegroup": next(_bare(g) for g in self._managed() if g["nodegroupName"] == nodegroupName)}
+        found = [_bare(g) for g in self._managed() if g["nodegroupName"] == nodegroupName]
+        if not found:
+            code = "ResourceNotFoundException"
+            raise ClientError({"Error": {"Code": code, "Message": "gone"}}, "DescribeNodegroup")
+        return {"nodegroup": found[0]}
 
     def describe_launch_template_versions(
         self,

@@ -23,6 +23,7 @@ from tests.account import client
 from tests.connectable import CLUSTER
 from tests.drainable import ENABLED, Drainable, Mortal, denied, drainable
 from tests.foreign import karpenters_nodeclaim
+from tests.nodegroups import Clients, scaling
 from tests.samples import sampled
 from tests.world import Killed
 
@@ -290,6 +291,7 @@ def test_a_group_is_rolled_back_if_evicted_pods_get_no_place(
     assert found["state"] == "rolled back"
     assert "no node yet for default/web-" in found["why"][0]
     assert "1 node could not be drained: rolling back" in told.err
+    assert " waits: no node yet for default/web-" in told.err
     assert here.size("eks-general") == (1, 2, 5)
     assert here.remembered("eks-general") is None
     here.sleep(30)
@@ -335,23 +337,29 @@ def test_each_step_is_asked_for(here: Drainable, monkeypatch: pytest.MonkeyPatch
     assert here.size("batch")[1] == 1
 
 
+BOUNDARIES, OF_UNDO = 104, 38
+"""How many calls of the ports a drain of two nodes has, before and after each, and how many its way back."""
+CUTS = [(fatal, goes_on) for fatal in range(1, BOUNDARIES + 1) for goes_on in (True, False)]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fatal", sampled([5, 17, 26], whole=range(1, 60)))
-def test_a_drain_that_was_cut_off_anywhere_goes_on_or_back(here: Drainable, fatal: int) -> None:
+@pytest.mark.parametrize(("fatal", "goes_on"), sampled([(5, True), (17, False), (44, True)], whole=CUTS))
+def test_a_drain_that_was_cut_off_anywhere_goes_on_or_back(
+    here: Drainable, fatal: int, goes_on: bool
+) -> None:
     here.add_managed("general", 2)
     here.add_web(3)
     here.add_budget("web", maxUnavailable=1)
     run = here.drain_run()
-    try:
+    with suppress(Killed):
         drain(here.mortal(run, fatal), "general")
-    except Killed:
-        assert sum(map(bool, here.places().values())) >= 2
-    if fatal % 2:
+    assert sum(map(bool, here.places().values())) >= 2
+    if goes_on:
         assert drain(run, "general").state is State.DRAINED
         assert here.size("eks-general") == (0, 0, 5)
         assert set(here.places().values()) == {"new-1"}
         with suppress(Killed):
-            undo(here.mortal(run, fatal // 3), "general")
+            undo(here.mortal(run, 1 + fatal % OF_UNDO), "general")
     assert undo(run, "general").state in (State.RESTORED, State.UNTOUCHED)
     assert here.size("eks-general") == (1, 2, 5)
     assert here.remembered("eks-general") is None
@@ -420,6 +428,30 @@ def test_a_caller_without_rights_in_the_cluster_is_told_which_are_missing(
     monkeypatch.setattr(server.server, "ask", ask)
     with pytest.raises(Rejected, match="you may not patch nodes, create pods/eviction in cluster web"):
         server.refuse_without_rights(CLUSTER)
+
+
+def test_a_hostile_message_of_the_cluster_is_shortened_and_shown_without_control_characters(
+    here: Drainable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here.add_own("batch", 1)
+    here.set_ready("False", "\x1b[31m[bold]" + 10_000 * "x")
+    assert run_on_groups(What.DRAIN, CLUSTER, ("batch",), here.around(), How(is_asked=False)) == 1
+    line = capsys.readouterr().out.splitlines()[1]
+    assert "\x1b" not in line
+    assert "[bold]" in line
+    assert len(line) < 500
+
+
+def test_instances_count_by_their_weight_and_those_that_leave_do_not_count() -> None:
+    shown = [("i-1", "InService", "2"), ("i-2", "Terminating:Wait", "1"), ("i-3", "Pending", None)]
+    instances = [
+        {"InstanceId": id_, "LifecycleState": state} | ({"WeightedCapacity": weight} if weight else {})
+        for id_, state, weight in shown
+    ]
+    clients = Clients([scaling("mixed", {}, DesiredCapacity=3, Instances=instances, MaxSize=9)])
+    group = AwsGroups(clients, CLUSTER).read("mixed")
+    assert group.instances == ("i-1", "i-3")
+    assert group.weight_of(group.instances) == 3
 
 
 def test_a_managed_group_that_eks_cannot_drain_now_is_told(

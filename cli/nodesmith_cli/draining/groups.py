@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -74,6 +74,7 @@ def before_of(tags: Mapping[str, str], group: str) -> Before | None:
 class NodeGroup:
     """A group with the ids of its instances, without those that are leaving it.
 
+    `weights` are what instances count for in the group's size, if that is not 1 (mixed instances with weights).
     `before` is how it was when its drain began, or None. `obstacle` is why it cannot be drained or restored now.
     """
 
@@ -87,9 +88,14 @@ class NodeGroup:
     before: Before | None = None
     obstacle: str = ""
     is_busy: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+    def weight_of(self, instances: Iterable[str]) -> int:
+        """Return what instances count for in the group's size."""
+        return sum(self.weights.get(each, 1) for each in instances)
 
 
 class Groups(Protocol):
@@ -251,11 +257,11 @@ def _group(
 ) -> NodeGroup:
     tags = {tag["Key"]: str(tag.get("Value") or "") for tag in shown.get("Tags") or ()}
     suspended = {each["ProcessName"] for each in shown.get("SuspendedProcesses") or ()}
-    members = [
-        each["InstanceId"]
+    members = {
+        each["InstanceId"]: int(each.get("WeightedCapacity") or 1)
         for each in shown.get("Instances") or ()
         if not str(each.get("LifecycleState") or "").startswith(_LEAVING)
-    ]
+    }
     return NodeGroup(
         name,
         kind,
@@ -267,4 +273,5 @@ def _group(
         before_of(tags, name),
         obstacle or (f"its status is {shown['Status']}" if shown.get("Status") else ""),
         is_busy,
+        {each: weight for each, weight in members.items() if weight != 1},
     )

@@ -25,6 +25,8 @@ from nodesmith_cli.sharing.survey import Manifest, name_of
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.wording import counted, some
 
+MOST = 300
+"""How many characters of a message from the cluster are shown."""
 _SHOWN = 5
 
 
@@ -129,7 +131,7 @@ def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: date
     pools = [each.manifest for each in documents if each.manifest["kind"] == "NodePool"]
     ours = [each for each in pools if not is_foreign(each)]
     if standby := shown_standby(ours):
-        return Room(obstacles=(f"nodesmith buys nothing: {standby}",))
+        return Room(obstacles=(f"nodesmith buys nothing: {standby[:MOST]}",))
     unready = {name_of(each): why for each in ours if (why := _unready(each))}
     told = tuple(f"NodePool {name} is not Ready: {why}" for name, why in sorted(unready.items()))
     if len(unready) == len(ours):
@@ -159,7 +161,7 @@ def _unready(pool: Manifest) -> str:
     ready: Mapping[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
     if ready.get("status") == "True":
         return ""
-    return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")
+    return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")[:MOST]
 
 
 def _without(seen: Seen, documents: Iterable[Document], unready: Collection[str]) -> Iterator[Document]:

@@ -110,7 +110,7 @@ def _batches(run: Drain, name: str, progress: Progress) -> Iterator[dict[str, Ma
             return
         pods = by_node(patiently(run, partial(_cordoned, run, name, nodes)).pods)
         left.sort(key=lambda each: (len(pods.get(_name(nodes.get(each)), ())), each))
-        size = group.before.size.desired if group.before else group.size.desired
+        size = group.before.size.desired if group.before and not group.weights else len(group.instances)
         yield {each: nodes.get(each) for each in left[: run.rules.nodes_at_once(size)]}
 
 
@@ -126,7 +126,7 @@ def _refuse_growth(group: NodeGroup, progress: Progress) -> None:
 
 def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], progress: Progress) -> None:
     """Evict the pods of some nodes, and end each instance once its pods run elsewhere."""
-    left, end = dict(batch), run.clock() + run.rules.timeout
+    left, end, told = dict(batch), run.clock() + run.rules.timeout, dict[str, str]()
     while left:
         standing = patiently(run, lambda: looked_at(run, left, progress))
         for instance, found in standing.items():
@@ -139,6 +139,10 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
                 progress.failed[instance] = f"{_named(node, instance)}: {standing[instance].reason}"
                 run.say(f"{name}: not drained in time: {progress.failed[instance]}")
             return
+        for instance, node in left.items():
+            if told.get(instance) != standing[instance].reason:
+                told[instance] = standing[instance].reason
+                run.say(f"{name}: {_named(node, instance)} waits: {told[instance]}")
         if left:
             run.sleep(POLL.total_seconds())
 
@@ -146,7 +150,7 @@ def _drain_nodes(run: Drain, name: str, batch: Mapping[str, Manifest | None], pr
 def _end(run: Drain, name: str, instance: str, node: Manifest | None, progress: Progress) -> None:
     patiently(run, lambda: run.groups.end(instance))
     if progress.desired is not None:
-        progress.desired -= 1
+        progress.desired -= 1  # or more, if the instance has a weight
     run.say(f"{name}: {_named(node, instance)} is empty; ended instance {instance}")
 
 
@@ -188,11 +192,11 @@ def _restored(run: Drain, name: str) -> Result:
     wanted, end = group.before.size.desired if group.before else 0, run.clock() + run.rules.timeout
     while (ready := patiently(run, lambda: _ready(run, name))) < wanted:
         if run.clock() >= end:
-            return _left(run, name, (f"{ready} of {wanted} nodes are Ready: run the command again",))
+            return _left(run, name, (f"nodes for {ready} of {wanted} are Ready: run the command again",))
         run.sleep(POLL.total_seconds())
     patiently(run, lambda: run.groups.forget(group))
-    run.say(f"{name}: {counted(ready, 'node')} Ready, as before the drain")
     seen = patiently(run, lambda: look(run, name, is_planned=False))
+    run.say(f"{name}: restored, with {counted(len(seen.nodes), 'node')}")
     return Result(State.RESTORED, seen)
 
 
@@ -205,7 +209,7 @@ def _restore(run: Drain, name: str) -> None:
     for node in sorted(nodes_of(group, run.objects.nodes()).values(), key=name_of):
         if cordoned_for(node) == name:
             run.objects.uncordon(name_of(node))
-    desired = max(before.size.desired, len(group.instances))
+    desired = max(before.size.desired, group.weight_of(group.instances))
     size = Size(before.size.minimum, desired, max(before.size.maximum, desired))
     if group.size != size:
         run.groups.resize(group, size)
@@ -216,8 +220,10 @@ def _restore(run: Drain, name: str) -> None:
 
 
 def _ready(run: Drain, name: str) -> int:
-    nodes = nodes_of(run.groups.read(name), run.objects.nodes())
-    return sum(is_ready(each) and not cordoned_for(each) for each in nodes.values())
+    """Return for how much of a group's size there are Ready nodes that the drain has not cordoned."""
+    group = run.groups.read(name)
+    nodes = nodes_of(group, run.objects.nodes())
+    return group.weight_of(each for each, node in nodes.items() if is_ready(node) and not cordoned_for(node))
 
 
 def _name(node: Manifest | None) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.termination.evictions import Allowances
 from nodesmith.model.kubernetes.evictions import EvictionRefused, PodDisruptionBudget, PodOnNode
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith_cli.draining.look import held_reason, leaves
+from nodesmith_cli.draining.look import MOST, held_reason, leaves
 from nodesmith_cli.draining.running import SHOWN, Drain
 from nodesmith_cli.sharing.survey import Manifest, name_of
 from nodesmith_formats.wording import counted, some
@@ -73,7 +73,7 @@ def _evicted(
     asked = [PodOnNode(pod.key, pod.node, budget=allowances.budget(pod)) for pod in allowed]
     for key, outcome in (run.objects.evict(asked) if asked else {}).items():
         if isinstance(outcome, EvictionRefused):
-            refused[key] = outcome.message
+            refused[key] = outcome.message[:MOST]
     return refused
 
 
