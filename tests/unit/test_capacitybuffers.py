@@ -139,6 +139,16 @@ def test_the_count_follows_replicas_percentage_and_limits(
             "apiGroup must have no version: 'argoproj.io'",
         ),
         (
+            {"scalableRef": {"kind": "<b>" * 4_000, "apiGroup": "argoproj.io", "name": "web"}},
+            "spec.scalableRef.kind",
+            "can be no kind",
+        ),
+        (
+            {"scalableRef": {"kind": "Rollout", "apiGroup": "<b>.io", "name": "web"}},
+            "spec.scalableRef.kind",
+            "set the apiGroup of a custom resource",
+        ),
+        (
             {"scalableRef": {"kind": "ReplicationController", "apiGroup": "apps", "name": "web"}},
             "spec.scalableRef.kind",
             "leave out apiGroup 'apps'",
@@ -156,6 +166,7 @@ def test_a_mistake_is_reported_with_its_field_and_remedy(
     (problem,) = parse_buffer(manifest(**spec)).problems
     assert problem.field == field
     assert remedy in problem.remedy
+    assert len(str(problem)) < 400
 
 
 def test_the_older_version_reads_the_same() -> None:

@@ -30,6 +30,7 @@ from nodesmith.model.kubernetes.devices import (
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith_cli.audit.devices import declared
 from tests import builders
 from tests.builders import JOINED, NOW, READY
 from tests.devices import (
@@ -452,3 +453,12 @@ def test_a_namespace_with_too_many_different_claims_does_not_slow_others() -> No
 def test_pods_that_claim_devices_are_not_among_those_that_no_node_can_serve() -> None:
     zones, nowhere = waiting_by_zone(claiming(2, request()))
     assert (dict(zones), nowhere) == ({"flexible": 2}, 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "count"), [(gpus(8), 8), (parted(2), 20), ({**shared(), "count": 2}, 2_000_000)]
+)
+def test_an_audit_counts_partitions_one_by_one_and_bounds_no_shares(
+    entry: dict[str, Any], count: int
+) -> None:
+    assert declared(declaring([entry], "m5")) == count

@@ -15,13 +15,24 @@ from nodesmith_cli.audit.reading import UNREADABLE, Manifest
 DEVICES = "devices that NodeOverlays declare"
 """The name of the amount of devices among the resources of an instance type."""
 _ANNOTATION = "nodesmith.dev/devices"
+_ANY_NUMBER = 1_000_000
 _KINDS = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
 
 
 def declared(overlay: Manifest) -> int:
-    """Return how many devices a NodeOverlay declares. Raises an error of UNREADABLE for what makes no sense."""
+    """Return how many devices a NodeOverlay declares. Raises an error of UNREADABLE for what makes no sense.
+
+    Partitions count one by one. A device that claims share counts as more than any pods claim.
+    """
     text = (overlay["metadata"].get("annotations") or {}).get(_ANNOTATION)
-    return sum(int(entry.get("count", 1)) for entry in json.loads(text)) if text else 0
+    return sum(map(_number_in, json.loads(text))) if text else 0
+
+
+def _number_in(entry: Manifest) -> int:
+    partitions: Sequence[Manifest] = entry.get("partitions") or [{}]
+    parts = sum(int(part.get("count", 1)) for part in partitions)
+    shares = _ANY_NUMBER if entry.get("allowMultipleAllocations") is True else 1
+    return int(entry.get("count", 1)) * parts * shares
 
 
 class DeviceClaims:

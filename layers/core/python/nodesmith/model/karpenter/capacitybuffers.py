@@ -56,6 +56,7 @@ SCALABLE_KINDS: Mapping[str, str] = {
 REPLICATION_CONTROLLER = "ReplicationController"
 """A kind of the core group whose pods a scalableRef reads, like those of custom resources."""
 _CORE = ("", "core")
+_KIND, _GROUP = re.compile("[A-Za-z][A-Za-z0-9]{0,62}"), re.compile("[a-z0-9.-]{1,253}")
 QUANTILE, WINDOW_DAYS, HORIZON, LIMIT_USD = (
     "nodesmith.dev/buffer-quantile",
     "nodesmith.dev/buffer-window-days",
@@ -86,14 +87,14 @@ def _is_scalable(reference: dict[str, Any]) -> bool:
     kind, group = reference["kind"], reference.get("apiGroup") or ""
     if kind == REPLICATION_CONTROLLER:
         return group in _CORE
-    if "/" in kind or _is_custom(group):
-        return "/" not in kind
+    if _is_custom(group):
+        return _KIND.fullmatch(kind) is not None
     return SCALABLE_KINDS.get(kind) in ((group,) if group else SCALABLE_KINDS.values())
 
 
 def _is_custom(group: str) -> bool:
     """Return whether a group can be that of a CRD: those of Kubernetes' own workloads have no dot."""
-    return "." in group and "/" not in group
+    return "." in group and _GROUP.fullmatch(group) is not None
 
 
 def _advice_on_scalable(reference: dict[str, Any]) -> str:
@@ -102,11 +103,13 @@ def _advice_on_scalable(reference: dict[str, Any]) -> str:
         return f"must be of the apiGroup {SCALABLE_KINDS[kind]}, not {shown(group)}"
     if "/" in group:
         return f"apiGroup must have no version: {shown(group.partition('/')[0])}"
+    if _is_custom(group):
+        return f"{shown(kind)} can be no kind: write it as in the manifest, such as Rollout"
     if kind == REPLICATION_CONTROLLER:
         return f"leave out apiGroup {shown(group)}: a {kind} has none"
     known = ", ".join((*SCALABLE_KINDS, REPLICATION_CONTROLLER))
-    hint = did_you_mean(kind, SCALABLE_KINDS)
-    return f"use one of {known}{hint}, or set the apiGroup of a custom resource, such as argoproj.io"
+    known += did_you_mean(kind, SCALABLE_KINDS)
+    return f"use one of {known}, or set the apiGroup of a custom resource, such as argoproj.io"
 
 
 def kind_key(kind: str, group: str) -> str:
@@ -115,7 +118,7 @@ def kind_key(kind: str, group: str) -> str:
 
 
 def referred_kind(reference: Mapping[str, Any]) -> str:
-    """Return the `kind_key` of a scalableRef. The group of a known kind may be left out."""
+    """Return the `kind_key` of a scalableRef."""
     group = str(reference.get("apiGroup") or "")
     return kind_key(str(reference.get("kind")), "" if group in _CORE else group)
 
@@ -278,9 +281,8 @@ def parse_buffer(manifest: Mapping[str, object]) -> Parsed[CapacityBuffer]:
         return Parsed(None, read.report.problems)
     spec = read.spec
     scalable = spec.get(_SCALABLE)
-    kind, name = (
-        (referred_kind(scalable), scalable["name"]) if scalable else (POD_TEMPLATE, spec[_TEMPLATE]["name"])
-    )
+    kind = referred_kind(scalable) if scalable else POD_TEMPLATE
+    name = (scalable or spec[_TEMPLATE])["name"]
     created = read.metadata.get("creationTimestamp")
     buffer = CapacityBuffer(
         namespace=namespace_of(manifest),

@@ -152,6 +152,7 @@ class Allocator:
         self._counters = {name: left for kind, _, _ in stock for name, (left, _) in kind.counters.items()}
         self._left = 0
         self._selected: dict[Want, list[int]] = {}
+        self._open: dict[Want, list[int]] = {}
         self._same: dict[tuple[int, Alike], tuple[object, int]] = {}
         """The value that each constraint has settled on, and how many devices have it."""
         self.taken: list[Taken] = []
@@ -184,7 +185,7 @@ class Allocator:
             if want.count == ALL:
                 if self._all(tasks, at, want):
                     return True
-            elif self._some(tasks, at, want, self._selected_by(want), want.count):
+            elif self._some(tasks, at, want, self._open_to(want), want.count):
                 return True
         return False
 
@@ -194,6 +195,16 @@ class Allocator:
             rows = set(self._matcher.selected(want, self._stock))
             self._selected[want] = [number for number, seat in enumerate(self._seats) if seat.row in rows]
         return self._selected[want]
+
+    def _open_to(self, want: Want) -> list[int]:
+        """Return the numbers of the seats that a want selects and that still have something.
+
+        What was used up before these claims stays used up, so each of many claims looks at fewer seats.
+        """
+        if not self.taken:
+            known = self._open[want] if want in self._open else self._selected_by(want)
+            self._open[want] = [number for number in known if self._has(self._seats[number], want)]
+        return self._open[want] if want in self._open else self._selected_by(want)
 
     def _some(self, tasks: Sequence[_Task], at: int, want: Want, selected: Sequence[int], count: int) -> bool:
         if not count:
@@ -231,21 +242,24 @@ class Allocator:
         return False
 
     def _has(self, seat: _Seat, want: Want) -> bool:
-        asked = share(seat.kind, want.capacity) or {}
-        return all(amount <= seat.left[name] for name, amount in asked.items())
+        """Return whether a device is free, with enough of its capacity and of its counters."""
+        asked = self._share(seat, want)
+        draws = {} if seat.users else seat.kind.consumes
+        return (
+            seat.free > 0
+            and all(amount <= seat.left[name] for name, amount in asked.items())
+            and all(amount <= self._counters[name] for name, amount in draws.items())
+        )
+
+    def _share(self, seat: _Seat, want: Want) -> Mapping[str, int]:
+        """Return what a want takes of a device that claims share, empty for others."""
+        return (share(seat.kind, want.capacity) or {}) if seat.kind.is_shared else {}
 
     def _take(self, task: _Task, want: Want, number: int) -> bool:
         """Take one device for a request, if it is free, its counters suffice and no constraint is broken."""
         seat = self._seats[number]
-        kind, asked = seat.kind, {}
-        if not seat.free:
-            return False
-        if kind.is_shared:
-            if not self._has(seat, want):
-                return False
-            asked = share(kind, want.capacity) or {}
-        draws = {} if seat.users else kind.consumes
-        if any(self._counters[name] < amount for name, amount in draws.items()):
+        kind = seat.kind
+        if not self._has(seat, want):
             return False
         covering = _covering(task, want)
         values = {each: (kind.value(each.attribute), 0) for each in covering}
@@ -257,6 +271,7 @@ class Allocator:
         for each, known in values.items():
             value, many = self._same.get((task.number, each), known)
             self._same[task.number, each] = value, many + 1
+        asked = self._share(seat, want)
         self._use(seat, asked, -1)
         self.taken.append(Taken(task.number, task.request.name, want.name, seat.row, asked, number))
         return True
