@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nodesmith_cli.explaincommands import Where, catalog_for
+from nodesmith_cli.explaincommands import Where, recorded_catalog
 from nodesmith_cli.simulating.recorded import read_recorded
 from nodesmith_local.simulation.sides import simulate
 from nodesmith_local.simulation.trace import Chances
@@ -25,7 +25,7 @@ def figures(nodes: int = NODES, days: int = DAYS, seeds: int = SEEDS) -> list[Fi
         records, blobs = Where(keep=Path(folder)).records()
         found = read_recorded(
             records,
-            lambda record: catalog_for(record["inputs"]["catalog"]["region"], record, blobs),
+            lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
             timedelta(days=days + 1),
             repeat=True,
         )
