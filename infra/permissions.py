@@ -19,13 +19,7 @@ from infra.launching import (
 )
 from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
 from infra.tablegrants import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
-from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
-from nodesmith.settings import (
-    DRY_RUN_NODEPOOL,
-    HEALTH_SOURCE,
-    MEASURED,
-    NOTIFICATIONS,
-    WOKEN,
+from nodesmith.keys import (
     budget_partition_key,
     catalog_key,
     commitments_key,
@@ -39,6 +33,8 @@ from nodesmith.settings import (
     snapshot_key,
     unplaced_key,
 )
+from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
+from nodesmith.settings import DRY_RUN_NODEPOOL, HEALTH_SOURCE, MEASURED, NOTIFICATIONS, WOKEN
 
 _OWN_BUCKET = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
 """S3 ARNs name no account. Without this condition, a bucket of the same name in another account would match."""

@@ -7,6 +7,13 @@ from infra.grants import Grant
 from infra.permissions import Scope, describe_grant, read_grants, write_grant
 from infra.sessions import poll_grant, wake_grant
 from infra.tablegrants import every_partition_grant, health_grant, limits_grant
+from nodesmith.keys import (
+    catalog_key,
+    commitments_key,
+    forwarder_partition_key,
+    notices_partition_key,
+    partition_key,
+)
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, OBSERVED_PARAMETERS, PARAMETERS
 from nodesmith.settings import (
     DEAD_LETTER_QUEUE_NAME,
@@ -14,11 +21,6 @@ from nodesmith.settings import (
     HEALTH_SOURCE,
     INDEXES,
     TICK_MINUTES,
-    catalog_key,
-    commitments_key,
-    forwarder_partition_key,
-    notices_partition_key,
-    partition_key,
 )
 
 

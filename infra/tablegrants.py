@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra import names
 from infra.grants import Grant
 from infra.sessions import CLUSTER
-from nodesmith.settings import (
+from nodesmith.keys import (
     budget_partition_key,
     forwarder_partition_key,
     health_partition_key,

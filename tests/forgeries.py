@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.settings import snapshot_key
+from nodesmith.keys import snapshot_key
 from tests import builders
 from tests.world import World, pod_manifest
 

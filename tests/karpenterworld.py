@@ -17,6 +17,7 @@ from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.provisioning import Inputs, PlannedNode, as_read
 from nodesmith.decisions.shadow.fleet import hourly_usd
 from nodesmith.decisions.shadow.karpenter import first_fit_plan, one_command
+from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED
@@ -29,7 +30,6 @@ from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fleets import pool
 from tests.world import SETTINGS, STEP, Manifest, World, catalog, pod_manifest

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, ClassVar
 
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import WOKEN, Concern
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.branches import copied
 from tests.world import PATIENCE, STEP, World

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import encode
+from nodesmith.keys import catalog_key
 from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
-from nodesmith.settings import catalog_key
 from nodesmith_formats.decisions.records import Folder
 from tests import builders
 from tests.fakes.blobs import FakeBlobs

@@ -27,12 +27,12 @@ from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotic
 from nodesmith.controllers.routing import Routing
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch import due_concerns
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.routes import FakeRoutes
 from tests.fakes.table import FakeTable

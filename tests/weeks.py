@@ -19,6 +19,7 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.ledgermarks import READ_AGAIN, SETTLED
 from nodesmith.decisions.dispatch import own_minute
+from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES
@@ -32,7 +33,6 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call

@@ -33,6 +33,7 @@ from nodesmith.controllers.termination import Termination, end_nodes
 from nodesmith.decisions.garbagecollection.awsresources import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import snapshot_key
 from nodesmith.model.allocationobjects import booked_key
 from nodesmith.model.allocations import hour_of
 from nodesmith.model.apimachinery.resources import Resources, format_resources
@@ -60,7 +61,6 @@ from nodesmith.observation.reduction.objects import (
 )
 from nodesmith.observation.reduction.pods import reduce_daemonset, reduce_pod, reduce_pod_template
 from nodesmith.ports import Cloud, Store
-from nodesmith.settings import snapshot_key
 from nodesmith_local.functions import deployment
 from nodesmith_local.functions.lineage import LONGEST_CHAIN, RecursiveLoop
 from tests import builders

@@ -14,6 +14,7 @@ import yaml
 from nodesmith.decisions.provisioning import Inputs, PlannedNode
 from nodesmith.decisions.scheduling.offerings.commitments import Applied, applied_now, on_demand_prices
 from nodesmith.errors import Rejected
+from nodesmith.keys import commitments_key
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.commitmentsettings import parse_listed
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
@@ -27,7 +28,6 @@ from nodesmith.model.ledger.commitments import (
     read_book,
 )
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.settings import commitments_key
 from nodesmith_formats.wording import counted
 
 Told = Mapping[str, Any]

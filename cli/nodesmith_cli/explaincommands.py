@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import catalog_key
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.settings import catalog_key
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explain import catalog_of, explain, replayed
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell

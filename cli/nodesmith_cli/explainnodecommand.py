@@ -9,9 +9,9 @@ from functools import cache, partial
 
 from nodesmith.decisions.scheduling.offerings.commitments import usage_of
 from nodesmith.errors import Rejected
+from nodesmith.keys import catalog_key
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.settings import catalog_key
 from nodesmith_cli.commitmentview import commitments_of, covered_of, with_commitments
 from nodesmith_cli.explaincommands import SAME, UNHEARD_OF, Where, in_lines
 from nodesmith_cli.explainnode import PriceOf, Subject, Told, named, nobody, region_of, subjects, tell

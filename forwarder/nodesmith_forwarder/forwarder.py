@@ -12,13 +12,13 @@ from typing import Protocol
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.decisions.dispatch import QUIET_AFTER
 from nodesmith.errors import NodesmithError
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.workloads import grown_workloads
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
-from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written

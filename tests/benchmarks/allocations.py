@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from infra.storage import ALLOCATION_DAYS, ALLOCATION_HOUR_DAYS
 from nodesmith.controllers.allocations import Booking, book_hours
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_garbage
+from nodesmith.keys import catalog_key
 from nodesmith.model.allocationobjects import ALLOCATIONS, HOURS, MONTHS, MOVES, allocations_prefix, read_rows
 from nodesmith.model.allocationobjects import DAYS as BY_DAY
 from nodesmith.model.allocations import DAY, Allocation, cost_of, nano_usd, to_book
@@ -19,7 +20,6 @@ from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.items import claim_to_item
-from nodesmith.settings import catalog_key
 from tests import builders
 from tests.benchmarks.bill import BookingUse, booking_bill
 from tests.benchmarks.figures import Figure

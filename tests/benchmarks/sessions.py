@@ -26,11 +26,12 @@ from threading import Thread
 import botocore
 from moto.sts import sts_backends
 
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import TICK_MINUTES, Concern
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.registration import Registration
-from nodesmith.settings import role_name, snapshot_key
+from nodesmith.settings import role_name
 from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.functions.deployment import ACCOUNT_ID, deploy, register

@@ -13,9 +13,9 @@ from datetime import datetime
 from infra.storage import VERSION_DAYS
 from nodesmith.controllers.shadow import KEPT_AT_LEAST
 from nodesmith.decisions.shadow.advance import POLICIES, Policy, is_news, step
+from nodesmith.keys import snapshot_key
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Tally, write_shadow
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import snapshot_key
 from nodesmith_cli.shadowing.placements import checked
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS, PRICES

@@ -21,6 +21,7 @@ from typing import Any
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.lifecycle import Lifecycle, follow
+from nodesmith.keys import partition_key, snapshot_key, unplaced_key
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
@@ -32,7 +33,6 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith.settings import partition_key, snapshot_key, unplaced_key
 from tests import builders
 from tests.benchmarks.answering import Aws, Item
 from tests.benchmarks.figures import Figure, reference_ms

@@ -12,9 +12,9 @@ from botocore.config import Config
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs, S3History
+from nodesmith.keys import snapshot_key
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.moves import Move, Reason, Stage
-from nodesmith.settings import snapshot_key
 from nodesmith_local.functions.deployment import TABLE_NAME, bucket_name, deploy
 from tests import builders
 from tests.account import REGION, client, strict_aws

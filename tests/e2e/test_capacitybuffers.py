@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from nodesmith.decisions.provisioning.buffers.forecast import History, history_item, step_of
+from nodesmith.keys import growth_key
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.kubernetes.pods import is_planned
-from nodesmith.settings import growth_key
 from nodesmith_local.runs.timeline import condition
 from tests import rollouts
 from tests.e2e.conftest import Alone, Figures, Start

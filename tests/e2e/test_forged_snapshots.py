@@ -10,9 +10,9 @@ import pytest
 from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import Observer
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.encoding import encode
-from nodesmith.settings import snapshot_key
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, System

@@ -23,6 +23,7 @@ from nodesmith.decisions.allocations.nodes import Price
 from nodesmith.decisions.provisioning import Plan
 from nodesmith.decisions.provisioning.plan import Inputs, Unplaced
 from nodesmith.decisions.provisioning.record import inputs_of, record
+from nodesmith.keys import unplaced_key
 from nodesmith.model.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.launches import LaunchRequest
@@ -43,7 +44,6 @@ from nodesmith.model.metricsobjects import (
 from nodesmith.model.policies import DefaultSpread
 from nodesmith.observation import decoding
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
-from nodesmith.settings import unplaced_key
 from tests import builders, versions
 from tests.fakes.blobs import FakeBlobs
 from tests.formats.observed import OBSERVED

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
-from nodesmith.settings import (
+from nodesmith.keys import (
     budget_partition_key,
     catalog_key,
     commitments_key,
     decision_key,
     decision_snapshot_key,
-    function_name,
     learned_partition_key,
     metrics_key,
     on_sale_key,
     partition_key,
     snapshot_key,
 )
+from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
+from nodesmith.settings import function_name
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT, VPC
 from tests.infra.iam import allows, may, session
 from tests.infra.templates import Template

@@ -10,22 +10,13 @@ from dataclasses import dataclass, field
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
-from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_key
-from nodesmith.model.functions.hints import MEASURED, OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
-from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
-from nodesmith.settings import (
-    DEAD_LETTER_QUEUE_NAME,
-    HEALTH_DETAIL_TYPE,
-    HEALTH_SOURCE,
-    NOTIFICATIONS,
-    QUEUE_NAME,
+from nodesmith.keys import (
     budget_partition_key,
     catalog_key,
     commitments_key,
     decision_key,
     decision_snapshot_key,
     forwarder_partition_key,
-    function_name,
     health_partition_key,
     learned_partition_key,
     metrics_key,
@@ -36,6 +27,17 @@ from nodesmith.settings import (
     shadow_key,
     snapshot_key,
     unplaced_key,
+)
+from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_key
+from nodesmith.model.functions.hints import MEASURED, OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
+from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, PARAMETERS, parameter_name
+from nodesmith.settings import (
+    DEAD_LETTER_QUEUE_NAME,
+    HEALTH_DETAIL_TYPE,
+    HEALTH_SOURCE,
+    NOTIFICATIONS,
+    QUEUE_NAME,
+    function_name,
 )
 from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, VOLUME_KEY
 from tests.infra.iam import Context

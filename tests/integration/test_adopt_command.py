@@ -11,10 +11,10 @@ import pytest
 
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Rejected
+from nodesmith.keys import snapshot_key
 from nodesmith.model.ledger.ledger import Handover
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
-from nodesmith.settings import snapshot_key
 from nodesmith_cli.adopting.command import How, adopt_cluster, release_cluster
 from nodesmith_cli.connecting.applying import Applier
 from tests import builders

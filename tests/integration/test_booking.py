@@ -20,6 +20,7 @@ from nodesmith.controllers.allocations import (
     chosen_versions,
 )
 from nodesmith.errors import Transient
+from nodesmith.keys import catalog_key, commitments_key, snapshot_key
 from nodesmith.model.allocationobjects import (
     DAYS,
     HOURS,
@@ -37,7 +38,6 @@ from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith.settings import catalog_key, commitments_key, snapshot_key
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs

@@ -15,9 +15,9 @@ from nodesmith.adapters.catalog.catalogs import (
 )
 from nodesmith.adapters.catalog.pricing import AwsMarket
 from nodesmith.controllers.catalog import refresh_catalog
+from nodesmith.keys import catalog_key
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith.settings import catalog_key
 from tests.account import strict_aws
 
 REGION = "eu-north-1"

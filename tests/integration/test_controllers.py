@@ -20,6 +20,7 @@ from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Deferred, LaunchRequest
@@ -35,7 +36,6 @@ from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import snapshot_key
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder import watching
 from nodesmith_forwarder.forwarder import Forwarder, Rhythm

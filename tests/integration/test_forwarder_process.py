@@ -18,9 +18,9 @@ import pytest
 import urllib3
 from moto.server import ThreadedMotoServer
 
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import snapshot_key
 from nodesmith_forwarder.serviceaccount import FOLDER
 from nodesmith_local.apiserver import ApiServer as LocalApiServer
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy

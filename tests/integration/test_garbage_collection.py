@@ -12,6 +12,7 @@ import pytest
 
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_garbage
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import Instance, LaunchTemplate
@@ -22,7 +23,6 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
-from nodesmith.settings import snapshot_key
 from tests import builders
 from tests.builders import CLUSTER, NOW, ZONES
 from tests.fakes.blobs import FakeBlobs

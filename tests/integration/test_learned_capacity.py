@@ -6,10 +6,10 @@ import gzip
 import json
 from typing import Any
 
+from nodesmith.keys import decision_key
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import Boot
-from nodesmith.settings import decision_key
 from tests import builders
 from tests.world import World, pod_manifest
 

@@ -13,6 +13,7 @@ import pytest
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.provisioning import canonical
+from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
@@ -20,7 +21,6 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.backoffs import FIRST_BACKOFF
 from nodesmith.model.ledger.moves import MoveKind, Stage
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import decision_key, decision_snapshot_key
 from nodesmith_cli.explain import explain
 from nodesmith_formats.decisions.summaries import summary
 from tests import builders, moves

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from nodesmith.decisions.disruption.record import replay
 from nodesmith.decisions.provisioning import canonical
+from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import decision_key, decision_snapshot_key
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND
 from tests.world import World, catalog, pod_manifest

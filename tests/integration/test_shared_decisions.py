@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from nodesmith.keys import unplaced_key
 from nodesmith.model.functions.hints import Concern
-from nodesmith.settings import unplaced_key
 from tests.builders import CLUSTER
 from tests.world import Manifest, World, pod_manifest
 

@@ -24,9 +24,9 @@ from nodesmith.decisions.provisioning.buffers.forecast import (
     step_of,
 )
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, resolutions
+from nodesmith.keys import growth_key
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile, parse_buffer
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.settings import growth_key
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cluster import FakeCluster

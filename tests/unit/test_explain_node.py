@@ -13,6 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.disruption import SCHEDULE
@@ -24,7 +25,6 @@ from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
-from nodesmith.settings import snapshot_key
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays
 from nodesmith_cli.main import app

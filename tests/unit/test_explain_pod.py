@@ -14,12 +14,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nodesmith.decisions.provisioning import Plan, canonical, decide, record
+from nodesmith.keys import decision_key, decision_snapshot_key, snapshot_key
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 from nodesmith_cli.explainpod import Search, nobody, pod_key, tell
 from nodesmith_cli.main import app
 from nodesmith_formats.decisions.records import Folder

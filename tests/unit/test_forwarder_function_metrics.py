@@ -10,11 +10,11 @@ from threading import Event
 
 import pytest
 
+from nodesmith.keys import metrics_key, on_sale_key
 from nodesmith.model.functions.hints import MEASURED, Concern
 from nodesmith.model.metrics import SERIES, Metrics, labelled
 from nodesmith.model.metricsobjects import MetricsObject
 from nodesmith.ports import NONE_THERE, Version
-from nodesmith.settings import metrics_key, on_sale_key
 from nodesmith_forwarder.metrics import FunctionMetrics, written
 from nodesmith_forwarder.metrics.functions import LARGEST_BYTES, OFTEN, SELDOM
 from tests.builders import NOW

@@ -27,6 +27,7 @@ from nodesmith.decisions.notifications import (
 )
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.errors import Rejected, Transient
+from nodesmith.keys import notified_key, unplaced_key
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger
@@ -45,7 +46,7 @@ from nodesmith.model.notifications import (
 )
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.registration import Registration, read_registration, settings_of
-from nodesmith.settings import NOTIFICATIONS, Settings, notified_key, unplaced_key
+from nodesmith.settings import NOTIFICATIONS, Settings
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.blobs import FakeBlobs

@@ -9,6 +9,7 @@ import pytest
 from nodesmith.controllers.shadow import KEPT_AT_LEAST, Watch, watch
 from nodesmith.decisions.dispatch import due_observers, findings, own_minute
 from nodesmith.errors import Rejected
+from nodesmith.keys import shadow_key, snapshot_key
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -18,7 +19,6 @@ from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.registration import Registration
-from nodesmith.settings import shadow_key, snapshot_key
 from nodesmith_forwarder.observing import ShadowHints
 from nodesmith_forwarder.settings import read_forwarder_settings
 from tests import builders

@@ -13,6 +13,7 @@ from nodesmith.controllers.onsale import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Rejected
+from nodesmith.keys import on_sale_key
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.backoffs import Backoff
@@ -24,7 +25,6 @@ from nodesmith.model.metricsobjects import (
     write_on_sale,
 )
 from nodesmith.ports import NONE_THERE, Version
-from nodesmith.settings import on_sale_key
 from nodesmith_forwarder.metrics.offerings import AVAILABLE, OfferingMetrics
 from tests.builders import (
     CLUSTER,

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from nodesmith import settings
+from nodesmith import keys
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
@@ -78,7 +78,7 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 def test_clusters_have_different_keys() -> None:
-    for key in (settings.snapshot_key, settings.partition_key):
+    for key in (keys.snapshot_key, keys.partition_key):
         assert key("a") != key("b")
-    assert settings.decision_key("a", "1") != settings.decision_snapshot_key("a", "1")
-    assert settings.decision_key("a", "1").startswith("clusters/a/")
+    assert keys.decision_key("a", "1") != keys.decision_snapshot_key("a", "1")
+    assert keys.decision_key("a", "1").startswith("clusters/a/")

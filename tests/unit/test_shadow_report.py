@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import shadow_key
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Fleet, Seat, Shadow, Tally, write_shadow
-from nodesmith.settings import shadow_key
 from nodesmith_cli.shadowing.command import kept, tell
 from nodesmith_cli.shadowing.output import page
 from nodesmith_cli.shadowing.placements import checked

@@ -9,7 +9,8 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.healthrecords import read_heartbeat
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.settings import forwarder_partition_key, function_name, snapshot_key
+from nodesmith.keys import forwarder_partition_key, snapshot_key
+from nodesmith.settings import function_name
 from nodesmith_cli.connecting.clients import Client, asking, if_there
 from nodesmith_cli.connecting.clusterreading import forwarders_pods
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import shadow_key
 from nodesmith.model.shadow import NODESMITH, Shadow, read_shadow
-from nodesmith.settings import shadow_key
 from nodesmith_cli.savings.table import WIDTH
 from nodesmith_cli.shadowing.output import as_csv, page, show
 from nodesmith_cli.shadowing.report import report

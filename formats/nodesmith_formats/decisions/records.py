@@ -15,8 +15,8 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import decision_key, decision_snapshot_key, snapshot_key
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.settings import decision_key, decision_snapshot_key, snapshot_key
 
 LATEST = "latest"
 _SUFFIX, _SNAPSHOT_SUFFIX = ".json.gz", ".snapshot.json.gz"

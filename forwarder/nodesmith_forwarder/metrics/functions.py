@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from threading import Lock, Thread
 
 from nodesmith.errors import NodesmithError, Rejected
+from nodesmith.keys import metrics_key
 from nodesmith.model.functions.hints import MEASURED, Concern
 from nodesmith.model.metrics import SERIES, Labels, Recorded, labelled
 from nodesmith.model.metricsobjects import MetricsObject
 from nodesmith.ports import NONE_THERE, VersionedBlobs
-from nodesmith.settings import metrics_key
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics.exposition import Family, written
 from nodesmith_forwarder.metrics.offerings import OfferingMetrics

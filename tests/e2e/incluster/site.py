@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.keys import snapshot_key
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
-from nodesmith.settings import WOKEN, snapshot_key
+from nodesmith.settings import WOKEN
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint

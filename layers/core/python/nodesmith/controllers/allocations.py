@@ -30,6 +30,7 @@ from nodesmith.decisions.allocations.nodes import (
     prices_of,
 )
 from nodesmith.errors import Conflict, Rejected
+from nodesmith.keys import catalog_key, commitments_key, snapshot_key
 from nodesmith.model.allocationobjects import (
     DAYS,
     HOURS,
@@ -48,7 +49,6 @@ from nodesmith.model.ledger.commitments import read_book
 from nodesmith.model.ledger.moves import Move
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, Catalogs, Store, VersionedBlobs
-from nodesmith.settings import catalog_key, commitments_key, snapshot_key
 
 SETTLED_AFTER = timedelta(minutes=2)
 """How long after its end an hour is booked. What was under way at its end has reached the ledger by then."""

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 from nodesmith.decisions.provisioning import Inputs, PlannedNode
 from nodesmith.decisions.scheduling.offerings.commitments import applied_now, on_demand_prices, usage_of
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import commitments_key
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND
 from nodesmith.model.apimachinery.problems import Problem
@@ -30,7 +31,6 @@ from nodesmith.model.ledger.commitments import (
     family_of,
 )
 from nodesmith.ports import Blobs, CommitmentStore
-from nodesmith.settings import commitments_key
 
 T = TypeVar("T")
 _ATTEMPTS = 5

@@ -27,12 +27,12 @@ from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Failures
+from nodesmith.keys import snapshot_key
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Cluster, Store
-from nodesmith.settings import snapshot_key
 
 MOST_DRIFT_WRITES = 200
 """The most claims that one run writes. A new image may affect thousands, and budgets let few of them go at a time."""

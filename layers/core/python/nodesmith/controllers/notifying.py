@@ -24,13 +24,13 @@ from nodesmith.decisions.notifications import (
 )
 from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import notified_key, unplaced_key
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.notifications import Notification
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, VersionedBlobs
 from nodesmith.regionports import EventBus
-from nodesmith.settings import notified_key, unplaced_key
 
 MOST_A_RUN = 50
 MOST_AN_HOUR = 1000

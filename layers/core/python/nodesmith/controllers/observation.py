@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Concern, Hint
 from nodesmith.model.snapshot import Snapshot
@@ -15,7 +16,6 @@ from nodesmith.observation.decoding import Reader
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.ports import Blobs, Hints
-from nodesmith.settings import snapshot_key
 
 
 class Observer(Protocol):

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Conflict, Transient
+from nodesmith.keys import on_sale_key
 from nodesmith.model.metricsobjects import write_on_sale
 from nodesmith.ports import NONE_THERE, VersionedBlobs
-from nodesmith.settings import on_sale_key
 
 AGAIN_AFTER = timedelta(minutes=1)
 """How long to wait after the object could not be written."""

@@ -41,6 +41,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
+from nodesmith.keys import decision_snapshot_key, snapshot_key
 from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
@@ -49,7 +50,6 @@ from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Labels, Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, CommitmentStore, Hints, Store
-from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MAX_ROUNDS = 12
 """The most looks in one run: each exhausted list of offerings, lost race or full commit takes another one."""

@@ -14,11 +14,11 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.shadow.advance import is_news, step
 from nodesmith.errors import Conflict, Rejected
+from nodesmith.keys import shadow_key
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.shadow import Shadow, read_shadow, write_shadow
 from nodesmith.ports import Blobs, Catalogs, VersionedBlobs
-from nodesmith.settings import shadow_key
 
 KEPT_AT_LEAST = timedelta(minutes=5)
 """How often the object is written while nothing but time passes. Until then, a later run makes up for it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodesmith.adapters.ec2.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
+from nodesmith.keys import catalog_key
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import format_time, parse_time
@@ -27,7 +28,6 @@ from nodesmith.model.ec2.catalog import (
     ProductPrices,
     estimated_spot_price,
 )
-from nodesmith.settings import catalog_key
 
 if TYPE_CHECKING:
     from nodesmith.ports import Blobs

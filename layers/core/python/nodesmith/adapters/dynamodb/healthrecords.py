@@ -11,14 +11,10 @@ from typing import Any
 from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, read_moment
 from nodesmith.errors import Conflict, Rejected, Transient
+from nodesmith.keys import forwarder_partition_key, health_partition_key, partition_key
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.functions.health import AT_ONCE, Finding, Heartbeat, Marks, Record
-from nodesmith.settings import (
-    dead_letters_url,
-    forwarder_partition_key,
-    health_partition_key,
-    partition_key,
-)
+from nodesmith.settings import dead_letters_url
 
 WRITE_EVERY = timedelta(minutes=5)
 """How often a process records that its runs succeed"""

@@ -56,6 +56,7 @@ from nodesmith.adapters.dynamodb.partition import (
 )
 from nodesmith.adapters.dynamodb.regionitems import SharedItems, read_learned, take_calls, write_learned
 from nodesmith.errors import Conflict
+from nodesmith.keys import partition_key
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
@@ -73,7 +74,6 @@ from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
-from nodesmith.settings import partition_key
 
 _COMMITTED = "SET version = :next, decision = :decision, changed = :changed, launches = :launches"
 _SHARE_ATTEMPTS = 8

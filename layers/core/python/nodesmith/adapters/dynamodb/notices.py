@@ -13,8 +13,9 @@ from typing import Any
 
 from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.partition import Attributes, Partition
+from nodesmith.keys import cluster_of, notices_partition_key
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.settings import INDEXES, cluster_of, notices_partition_key
+from nodesmith.settings import INDEXES
 
 KEPT = timedelta(hours=4)
 

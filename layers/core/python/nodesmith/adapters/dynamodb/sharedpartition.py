@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
+from nodesmith.keys import budget_partition_key
 from nodesmith.model.ledger.commitments import (
     NO_COMMITMENTS,
     CommitmentBook,
@@ -22,7 +23,6 @@ from nodesmith.model.ledger.commitments import (
     read_reports,
     reports_item,
 )
-from nodesmith.settings import budget_partition_key
 
 _BOOK, _REPORTS = "COMMITMENTS", "COMMITTED"
 _BOTH = "COMMIT"

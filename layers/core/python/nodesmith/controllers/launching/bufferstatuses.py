@@ -20,10 +20,10 @@ from nodesmith.decisions.provisioning.buffers.forecast import (
 )
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window
 from nodesmith.decisions.provisioning.plan import Room
+from nodesmith.keys import growth_key, unplaced_key
 from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER, CapacityBuffer, parse_buffers
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster
-from nodesmith.settings import growth_key, unplaced_key
 
 STATUSES_AT_ONCE = 50
 """The most statuses of CapacityBuffers that one run writes; the others follow in the next."""

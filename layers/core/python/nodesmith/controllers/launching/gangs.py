@@ -13,10 +13,10 @@ from nodesmith.controllers.observation import own_snapshot
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, record_gang, turns
 from nodesmith.errors import Conflict
+from nodesmith.keys import decision_snapshot_key, snapshot_key
 from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.ports import Blobs, Hints
-from nodesmith.settings import decision_snapshot_key, snapshot_key
 
 MOST_DECISIONS = 24
 """The most decisions about requests in one run of provisioning. The next run continues."""

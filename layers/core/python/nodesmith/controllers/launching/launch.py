@@ -30,6 +30,7 @@ from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
+from nodesmith.keys import decision_key
 from nodesmith.launcheffects import (
     ATTEMPTED_AT,
     Allowance,
@@ -55,7 +56,6 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cloud, Store
-from nodesmith.settings import decision_key
 
 COMMIT_NODES = 90
 """The most nodes in one commit: a DynamoDB transaction holds 100 items."""

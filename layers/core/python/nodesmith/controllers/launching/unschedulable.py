@@ -21,6 +21,7 @@ from nodesmith.decisions.provisioning.nodeclaims import overdue, unclaimed, unla
 from nodesmith.decisions.provisioning.plan import BACK_OFF, DELAYED
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner
 from nodesmith.errors import Failures
+from nodesmith.keys import unplaced_key
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED
@@ -32,7 +33,6 @@ from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.quotas import CAPACITY_QUOTA
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Cluster, Store
-from nodesmith.settings import unplaced_key
 
 AGAIN_AFTER = timedelta(minutes=5)
 """How long the same Event on the same pod is not repeated, as in Karpenter."""

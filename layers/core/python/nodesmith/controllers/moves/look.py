@@ -19,6 +19,7 @@ from nodesmith.decisions.disruption.moves import Scene
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
+from nodesmith.keys import decision_snapshot_key
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions.hints import Concern, Hint
@@ -34,7 +35,6 @@ from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Catalogs, CommitmentStore
-from nodesmith.settings import decision_snapshot_key
 
 AGAIN_AFTER = timedelta(minutes=15)
 """How long the same Event on the same object is not repeated, as in Karpenter."""
