@@ -43,7 +43,7 @@ _OUTSIDE = """() => [...document.querySelectorAll("svg[viewBox] text")].filter(e
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Any]:
     """Return a Chromium that opens reports as a reader does, from files."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     with sync_playwright() as started:
         launched = started.chromium.launch(executable_path=CHROMIUM, args=list(_QUIET))
@@ -69,7 +69,7 @@ def opened(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", PAGES)
 def test_axe_finds_nothing_in_a_report(reader: Any, tmp_path: Path, kind: str, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     page = opened(reader, tmp_path, kind, scheme=scheme)
     found = Axe().run(page)
