@@ -260,8 +260,12 @@ def pending_sections(plan: Plan) -> Iterator[Html]:
             "Pods that stay pending",
         ),
     )
-    obstacles = [(f"NodePool {name}", why) for name, why in plan["obstacles"].items()]
-    problems = [("", problem) for problem in plan["problems"]]
+    problems = [tuple(each.split(": ", 1)) if ": " in each else ("", each) for each in plan["problems"]]
+    obstacles = [
+        (f"NodePool/{name}", why)
+        for name, why in plan["obstacles"].items()
+        if not any(each.startswith(f"NodePool/{name}: ") for each in plan["problems"])
+    ]
     title = "What else was found"
     yield section(title, table(("Object", "Finding"), [*obstacles, *problems], title))
 

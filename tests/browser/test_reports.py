@@ -51,7 +51,7 @@ def opened(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", PAGES)
 def test_axe_finds_nothing_in_a_report(reader: Any, tmp_path: Path, kind: str, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     page = opened(reader, tmp_path, kind, scheme=scheme)
     found = Axe().run(page)

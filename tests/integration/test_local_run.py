@@ -102,6 +102,21 @@ def test_the_decision_is_kept_explained_and_replays_to_the_same_bytes(
     assert "replay    the same plan, byte for byte" in told.stdout
 
 
+def test_the_decision_is_reported_as_a_page_with_the_shapes_of_its_pods_and_alternatives(
+    outcome: dict[str, Any], kept: Path
+) -> None:
+    decided = next(e for e in outcome["timeline"] if e["what"] == "decided" and "for 20 pods" in e["detail"])
+
+    page = nodesmith(
+        "explain", "decision", decided["object"].removeprefix("Decision/"), "--keep", str(kept), "-o", "html"
+    )
+
+    assert page.exit_code == 0
+    assert ">1 CPU, 64Mi<" in page.stdout
+    assert "on-demand capacity only" in page.stdout
+    assert "<h2>Instance types that would do, with their price</h2>" in page.stdout
+
+
 def test_no_function_failed_on_the_way(express: Result) -> None:
     assert "function" not in express.stderr.replace("starting the functions", "")
 

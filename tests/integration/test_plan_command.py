@@ -706,3 +706,48 @@ def test_a_live_clusters_buffers_are_planned_with_the_workloads_that_they_name(
         ran = run("--kubeconfig", str(path), "--audit", "-o", "json")
     assert ran.status == 0, ran.err
     assert [room["bought"] for room in ran.plan["capacityBuffers"]["rooms"]] == [3]
+
+
+def test_nodes_are_planned_for_the_pods_of_a_namespace_or_a_selector_alone(run: Run, tmp_path: Path) -> None:
+    pods = (
+        pod("a", namespace="shop", labels={"app": "web"}),
+        pod("b", namespace="shop", labels={"app": "db"}),
+        pod("c", namespace="mail", labels={"app": "web"}),
+    )
+    odd = written(tmp_path, "odd.json", {**pod("odd"), "metadata": {"name": "odd", "labels": ["web"]}})
+    file = written(tmp_path, "pods.json", *pods)
+
+    def planned(*options: str) -> list[str]:
+        return sorted(run("-f", POOL, file, "-o", "json", *options).pods)
+
+    assert planned("-n", "shop") == ["shop/a", "shop/b"]
+    assert planned("-l", "app=web") == ["mail/c", "shop/a"]
+    assert planned("-n", "shop", "-l", "app=web") == ["shop/a"]
+    assert planned("-A") == ["mail/c", "shop/a", "shop/b"]
+    assert run("-f", POOL, odd, "-l", "app=web", "-o", "name").out == ""
+    assert "1 object not selected" in run("-f", POOL, file, "-n", "shop").err
+
+
+def test_names_and_templates_print_nothing_else(run: Run) -> None:
+    names = [f"nodeclaim/{node['name']}" for node in run("-f", EXPRESS, "-o", "json").plan["nodes"]]
+
+    assert run("-f", EXPRESS, "-o", "name").out.split() == names
+    types = run("-f", EXPRESS, "-o", "jsonpath={.nodes[*].instanceType}").out.split()
+    assert len(types) == len(names)
+
+
+def test_the_report_has_the_alternatives_and_what_a_constraint_costs(run: Run) -> None:
+    out = run("-f", POOL, str(REPOSITORY / "examples" / "hard-zone-spread.yaml"), "-o", "html").out
+
+    assert out.startswith("<!doctype html>")
+    for title in ("From pods to nodes", "Alternatives with their price", "What each constraint costs"):
+        assert f"<h2>{title}</h2>" in out
+    assert "zone spread" in out
+    assert "Arm processors only" in out
+
+
+def test_the_report_of_moves_says_if_there_are_none(run: Run) -> None:
+    out = run("-f", EXPRESS, "--consolidate", "-o", "html").out
+
+    assert "<h1>Which nodes would be replaced</h1>" in out
+    assert "No set of nodes can be consolidated" in out

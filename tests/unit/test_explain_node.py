@@ -28,7 +28,7 @@ from nodesmith.observation.observed import Observed
 from nodesmith_cli.explainnode import Told, named, nobody, subjects, tell
 from nodesmith_cli.explainstay import why_it_stays
 from nodesmith_cli.main import app
-from nodesmith_cli.nodeview import ending_lines, lines
+from nodesmith_cli.nodeview import ending_lines, lines, selected_lines
 from nodesmith_cli.status import lines as status_lines
 from nodesmith_cli.status import tell as tell_status
 from nodesmith_formats.decisions.records import Folder
@@ -361,3 +361,13 @@ def test_a_node_of_a_nodepool_that_its_schedule_has_closed_leaves_and_it_is_told
     rule, leaves, line = staying(ON_DEMAND, pool=pool)
     assert (rule, leaves) == ("ScheduleClosed", True)
     assert "closed until Mon 2026-11-23 07:00 UTC: it ends as soon as the budgets" in line
+
+
+def test_selected_nodes_are_listed_with_their_type_and_zone_if_that_is_asked_for(blocked: Snapshot) -> None:
+    found = [tell(each, blocked, price_of, NOW) for each in subjects(blocked, NOW)]
+
+    narrow, wide = list(selected_lines(found)), list(selected_lines(found, is_wide=True))
+
+    assert len(narrow) == len(wide) == len(found) + 1
+    assert all(str(each["zone"]) in line for each, line in zip(found, wide[1:], strict=True))
+    assert list(selected_lines([])) == ["the selector matches no node"]

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
+from nodesmith_cli.selecting import selection
 from nodesmith_cli.top.actions import Actions
 from nodesmith_cli.top.feeding import budget_windows, pricing, refusals
 from nodesmith_cli.top.fleet import Fleet
@@ -378,3 +379,18 @@ def test_the_cursor_stays_on_its_node_as_others_come_and_go() -> None:
 def test_a_pause_needs_the_name_of_the_cluster() -> None:
     with pytest.raises(Rejected, match="--cluster NAME"):
         Actions(None, fleet()).pause()  # type: ignore[arg-type]
+
+
+def test_only_selected_nodes_and_pending_pods_are_listed() -> None:
+    made = Fleet("test", selection("shop", selector="team=a"))
+    nodes = (node("mine", labels={"team": "a"}), node("theirs", labels={"team": "b"}))
+    pending = [pod("p", ""), pod("q", "")]
+    pending[0]["metadata"]["namespace"] = "shop"
+    for kind, objects in ((NODES, nodes), (PODS, pending), (NODECLAIMS, ()), (NODEPOOLS, ())):
+        made.put(kind, objects)
+        made.mark(kind, current=True)
+
+    view = made.view(NOW)
+
+    assert [each.name for each in view.nodes] == ["mine"]
+    assert [each.key for each in view.pending] == ["shop/p"]

@@ -31,7 +31,8 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
     match output:
         case "name":
             for move in written["moves"]:
-                print("\n".join(f"nodeclaim/{each['nodeClaim']}" for each in move["sources"]))
+                for each in move["sources"]:
+                    print(f"nodeclaim/{each['nodeClaim']}")
         case "html":
             from nodesmith_cli.planning.page import moves_page
             from nodesmith_cli.reporting.delivery import deliver

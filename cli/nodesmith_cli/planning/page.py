@@ -20,6 +20,10 @@ from nodesmith_formats.wording import counted, some
 
 Told = Mapping[str, Any]
 _MOST_MOVES = 12
+_RULES_FIRST = (
+    "A cheaper plan is not chosen if rules come before the price: weights and limits of NodePools, constraints that "
+    "pods prefer, or the number of instance types that a NodePool requires."
+)
 
 
 def plan_page(plan: Plan, inputs: Inputs, others: Alternatives, written: Told, now: datetime) -> Html:
@@ -49,7 +53,9 @@ def alternative_sections(price: float, bound: float, others: Alternatives) -> It
     title = "Alternatives with their price"
     head = ("Plan", "#$/hour", "Compared with this plan")
     figures = table(head, ((name, f"{usd:,.4f}", note) for name, usd, note in rows), title)
-    yield section(title, price_bars(title, [(name, usd, "") for name, usd, _ in rows]), figures)
+    cheaper = any(each.hourly_usd < price * 0.9995 for each in others.choices)
+    why = paragraph(_RULES_FIRST) if cheaper else ""
+    yield section(title, price_bars(title, [(name, usd, "") for name, usd, _ in rows]), why, figures)
     yield _constraints(price, others)
 
 

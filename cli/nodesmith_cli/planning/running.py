@@ -46,6 +46,8 @@ _SETTINGS = (
 )
 """The environment variables of the settings that affect decisions, as in a deployment."""
 _SHOWN = 20
+_WORKLOADS = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job", "ReplicationController"})
+"""Kinds whose pods are planned. DaemonSets belong to every node."""
 _ALTERNATIVES_SECONDS = 5.0
 
 
@@ -70,6 +72,7 @@ def run(wanted: Wanted, output: str) -> int:
     """Plan, print the result, and return the exit status. Raises Rejected or Transient if the input is unusable."""
     side = console(stderr=True)
     manifests = _read(wanted, side)
+    manifests = manifests if wanted.pods.is_all else _selected(manifests, wanted.pods, side)
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
     with progress("building the inputs", to=side, key="plan-inputs", size=len(manifests.documents)):
         inputs = plan_inputs(manifests, catalog, settings=settings)
@@ -81,8 +84,6 @@ def run(wanted: Wanted, output: str) -> int:
                     "--audit and --commitments are mutually exclusive: the audit knows list prices only"
                 )
             inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
-    if not wanted.pods.is_all:
-        inputs = _selected(inputs, wanted.pods, side)
     _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)
@@ -99,7 +100,8 @@ def run(wanted: Wanted, output: str) -> int:
         case "html":
             _deliver(plan, inputs, written, side)
         case "name":
-            print("\n".join(f"nodeclaim/{node['name']}" for node in written["nodes"]))
+            for node in written["nodes"]:
+                print(f"nodeclaim/{node['name']}")
         case "table" | "wide":
             show(console(), plan, inputs, written, is_wide=output == "wide")
         case _:
@@ -107,17 +109,33 @@ def run(wanted: Wanted, output: str) -> int:
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
 
 
-def _selected(inputs: Inputs, wanted: Selection, side: Console) -> Inputs:
-    """Return the inputs without the pending pods that are not selected."""
-    kept = [
-        pod
-        for pod in inputs.snapshot.pods
-        if not pod.unschedulable or wanted.has(pod.shape.labels, pod.shape.namespace)
-    ]
-    left = len(inputs.snapshot.pods) - len(kept)
+def _selected(manifests: Manifests, wanted: Selection, side: Console) -> Manifests:
+    """Return the manifests without the pending pods, and the workloads, that are not selected."""
+    kept = tuple(each for each in manifests.documents if _is_kept(each.manifest, wanted))
+    left = len(manifests.documents) - len(kept)
     if left:
-        side.print(f"{counted(left, 'pending pod')} not selected", style="dim")
-    return replace(inputs, snapshot=replace(inputs.snapshot, pods=tuple(kept)))
+        side.print(f"{counted(left, 'object')} not selected", style="dim")
+    return replace(manifests, documents=kept)
+
+
+def _is_kept(manifest: Mapping[str, Any], wanted: Selection) -> bool:
+    """Return whether an object stays: all but pending pods, and workloads by the labels of their pods."""
+    spec = _mapping(manifest.get("spec"))
+    if manifest["kind"] == "Pod":
+        metadata = manifest["metadata"]
+        is_bound = bool(spec.get("nodeName"))
+    elif manifest["kind"] in _WORKLOADS:
+        metadata = _mapping(_mapping(spec.get("template")).get("metadata"))
+        is_bound = False
+    else:
+        return True
+    namespace = str(manifest["metadata"].get("namespace") or "default")
+    return is_bound or wanted.has(_mapping(metadata.get("labels")), namespace)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping as it is, and an empty one for what a field should not contain."""
+    return value if isinstance(value, dict) else {}
 
 
 def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) -> int:

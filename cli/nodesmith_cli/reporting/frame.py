@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nodesmith import __version__
-from nodesmith_cli.reporting.markup import Html, element, joined, text
+from nodesmith_cli.reporting.markup import LONGEST, Html, element, joined, text
 from nodesmith_cli.reporting.style import style_sheet
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -16,6 +16,7 @@ _MOST_CHARACTERS = 200_000
 """Of one table, so that a page with long names stays below 1 MB."""
 _TITLE = 120
 _LINE, _LINES, _SHORT = 500, 400, 16
+_SENTENCE, _WORDS = 1_000, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +113,19 @@ def _rows(rows: Sequence[Sequence[object]], kinds: Sequence[str | None]) -> tupl
     """Return the rows that the limits allow, and their number."""
     written, length = [], 0
     for row in rows[:MOST_ROWS]:
-        cells = (_cell(text(cell), kind) for cell, kind in zip(row, kinds, strict=True))
+        cells = (_cell(_shown(cell), kind) for cell, kind in zip(row, kinds, strict=True))
         line = element("tr", joined(cells))
         length += len(line.encode())
         if length > _MOST_CHARACTERS:
             break
         written.append(line)
     return joined(written), len(written)
+
+
+def _shown(cell: object) -> Html:
+    """Return the text of a cell. A sentence may be longer than a name."""
+    is_sentence = not isinstance(cell, Html) and str(cell)[:LONGEST].count(" ") > _WORDS
+    return text(cell, _SENTENCE if is_sentence else LONGEST)
 
 
 def _cell(shown: Html, kind: str | None) -> Html:

@@ -163,7 +163,7 @@ body{font-size:10.5pt}.top,main,footer{max-width:none;padding-left:0;padding-rig
 section{margin-top:1.4rem}h1,h2,h3,thead,figcaption{break-after:avoid}h1{font-size:19pt}h2{font-size:13pt}
 .card,svg,tr,figure,.note{break-inside:avoid}.scroll{overflow:visible}
 .cards{grid-template-columns:repeat(4,1fr)}.card .big{font-size:15pt}
-table{font-size:9pt}th,td{padding:.25rem .6rem .25rem 0}thead th{white-space:normal}
+table,figcaption,.dim,.card dt{font-size:9pt}th,td{padding:.25rem .6rem .25rem 0}thead th{white-space:normal}
 svg{min-width:0}p,li{orphans:3;widows:3}
 svg,.card,body{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 """
