@@ -284,8 +284,9 @@ def test_a_group_is_rolled_back_if_evicted_pods_get_no_place(
 ) -> None:
     here.add_managed("general", 2)
     here.add_web(4, cpu="900m")
+    here.add_own("later", 0)
     here.buys = False
-    assert here.drain("general", rules=Rules("1", timedelta(minutes=2), 1)) == 1
+    assert here.drain("general", "later", rules=Rules("1", timedelta(minutes=2), 1)) == 1
     told = capsys.readouterr()
     (found,) = json.loads(told.out)["groups"]
     assert found["state"] == "rolled back"
