@@ -181,7 +181,9 @@ app.command("adopt", short_help="Take over Karpenter's nodes while they run.")(a
 app.command("release", short_help="Hand all nodes back to Karpenter.")(release_command)
 app.command("convert", short_help="Convert old Karpenter manifests to current ones.")(convert_command)
 app.command("hash", short_help="Print the hashes used to detect drift.")(hash_command)
-app.command("migrate", cls=PlanCommand, short_help="Convert node groups to NodePools.")(migrate_command)
+app.command("migrate", cls=PlanCommand, short_help="Convert node groups to NodePools, and drain them.")(
+    migrate_command
+)
 app.command("pause", short_help="Stop voluntary disruption.")(pause_command)
 app.command("resume", short_help="Resume voluntary disruption.")(resume_command)
 app.command("rollback", short_help="Roll back to an earlier release.")(rollback_command)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import typer
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.draining.command import How, What, rules_of, run_on_groups
 from nodesmith_cli.draining.groups import SIZE_TAG, AwsGroups
 from nodesmith_cli.draining.objects import Autoscaler, ServedObjects
-from nodesmith_cli.draining.running import Rules, State
+from nodesmith_cli.draining.running import Drain, Rules, State
 from nodesmith_cli.draining.sequence import drain, undo
 from tests.account import client
 from tests.connectable import CLUSTER
@@ -284,8 +284,9 @@ def test_a_group_is_rolled_back_if_evicted_pods_get_no_place(
 ) -> None:
     here.add_managed("general", 2)
     here.add_web(4, cpu="900m")
+    here.add_own("later", 0)
     here.buys = False
-    assert here.drain("general", rules=Rules("1", timedelta(minutes=2), 1)) == 1
+    assert here.drain("general", "later", rules=Rules("1", timedelta(minutes=2), 1)) == 1
     told = capsys.readouterr()
     (found,) = json.loads(told.out)["groups"]
     assert found["state"] == "rolled back"
@@ -452,6 +453,28 @@ def test_instances_count_by_their_weight_and_those_that_leave_do_not_count() -> 
     group = AwsGroups(clients, CLUSTER).read("mixed")
     assert group.instances == ("i-1", "i-3")
     assert group.weight_of(group.instances) == 3
+
+
+def test_errors_that_may_pass_are_retried_and_missing_rights_are_not(here: Drainable) -> None:
+    here.add_own("batch", 1)
+    run, asked = here.drain_run(), list[str]()
+
+    def failing(code: str, times: int) -> Drain:
+        asked.clear()
+
+        def documents() -> object:
+            asked.append(code)
+            if len(asked) <= times:
+                raise Transient(f"GET /api/v1/limitranges: {code}", code)
+            return run.objects.documents()
+
+        return replace(run, objects=Mortal(run.objects, {"documents": documents}))
+
+    with pytest.raises(Transient, match="Forbidden"):
+        drain(failing("Forbidden", 9), "batch")
+    assert len(asked) == 1
+    assert drain(failing("ServiceUnavailable", 2), "batch").state is State.DRAINED
+    assert len(asked) == 3
 
 
 def test_a_managed_group_that_eks_cannot_drain_now_is_told(

@@ -121,6 +121,31 @@ def test_an_unknown_cluster_or_group_is_refused_with_a_suggestion(migrate: Run) 
     assert (ran.status, "did you mean 'plain'" in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--drain", "--undo"), "--drain, --undo and --status are mutually exclusive"),
+        (("--drain",), "--drain needs the groups: --group NAME, which may be repeated"),
+        (("--undo",), "--undo needs the groups"),
+        (("--yes",), "--yes and --dry-run need --drain or --undo"),
+        (("--drain", "--group", "plain", "--write", "x"), "--write and --one-per-group convert groups"),
+        (("--drain", "--group", "plain", "--timeout", "soon"), "--timeout 'soon': expected a duration"),
+        (
+            ("--drain", "--group", "plain", "--max-unavailable", "all"),
+            "--max-unavailable 'all': expected a number",
+        ),
+        (("--status", "--kubeconfig", "nowhere"), "--kubeconfig nowhere"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(
+    migrate: Run, options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    ran = migrate(CLUSTER, *options)
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err
+
+
 def live(tmp_path: Path, *more: Json) -> tuple[RecordingServer, str]:
     """Return a cluster of two nodes of the group `general` with four pods, a daemon and a node of no group."""
     found = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.awsreading import AwsReading
 from nodesmith_cli.connecting.looking import Around
-from nodesmith_cli.draining.groups import AwsGroups
+from nodesmith_cli.draining.groups import AwsGroups, Size
 from nodesmith_cli.draining.objects import ServedObjects
 from nodesmith_cli.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
 from nodesmith_cli.draining.sequence import drain, undo
@@ -45,7 +46,7 @@ class How:
     rules: Rules = USUAL
 
 
-def rules_of(at_once: str, timeout: Any, failures: int) -> Rules:
+def rules_of(at_once: str, timeout: timedelta, failures: int) -> Rules:
     """Return the limits of a drain from options. Raises Rejected for values that cannot be."""
     if not _AT_ONCE.fullmatch(at_once):
         raise Rejected(
@@ -72,13 +73,25 @@ def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around
 
 
 def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
-    if what is not What.STATUS and how.is_asked and not how.is_dry and how.output == "json":
+    is_reading = what is What.STATUS or how.is_dry
+    if how.is_asked and not is_reading and how.output == "json":
         raise Rejected(
             "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
         )
-    found = AwsReading(around.client, around.region).cluster(cluster)
-    objects = ServedObjects(around.server(found), around.clock)
-    run = Drain(
+    server = around.server(AwsReading(around.client, around.region).cluster(cluster))
+    objects = ServedObjects(server, around.clock)
+    run = _reached(cluster, objects, around, how)
+    names = names or run.groups.names()
+    if is_reading:
+        return _shown(what, cluster, [_looked(run, what, name) for name in names], how)
+    objects.refuse_without_rights(cluster)
+    for name in names:
+        run.groups.read(name)  # an unknown group is refused before the first one is changed
+    return _shown(what, cluster, list(_done(run, what, names)), how)
+
+
+def _reached(cluster: str, objects: ServedObjects, around: Around, how: How) -> Drain:
+    return Drain(
         groups=AwsGroups(around.client, cluster),
         objects=objects,
         catalog=embedded_catalog(around.region),
@@ -88,18 +101,15 @@ def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: Ho
         ask=_ask if how.is_asked else lambda _: True,
         rules=how.rules,
     )
-    names = names or run.groups.names()
-    if what is What.STATUS or how.is_dry:
-        return _shown(what, cluster, [_looked(run, what, name) for name in names], how)
-    objects.refuse_without_rights(cluster)
+
+
+def _done(run: Drain, what: What, names: Sequence[str]) -> Iterator[Result]:
+    """Do it to one group after another. After a rollback, no other group is begun: it would fare no better."""
     for name in names:
-        run.groups.read(name)  # an unknown group is refused before the first one is changed
-    results = []
-    for name in names:
-        results.append(drain(run, name) if what is What.DRAIN else undo(run, name))
-        if results[-1].state is State.ROLLED_BACK:
-            break  # the next group would fare no better
-    return _shown(what, cluster, results, how)
+        result = drain(run, name) if what is What.DRAIN else undo(run, name)
+        yield result
+        if result.state is State.ROLLED_BACK:
+            return
 
 
 def _looked(run: Drain, what: What, name: str) -> Result:
@@ -161,5 +171,5 @@ def _item(result: Result) -> dict[str, Any]:
     }
 
 
-def _size(size: Any) -> dict[str, int]:
+def _size(size: Size) -> dict[str, int]:
     return {"min": size.minimum, "desired": size.desired, "max": size.maximum}

@@ -118,13 +118,10 @@ def _held(pods: Sequence[Pod], now: datetime) -> Iterator[str]:
             yield f"node {pod.node} is drained once pod {pod.key} is gone, which {why}"
 
 
-def with_room(
-    seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime, serving: str = ""
-) -> Seen:
-    """Return the same with the plan of its pods on what remains of the cluster. `serving` is another obstacle."""
+def with_room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Seen:
+    """Return the same with the plan of its pods on what remains of the cluster."""
     found = _room(seen, documents, catalog, now)
-    extra = (serving,) if serving else ()
-    return replace(seen, planned=found.planned, obstacles=(*seen.obstacles, *extra, *found.obstacles))
+    return replace(seen, planned=found.planned, obstacles=(*seen.obstacles, *found.obstacles))
 
 
 def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Room:
@@ -138,21 +135,25 @@ def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: date
         return Room(obstacles=told or ("nodesmith has no NodePool: nothing would be bought for its pods",))
     if not seen.pods:
         return Room()
-    remaining = list(_without(seen, documents, unready))
-    inputs = plan_inputs(read_manifests((), remaining), catalog, settings=node_settings(os.environ), now=now)
-    written = plan_json(planned(inputs))
+    planned_nodes, reasons = _placed(seen, list(_without(seen, documents, unready)), catalog, now)
+    return Room(planned_nodes, (*reasons, *told) if reasons else ())
+
+
+def _placed(
+    seen: Seen, remaining: Sequence[Document], catalog: Catalog, now: datetime
+) -> tuple[int, list[str]]:
+    """Return how many nodes are planned for a group's pods, and a sentence about those that find no place."""
+    manifests, settings = read_manifests((), remaining), node_settings(os.environ)
+    written = plan_json(planned(plan_inputs(manifests, catalog, settings=settings, now=now)))
     moved = {pod.key for pod in seen.pods}
-    lost = [each for each in written["unplaced"] if each["pod"] in moved]
-    if not lost:
-        return Room(len(written["nodes"]))
     reasons: dict[str, list[str]] = {}
-    for each in lost:
-        reasons.setdefault(str(each["reason"]), []).append(str(each["pod"]))
-    none = f"no place for {counted(len(lost), 'pod')}"
-    return Room(
-        len(written["nodes"]),
-        (*(f"{none}: {some(keys, _SHOWN)}: {why}" for why, keys in sorted(reasons.items())), *told),
-    )
+    for each in written["unplaced"]:
+        if each["pod"] in moved:
+            reasons.setdefault(str(each["reason"]), []).append(str(each["pod"]))
+    return len(written["nodes"]), [
+        f"no place for {counted(len(keys), 'pod')}: {some(keys, _SHOWN)}: {why}"
+        for why, keys in sorted(reasons.items())
+    ]
 
 
 def _unready(pool: Manifest) -> str:

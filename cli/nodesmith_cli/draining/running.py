@@ -19,6 +19,7 @@ T = TypeVar("T")
 POLL = timedelta(seconds=3)
 _UPDATED_WITHIN = timedelta(minutes=10)
 """How long EKS may take to update a node group."""
+_NOT_GRANTED = frozenset({"Forbidden", "Unauthorized"})
 _RETRIES = 20
 """The most consecutive errors that may pass."""
 SHOWN = 5
@@ -107,10 +108,12 @@ def until(run: Drain, is_so: Callable[[], bool], why: str) -> None:
 
 
 def patiently(run: Drain, step: Callable[[], T]) -> T:
-    """Return what a step returns. Errors that may pass are retried, some times in a row."""
+    """Return what a step returns. Errors that may pass are retried, some times in a row, but no missing right."""
     for _ in range(_RETRIES - 1):
         try:
             return step()
-        except (Transient, Conflict):
+        except (Transient, Conflict) as error:
+            if isinstance(error, Transient) and error.code in _NOT_GRANTED:
+                raise
             run.sleep(POLL.total_seconds())
     return step()
