@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from nodesmith.observation.mirror import PODS
-
 from tests.browser.conftest import NARROW, WIDE, Visit, Visitor
 from tests.browser.scene import Scene
 from tests.patience import eventually
