@@ -28,7 +28,7 @@ class Visit:
         """Open a page of the site, and return it once it is at rest."""
         answer = self.page.goto(f"{self.root}/{path}")
         assert answer.status == 200, f"{path}: {answer.status}"
-        self.page.wait_for_function("window.htmx !== undefined && window.Idiomorph !== undefined")
+        self.page.wait_for_function("() => window.htmx && window.Idiomorph")
         return self.page
 
     def keep(self, name: str) -> None:

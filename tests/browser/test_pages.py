@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from nodesmith.observation.mirror import PODS
 from tests.browser.conftest import NARROW, WIDE, Visit, Visitor
 from tests.browser.scene import Scene
 from tests.patience import eventually
@@ -160,6 +162,23 @@ def test_everything_is_reached_by_keyboard_and_shows_its_focus(busy: Scene, visi
     page.keyboard.press("Enter")
     page.wait_for_url("**/now?q=spot*")
     assert "on-demand" not in page.inner_text("#table tbody")
+
+
+def test_what_is_looked_at_stays_in_place_when_something_above_it_appears_or_goes(visiting: Visitor) -> None:
+    kept = kept_of([node(f"n-{n}") for n in range(30)], clock=lambda: datetime.now(UTC))
+    with served(kept) as address:
+        page = visiting(address).go("now")
+        field, row = page.locator("input[type=search]"), page.locator("#table tbody tr").nth(12)
+        field.focus()
+        before = field.bounding_box()["y"]
+        kept.looks.fleet.put(PODS, [pod(f"waiting-{n}", "") for n in range(6)])
+        page.wait_for_selector("h2:has-text('Pods that wait')")
+        assert field.bounding_box()["y"] == pytest.approx(before, abs=2)
+        page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 900); }")
+        before = row.bounding_box()["y"]
+        kept.looks.fleet.keep_only(PODS, set())
+        page.wait_for_selector("h2:has-text('Pods that wait')", state="detached")
+        assert row.bounding_box()["y"] == pytest.approx(before, abs=2)
 
 
 def test_refreshing_pauses_on_request(busy: Scene, visiting: Visitor) -> None:

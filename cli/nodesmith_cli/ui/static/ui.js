@@ -1,5 +1,5 @@
 // Live refresh: htmx asks for the page again, and idiomorph changes only what differs. This pauses it, announces
-// changes to screen readers, and says when the server is gone.
+// changes to screen readers, keeps what the user looks at in place, and says when the server is gone.
 "use strict";
 (() => {
   const byId = (id) => document.getElementById(id);
@@ -26,6 +26,25 @@
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     const polls = /^every /.test(event.detail.elt.getAttribute("hx-trigger") || "");
     if (polls && (paused || document.hidden || isBusy())) event.preventDefault();
+  });
+
+  // What the user looks at stays where it is when something above it appears or goes.
+  let anchors = [];
+  const anchored = () => {
+    const main = byId("main");
+    const focused = document.activeElement;
+    if (focused !== main && main.contains(focused)) return [focused];
+    if (window.scrollY < 10) return [];
+    const inView = (each) => each.getBoundingClientRect().top > 0;
+    return [...main.querySelectorAll("h2, tbody tr")].filter(inView).slice(0, 12);
+  };
+  document.body.addEventListener("htmx:beforeSwap", () => {
+    anchors = anchored().map((element) => ({ element, top: element.getBoundingClientRect().top }));
+  });
+  document.body.addEventListener("htmx:afterSwap", () => {
+    const anchor = anchors.find((each) => each.element.isConnected);
+    if (anchor) window.scrollBy({ top: anchor.element.getBoundingClientRect().top - anchor.top, behavior: "instant" });
+    anchors = [];
   });
 
   const gone = (text) => {
