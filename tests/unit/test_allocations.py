@@ -51,6 +51,7 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.registration import settings_faults
 from tests import builders
 from tests.builders import NOW, ZONES
 
@@ -391,3 +392,12 @@ def test_label_keys_are_checked() -> None:
         parse_label_keys("team,a b")
     with pytest.raises(ValueError, match="must be at most 10 label keys"):
         parse_label_keys(",".join(f"l{n}" for n in range(11)))
+
+
+def test_a_registration_with_a_wrong_label_key_is_refused_with_what_would_be_right() -> None:
+    faults = list(settings_faults("settings", {"ALLOCATION_LABELS": "team,=cmd"}))
+    (fault,) = faults
+    assert fault.startswith(
+        "settings.ALLOCATION_LABELS: must be label keys such as team or example.com/team; '=cmd' is not one, found"
+    )
+    assert list(settings_faults("settings", {"ALLOCATION_LABELS": "team"})) == []
