@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.allocationobjects import parse_label_keys
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class ForwarderSettings:
     pace: Pace
     health_port: int
     log_level: str
+    labels_kept: tuple[str, ...] = ()
 
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
@@ -46,6 +48,7 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         ),
         health_port=reading.value("HEALTH_PROBE_PORT", "8081", _port),
         log_level=reading.value("LOG_LEVEL", "info", _level),
+        labels_kept=reading.value("ALLOCATION_LABELS", "", parse_label_keys),
     )
     if reading.faults:
         raise Rejected("settings: " + "; ".join(reading.faults))

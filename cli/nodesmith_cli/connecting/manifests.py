@@ -50,6 +50,7 @@ class Served:
     table_name: str
     reached_from: str
     image: str
+    allocation_labels: str = ""
 
 
 def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
@@ -72,6 +73,7 @@ def forwarder_settings(served: Served) -> dict[str, str]:
         "BUCKET_NAME": served.bucket,
         "TABLE_NAME": served.table_name,
         "REACHED_FROM": served.reached_from,
+        "ALLOCATION_LABELS": served.allocation_labels,
     }
 
 

@@ -259,6 +259,7 @@ def observation() -> Handler:
             last_heartbeat=own.heartbeats.last,
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
+            labels_kept=own.settings.allocation_labels,
         )
         # The report has no `due`: dispatch decides when observation is due.
         return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -39,6 +39,7 @@ class Observation:
     last_heartbeat: Callable[[], Heartbeat | None]
     clock: Callable[[], datetime]
     stale_after: timedelta
+    labels_kept: tuple[str, ...] = ()
 
 
 def observe(run: Observation) -> bool:
@@ -49,7 +50,8 @@ def observe(run: Observation) -> bool:
     now = run.clock()
     if _is_fresh(run, now):
         return False
-    run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
+    observed = replace(run.observer().observe(), labels_kept=run.labels_kept)
+    run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, observed))
     for concern in INFORMED:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True
