@@ -77,6 +77,7 @@ def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder
         DynamoHeartbeats(made("dynamodb"), settings.table_name, settings.cluster_name),
         SystemClock(),
         settings.pace,
+        labels_kept=settings.labels_kept,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from threading import Event, Thread
@@ -73,8 +73,10 @@ class Forwarder:
         clock: Clock,
         pace: Pace = Pace(),  # noqa: B008 frozen
         rhythm: Rhythm = Rhythm(),
+        labels_kept: tuple[str, ...] = (),
     ) -> None:
         self._cluster = cluster
+        self._labels_kept = labels_kept
         self._blobs = blobs
         self._hints = hints
         self._heartbeats = heartbeats
@@ -171,7 +173,10 @@ class Forwarder:
         if self._written is None:
             return False
         at, digest = self._written
-        return sha256(encode(self._cluster, at, observed)).digest() == digest
+        return sha256(self._encoded(at, observed)).digest() == digest
+
+    def _encoded(self, at: datetime, observed: Observed) -> bytes:
+        return encode(self._cluster, at, replace(observed, labels_kept=self._labels_kept))
 
     def _deliver(self, now: datetime, observed: Observed) -> NodesmithError | None:
         """Write the snapshot, then send owed hints; what fails stays owed. Hints refer to a snapshot that is written.
@@ -191,7 +196,7 @@ class Forwarder:
         return failed
 
     def _write(self, now: datetime, observed: Observed) -> None:
-        data = encode(self._cluster, now, observed)
+        data = self._encoded(now, observed)
         self._blobs.put(snapshot_key(self._cluster), data)
         self._written, self._is_unwritten = (now, sha256(data).digest()), False
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from nodesmith.errors import Rejected
+from nodesmith.model.allocationobjects import parse_label_keys
 from nodesmith_forwarder.windows import Pace
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class ForwarderSettings:
     log_level: str
     is_observing: bool = False
     """Whether the cluster is only observed, so that nothing but its shadows is woken."""
+    labels_kept: tuple[str, ...] = ()
 
 
 def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings:
@@ -49,6 +51,7 @@ def read_forwarder_settings(environment: Mapping[str, str]) -> ForwarderSettings
         health_port=reading.value("HEALTH_PROBE_PORT", "8081", _port),
         log_level=reading.value("LOG_LEVEL", "info", _level),
         is_observing=reading.value("OBSERVE", "false", _flag),
+        labels_kept=reading.value("ALLOCATION_LABELS", "", parse_label_keys),
     )
     if reading.faults:
         raise Rejected("settings: " + "; ".join(reading.faults))

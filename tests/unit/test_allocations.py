@@ -51,8 +51,14 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Move, Reason, Stage
+from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.pods import reduce_pod
+from nodesmith.registration import settings_faults
 from tests import builders
 from tests.builders import NOW, ZONES
+from tests.world import pod_manifest
 
 START = hour_of(NOW)
 END = START + HOUR
@@ -218,7 +224,7 @@ def test_daemonsets_are_told_apart() -> None:
 
 
 def test_owners_are_namespace_workload_and_the_chosen_labels() -> None:
-    labels = {"app": "web", "team": "shop", "pod-template-hash": "5d4f8"}
+    labels = {"app": "web", "team": "shop"}
     shape = replace(builders.shape(), owner="ReplicaSet/web-5d4f8", labels=labels)
     parts = divided(bought(), view(*builders.bind(shape, "node-default-a")), labels=("team", "cost-centre"))
     assert parts["Deployment/web"].owner == Owner(
@@ -391,3 +397,38 @@ def test_label_keys_are_checked() -> None:
         parse_label_keys("team,a b")
     with pytest.raises(ValueError, match="must be at most 10 label keys"):
         parse_label_keys(",".join(f"l{n}" for n in range(11)))
+
+
+def test_a_registration_with_a_wrong_label_key_is_refused_with_what_would_be_right() -> None:
+    faults = list(settings_faults("settings", {"ALLOCATION_LABELS": "team,=cmd"}))
+    (fault,) = faults
+    assert fault.startswith(
+        "settings.ALLOCATION_LABELS: must be label keys such as team or example.com/team; '=cmd' is not one, found"
+    )
+    assert list(settings_faults("settings", {"ALLOCATION_LABELS": "team"})) == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "workload"),
+    [
+        ("ReplicaSet/web-8589d557dd", "Deployment/web"),
+        ("ReplicaSet/web-api", "ReplicaSet/web-api"),
+        ("StatefulSet/db-8589d557dd", "StatefulSet/db-8589d557dd"),
+    ],
+)
+def test_the_replicaset_of_a_deployment_shows_in_its_name(owner: str, workload: str) -> None:
+    shape = replace(builders.shape(), owner=owner)
+    assert workload in divided(bought(), view(*builders.bind(shape, "node-default-a")))
+
+
+def test_the_snapshot_keeps_the_labels_that_costs_are_grouped_by() -> None:
+    manifest = pod_manifest("web-1")
+    manifest["metadata"]["labels"] = {"team": "shop", "other": "x"}
+    pod = reduce_pod(manifest)
+    assert pod is not None
+    found = {}
+    for kept in ((), ("team",)):
+        observed = Observed([pod], [], (), [], [], [], labels_kept=kept)
+        (read,) = decode(encode(builders.CLUSTER, NOW, observed)).pods
+        found[kept] = dict(read.shape.labels)
+    assert found == {(): {}, ("team",): {"team": "shop"}}

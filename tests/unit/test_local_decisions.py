@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.allocationobjects import HOURS, allocations_key, booked_key
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_local.runs.decisions import Decisions
@@ -105,6 +106,21 @@ def test_a_record_is_kept_with_its_snapshot(tmp_path: Any) -> None:
 
     kept = {path.name for path in (tmp_path / "clusters" / "shop" / "decisions").iterdir()}
     assert kept == {f"{decision}.json.gz", f"{decision}.snapshot.json.gz"}
+
+
+def test_booked_hours_are_kept_when_the_state_of_cost_allocation_changes(tmp_path: Any) -> None:
+    objects, keep = Objects(), Folder(tmp_path)
+    decisions = Decisions(objects, "shop", Timeline(), keep)
+    first, second = (allocations_key(HOURS, "shop", f"2026-11-21/{hour}") for hour in ("08", "09"))
+    objects.data |= {first: b"8", booked_key("shop"): b"state 1"}
+    decisions.collect()
+    assert keep.get(first) == b"8"
+    objects.data[second] = b"9"
+    decisions.collect()
+    assert keep.get(second) is None
+    objects.data[booked_key("shop")] = b"state 2"
+    decisions.collect()
+    assert keep.get(second) == b"9"
 
 
 def test_a_decision_to_buy_appears_once_it_is_carried_out() -> None:

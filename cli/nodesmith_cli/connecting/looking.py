@@ -104,14 +104,16 @@ def _inside(wanted: Wanted, account: Account, server: Applier, image: str, now: 
     stack = account.stack
     if stack is None or stack.missing:
         return Inside(survey)
+    registered = registration(wanted, account)
     served = Served(
         account.cluster.name,
         account.region,
         stack.bucket,
         stack.table_name,
-        registration(wanted, account).reached_from,
+        registered.reached_from,
         image,
         is_observed(wanted, account),
+        registered.settings.get("ALLOCATION_LABELS", ""),
     )
     return look_inside(server, manifests(served, shared_crds=not survey.has_foreign_crds), survey)
 

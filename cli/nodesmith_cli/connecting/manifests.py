@@ -54,6 +54,7 @@ class Served:
     image: str
     is_observed: bool = False
     """Whether nothing may be written in the cluster: then only readers are bound, and no CRD or policy is needed."""
+    allocation_labels: str = ""
 
 
 def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
@@ -78,6 +79,7 @@ def forwarder_settings(served: Served) -> dict[str, str]:
         "BUCKET_NAME": served.bucket,
         "TABLE_NAME": served.table_name,
         "REACHED_FROM": served.reached_from,
+        "ALLOCATION_LABELS": served.allocation_labels,
         **({"OBSERVE": "true"} if served.is_observed else {}),
     }
 

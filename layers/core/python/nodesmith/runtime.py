@@ -271,6 +271,7 @@ def observation() -> Handler:
             clock=now,
             stale_after=timedelta(seconds=own.settings.heartbeat_stale_seconds),
             is_observed=own.registration.observed,
+            labels_kept=own.settings.allocation_labels,
         )
         # The report has no `due`: dispatch decides when observation is due.
         return lambda: _told(own, Report(Counter(SnapshotsWritten=int(observe(run)))))

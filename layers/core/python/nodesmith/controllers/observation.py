@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -41,6 +41,7 @@ class Observation:
     stale_after: timedelta
     is_observed: bool = False
     """whether the cluster is only observed, so that nothing but its shadows is woken"""
+    labels_kept: tuple[str, ...] = ()
 
 
 def observe(run: Observation) -> bool:
@@ -51,7 +52,8 @@ def observe(run: Observation) -> bool:
     now = run.clock()
     if _is_fresh(run, now):
         return False
-    run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, run.observer().observe()))
+    observed = replace(run.observer().observe(), labels_kept=run.labels_kept)
+    run.blobs.put(snapshot_key(run.cluster_name), encode(run.cluster_name, now, observed))
     for concern in (Concern.SHADOW,) if run.is_observed else INFORMED:
         run.hints.send(concern, Hint(run.cluster_name, "observed without the forwarder"))
     return True

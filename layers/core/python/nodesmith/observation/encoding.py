@@ -65,7 +65,7 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         "nodeNames": names,
         "nodes": [_node(node, attachments.offered(node)) for node in nodes],
         "podEvents": _pod_events(observed, nodes),
-        "pods": list(_groups(observed, volumes, attachments, selected_keys(shapes), index_of)),
+        "pods": list(_groups(observed, volumes, attachments, _kept_keys(observed, shapes), index_of)),
         "daemonsets": sorted(daemons, key=_text),
         "podtemplates": sorted(templates, key=_text),
         "capacitybuffers": sorted(observed.capacitybuffers, key=_text),
@@ -242,6 +242,10 @@ def _text(value: object) -> str:
 # Labels that no selector in the cluster uses (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-
 # hash`, a workflow's run id …) cannot affect decisions, but would give every pod a shape of its own.
 _KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
+
+
+def _kept_keys(observed: Observed, shapes: Iterable[str]) -> frozenset[str]:
+    return selected_keys(shapes) | frozenset(observed.labels_kept)
 
 
 def selected_keys(shapes: Iterable[str]) -> frozenset[str]:

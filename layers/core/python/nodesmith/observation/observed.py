@@ -134,3 +134,5 @@ class Observed:
     leases: Sequence[Manifest] = ()
     karpenter_wrote: tuple[str, str] = ("", "")
     growths: Mapping[str, int] = field(default_factory=dict)
+    labels_kept: Sequence[str] = ()
+    """Keys of pods' labels that the snapshot keeps although no selector uses them: for cost allocation."""

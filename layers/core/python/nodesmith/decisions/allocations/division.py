@@ -6,6 +6,7 @@ their requests. What no pod requests is idle.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,9 @@ from nodesmith.model.kubernetes.pods import Pod, is_planned
 CPU_CORE_NANO_USD, MEMORY_GIB_NANO_USD, GPU_NANO_USD = 31_611_000, 4_237_000, 950_000_000
 """OpenCost's default prices an hour (configs/default.json). Only their ratios matter: they divide a node's price."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
-_HASH, _MIB = "pod-template-hash", 2**20
+_MIB = 2**20
+_OF_DEPLOYMENT = re.compile(r"ReplicaSet/(.+)-[bcdf-hj-np-tv-xz2456789]{5,10}")
+"""A Deployment's ReplicaSet, whose name ends with a hash in Kubernetes' own alphabet"""
 _SECOND = 1_000_000
 """in microseconds"""
 _Use = tuple[int, int, int]
@@ -182,9 +185,9 @@ def _by_node(pods: Iterable[Pod], labels: Sequence[str]) -> dict[str, dict[Owner
 
 def _owner(pod: Pod, labels: Sequence[str]) -> Owner:
     shape = pod.shape
-    workload, made_by = shape.owner, shape.labels.get(_HASH, "")
-    if made_by and workload.startswith("ReplicaSet/") and workload.endswith(f"-{made_by}"):
-        workload = f"Deployment/{workload[len('ReplicaSet/') : -len(made_by) - 1]}"
+    workload = shape.owner
+    if (found := _OF_DEPLOYMENT.fullmatch(workload)) is not None:
+        workload = f"Deployment/{found[1]}"
     chosen = {key: clipped(shape.labels[key]) for key in labels if key in shape.labels}
     kind = Kind.WORKLOAD if shape.moves else Kind.DAEMONSET
     workload = "" if shape.is_static else workload  # its owner is the node
