@@ -28,7 +28,9 @@ IDLE, LONGEST = timedelta(seconds=1), timedelta(seconds=10)
 QUIET = timedelta(minutes=30)
 """The time between searches for moves while nothing changes."""
 ROUTINE = timedelta(minutes=5)
-"""How often nodes are checked for expiration, schedules and the replicas of static NodePools."""
+"""How often nodes are checked for expiration, schedules and the replicas of static NodePools, and how often pods that
+got no node are decided about although nothing has changed.
+"""
 _CONCERNS = ("provision", "end", "disrupt", "routine")
 Told = Callable[[float], None]
 
@@ -201,6 +203,8 @@ class Simulation:
         self.problems = {group.reason: len(group.pods) for group in plan.unplaced}
         if plan.due is not None:
             self.wake("provision", max(plan.due, now + IDLE))
+        elif plan.unplaced:
+            self.wake("provision", now + ROUTINE)
         if plan.nodes:
             self.wake("end", now)
 
@@ -266,6 +270,8 @@ class Simulation:
 
     def _outcome(self) -> dict[str, Any]:
         cluster = self.cluster
+        if not cluster.waits:
+            self.problems = {}
         cluster.settle()
         total = cluster.all
         return {
