@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -171,14 +171,9 @@ class KarpenterWorld(World):
                 self._changes.sort()
             elif app.startswith("end "):
                 job = app.removeprefix("end ")
-                self.remove([each for each in self._successors(job) if each in self.pods])
+                self.remove([each for each in self.pods if each == job or each.startswith(f"{job}-r")])
             else:
                 self._scale(app, number)
-
-    def _successors(self, name: str) -> Iterator[str]:
-        while name in self.wanted:
-            yield name
-            name = f"{name}-r"
 
     def _scale(self, app: str, number: int) -> None:
         there = self._pods_of(app)
@@ -206,6 +201,9 @@ class KarpenterWorld(World):
 
     def _replace(self) -> None:
         World._replace(self)
+        for name in [each for each in self._replaced if each not in self.pods]:
+            self._replaced.discard(name)
+            self.wanted.discard(name)
         for pod in self.cluster.pods.values():
             self._own(pod)
 
@@ -310,6 +308,10 @@ class KarpenterWorld(World):
             if not self.cloud.instances[claim.instance_id].is_alive:
                 del self.claims[name]
                 self.cluster.nodeclaims.pop(name, None)
+        gone = [id_ for id_, each in self.cloud.instances.items() if each.state == "terminated"]
+        for id_ in (each for each in gone if f"node-{each}" not in self.cluster.nodes):
+            del self.cloud.instances[id_]
+            self._ends_at.pop(id_, None)
 
     def _disrupt(self) -> None:
         if self.command is not None:

@@ -183,6 +183,24 @@ def test_connecting_an_observed_cluster_without_the_option_has_it_served(cluster
     assert len(entries) > 7
 
 
+def test_an_observed_cluster_is_examined_and_disconnected_like_a_served_one(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster.run(observes=True) == 0
+    capsys.readouterr()
+    cluster.examine()
+    report = told(capsys)
+    assert not [
+        each
+        for each in report["findings"]
+        if each["check"] in ("registration", "connection", "function-role")
+    ]
+    assert cluster.leave() == 0
+    names = [each["Name"] for each in client("ssm").describe_parameters()["Parameters"]]
+    assert WATCHED not in names
+    assert client("eks").list_access_entries(clusterName=CLUSTER)["accessEntries"] == []
+
+
 def test_a_served_cluster_cannot_be_observed(
     cluster: Connectable, capsys: pytest.CaptureFixture[str]
 ) -> None:

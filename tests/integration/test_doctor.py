@@ -257,7 +257,7 @@ def test_a_lambda_quota_that_is_too_small_is_reported(
 ) -> None:
     cluster.quotas.concurrency = 10
     one = only(cluster, capsys, "lambda-concurrency")
-    assert one["found"] == "10 are available to all functions, and nodesmith may need 24"
+    assert one["found"] == "10 are available to all functions, and nodesmith may need 26"
 
 
 def put_cni(cluster: Connectable, *eni_configs: str, **environment: str) -> None:
