@@ -89,7 +89,9 @@ def test_the_settings_file_names_every_required_setting() -> None:
     with pytest.raises(Rejected) as caught:
         read_forwarder_settings(settings)
     missing = {part.split()[0] for part in str(caught.value).removeprefix("settings: ").split("; ")}
-    assert {*missing, "REACHED_FROM", "ALLOCATION_LABELS"} == {name for name, value in settings.items() if not value}
+    assert {*missing, "REACHED_FROM", "ALLOCATION_LABELS"} == {
+        name for name, value in settings.items() if not value
+    }
     read_forwarder_settings({name: value or "x" for name, value in settings.items()})
 
 
