@@ -10,6 +10,7 @@ from hashlib import md5
 from typing import Any
 
 from nodesmith.errors import Conflict
+from nodesmith.model.allocationobjects import ALLOCATIONS, BOOKED, write_rows
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.observation.observed import VERSION
 from nodesmith.ports import NONE_THERE
@@ -162,6 +163,9 @@ def written_snapshot(data: bytes, version: Version) -> bytes:
 
 def _changed(key: str, data: bytes, change: Callable[[Any, Layout], Any]) -> bytes:
     layout = _object_layout(key)
+    if key.endswith(".jsonl.gz"):
+        rows = change([json.loads(line) for line in gzip.decompress(data).splitlines()], layout)
+        return write_rows(rows)
     if key.endswith(".gz"):
         text = gzip.decompress(data).decode()
         return gzip.compress(rewritten(text, layout, change).encode(), 1, mtime=0)
@@ -173,6 +177,8 @@ def _object_layout(key: str) -> Layout:
         return versions.SNAPSHOT
     if key.endswith("offerings.json"):
         return versions.ON_SALE
+    if key.startswith(f"{ALLOCATIONS}/"):
+        return versions.BOOKED if key.startswith(f"{ALLOCATIONS}/{BOOKED}/") else versions.ALLOCATIONS
     return versions.UNPLACED if key.endswith("unplaced.json") else versions.DECISION
 
 

@@ -66,5 +66,5 @@ def test_the_stack_outputs_the_forwarders_settings(region: Template) -> None:
     lines = (ROOT / "forwarder" / "forwarder.env").read_text().splitlines()
     empty = {line.removesuffix("=") for line in lines if re.fullmatch("[A-Z_]+=", line)}
     told = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for name in region.outputs}
-    assert empty - told <= {"CLUSTER_NAME", "AWS_REGION", "REACHED_FROM"}
+    assert empty - told <= {"CLUSTER_NAME", "AWS_REGION", "REACHED_FROM", "ALLOCATION_LABELS"}
     assert told - empty == {"FORWARDER_ROLE_ARN", "RELEASE", "VERSION"}

@@ -103,7 +103,7 @@ def test_html_is_one_file_without_requests_and_escapes_what_users_wrote() -> Non
     assert "<script" not in html
     assert "&lt;script src=//x&gt;" in html
     assert "http" not in html.replace("http-equiv", "")
-    assert "default-src 'none'" in html
+    assert "default-src &#x27;none&#x27;" in html
 
 
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
