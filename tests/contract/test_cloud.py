@@ -277,6 +277,32 @@ def test_a_terminated_instance_is_still_returned_but_not_alive(subject: Subject)
     (found,) = subject.cloud.instances_of([request.claim])[request.claim]
     assert not found.is_alive
     assert subject.count_alive() == 0
+    assert outcome.instance.state_since is None
+    assert found.state_since is not None
+    assert abs(found.state_since - outcome.instance.launched_at) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended"),
+    [
+        ("User initiated (2026-11-21 07:59:20 GMT)", NOW - timedelta(seconds=40)),
+        ("Service initiated (2026-11-21 07:59:20 GMT)", NOW - timedelta(seconds=40)),
+        ("User initiated (2026-13-21 07:59:20 GMT)", None),
+        ("Server.SpotInstanceTermination", None),
+        ("", None),
+    ],
+)
+def test_the_time_of_an_instances_end_is_read_if_ec2_says_it(reason: str, ended: datetime | None) -> None:
+    with account() as furnished:
+        furnished.strict.visibility.instances_after = timedelta()
+        cloud = AwsCloud(client, SETTINGS, system_time)
+        request, templates = planned(cloud)
+        cloud.ensure_templates(templates)
+        (outcome,) = cloud.launch([request])
+        assert isinstance(outcome, Launched)
+        cloud.terminate([outcome.instance.id])
+        ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance(outcome.instance.id)._reason = reason
+        assert cloud.instances_of([request.claim])[request.claim][0].state_since == ended
 
 
 def test_terminating_a_missing_instance_is_ignored_and_the_others_are_terminated(subject: Subject) -> None:

@@ -281,7 +281,11 @@ class FakeCloud:
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance to another of EC2's states."""
-        self.instances[instance_id] = replace(self.instances[instance_id], state=state)
+        before = self.instances[instance_id]
+        groups = ("pending", "running"), ("stopping", "stopped"), ("shutting-down", "terminated")
+        stays = any(before.state in group and state in group for group in groups)
+        since = before.state_since if stays else None if state in groups[0] else self.clock()
+        self.instances[instance_id] = replace(before, state=state, state_since=since)
 
     def _shown(self) -> Mapping[str, Instance]:
         """Return the instances that EC2 describes by now, by id: all of them unless `shown_after` delays that."""

@@ -31,18 +31,20 @@ from nodesmith.model.allocationobjects import (
     read_rows,
 )
 from nodesmith.model.allocations import DAY, HOUR, Allocation, MoveOutcome, cost_of, hour_of, nano_usd
+from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind, book_item
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.store import FakeStore
-from tests.world import Boundaries, Killed, Watched, pod_manifest
+from tests.world import Boundaries, Killed, Watched, node_manifest, pod_manifest
 
 CLUSTER, REGION = builders.CLUSTER, "us-east-1"
 START = datetime(2026, 11, 25, 12, tzinfo=UTC)
@@ -203,9 +205,25 @@ def test_a_node_bought_and_forgotten_within_the_hour_is_booked_once() -> None:
     world.store.forget(short)
     assert world.after(HOUR + 5 * MINUTE).hours == 1
     assert cost(world.rows()) == nano_usd(PRICE) * 11 // 10
-    assert world.store.unbooked.all() == ([], [])
     world.after(2 * HOUR + 5 * MINUTE)
     assert cost(world.rows(window="2026-11-25/13")) == nano_usd(PRICE)
+    assert world.store.unbooked.all() == ([], [])
+
+
+def test_a_node_that_snapshots_show_into_the_next_hour_is_not_booked_as_another_softwares() -> None:
+    world = Ledgered()
+    ended = claim(terminated_at=START + 59 * MINUTE, phase=Phase.TERMINATED)
+    world.store.claims["default-a"] = ended
+    world.now = START + 61 * MINUTE
+    world.store.forget(ended)
+    made = node_manifest(ended.node_name, ended.provider_id, parse_resources({"cpu": "2"}), START - 3 * DAY)
+    seen = encode(CLUSTER, START + 50 * MINUTE, Observed(nodes=[reduce_node(made)]))
+    world.blobs.keep_version(snapshot_key(CLUSTER), seen, START + 50 * MINUTE)
+    world.show(START + 60.5 * MINUTE)
+    world.after(HOUR + 5 * MINUTE)
+    world.after(2 * HOUR + 5 * MINUTE)
+    assert world.rows(window="2026-11-25/13") == []
+    assert world.store.unbooked.all() == ([], [])
 
 
 def test_a_node_that_ends_after_the_hour_stays_for_the_next_one() -> None:
@@ -218,6 +236,7 @@ def test_a_node_that_ends_after_the_hour_stays_for_the_next_one() -> None:
     assert [each.name for each in world.store.unbooked.all()[0]] == ["default-a"]
     world.after(2 * HOUR + 5 * MINUTE)
     assert cost(world.rows(window="2026-11-25/13")) == cost_of(nano_usd(PRICE), MINUTE)
+    world.after(3 * HOUR + 5 * MINUTE)
     assert world.store.unbooked.all() == ([], [])
 
 

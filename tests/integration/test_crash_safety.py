@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from nodesmith.decisions.allocations.nodes import ended_at
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import Phase
@@ -289,6 +290,16 @@ def test_an_instance_that_is_terminated_more_often_than_functions_crash_is_repor
     world.cloud.terminate([gone])
     assert crashes.violations(world, 2, disturbed=0) == [f"{gone} was terminated 2 times"]
     assert crashes.violations(world, 2, disturbed=1) == []
+
+
+def test_a_function_that_dies_after_it_has_terminated_an_instance_books_the_node_until_ec2s_time() -> None:
+    deleted = story("a Node deleted in its prime")
+    calls = [call for call, _ in deleted.told(Boundaries()).boundaries.moments]
+    death = calls.index("after FakeCloud.terminate") + 1
+    world = deleted.told(Boundaries(frozenset({death})))
+    (gone,) = (each for each in world.cloud.instances.values() if not each.is_alive)
+    assert [call.method for call in world.cloud.calls].count("terminate") == 2
+    assert [ended_at(claim) for claim in world.store.unbooked.all()[0]] == [gone.state_since]
 
 
 def test_leaks_of_a_world_are_detected() -> None:

@@ -124,6 +124,7 @@ def test_an_instance_that_ec2_took_is_paid_for_until_it_was_noticed() -> None:
     noticed = START + 30 * MINUTE
     lost = bought(cause=Fate.TERMINATED, terminating_at=noticed, terminated_at=noticed + MINUTE)
     assert ended_at(lost) == noticed
+    assert ended_at(replace(lost, terminated_at=noticed - MINUTE)) == noticed - MINUTE, "EC2 has said when"
 
 
 def test_a_claim_without_an_instance_is_not_booked() -> None:

@@ -30,6 +30,7 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -408,6 +409,58 @@ def test_a_claim_whose_instance_is_gone_is_released_and_its_pods_are_deleted_at_
     assert [(pod.pod, pod.grace_seconds) for pod in deletion.pods] == [(pods[0].key, 0)]
     assert isinstance(release, Release)
     assert release.claim.instance_gone_at == NOW
+
+
+@pytest.mark.parametrize("cause", ["Deleted", Fate.TERMINATED])
+@pytest.mark.parametrize(
+    ("told", "known", "ended"),
+    [
+        (NOW - timedelta(seconds=40), None, NOW - timedelta(seconds=40)),
+        (NOW - timedelta(seconds=40), NOW, NOW - timedelta(seconds=40)),
+        (NOW - timedelta(seconds=40), NOW - timedelta(seconds=50), NOW - timedelta(seconds=50)),
+        (NOW - timedelta(hours=2), NOW, NOW - timedelta(hours=1)),
+        (NOW + timedelta(hours=1), None, NOW),
+        (None, NOW, NOW),
+        (None, None, None),
+    ],
+    ids=[
+        "noticed late",
+        "recorded late",
+        "recorded before",
+        "before its launch",
+        "later",
+        "untold",
+        "unknown",
+    ],
+)
+def test_a_claim_has_the_time_at_which_ec2_says_that_its_instance_ended(
+    cause: str, told: datetime | None, known: datetime | None, ended: datetime | None
+) -> None:
+    launched = replace(CLAIM, launched_at=NOW - timedelta(hours=1)).terminating(cause, "", NOW)
+    claim = replace(launched, phase=Phase.TERMINATED if known else Phase.TERMINATING, terminated_at=known)
+    found = replace(instance(claim, "terminated"), state_since=told)
+    (release,) = next_steps([claim], seen(), {claim.name: (found,)}, [claim.name], NOW)
+    assert isinstance(release, Release)
+    assert release.claim.terminated_at == ended
+
+
+@pytest.mark.parametrize(
+    ("cause", "state", "is_told"),
+    [
+        (Fate.TERMINATED, "shutting-down", True),
+        (Fate.STOPPED, "stopped", True),
+        ("Expired", "stopped", False),
+    ],
+)
+def test_an_instance_that_still_shuts_down_has_ec2s_time_but_stopped_warm_capacity_does_not(
+    cause: str, state: str, is_told: bool
+) -> None:
+    before, at = NOW - timedelta(seconds=40), NOW + timedelta(seconds=10)
+    claim = CLAIM.terminating(cause, "", NOW)
+    found = replace(instance(claim, state), state_since=before)
+    *_, last = next_steps([claim], seen(), {claim.name: (found,)}, [claim.name], at)
+    assert isinstance(last, TerminateInstances)
+    assert last.claim.terminated_at == (before if is_told else at)
 
 
 BACKUP = "example.com/backup"

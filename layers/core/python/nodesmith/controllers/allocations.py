@@ -226,9 +226,12 @@ class _Books:
         return State(start + HOUR, tag, known, open_moves)
 
     def forget(self, through: datetime) -> None:
-        """Delete what the ledger keeps of nodes and moves that are booked."""
-        ended = {claim.name: ended_at(claim) or through for claim in self._ended}
-        claims = sorted(name for name, at in ended.items() if at <= through)
+        """Delete what the ledger keeps of nodes and moves that are booked.
+
+        Nodes are kept for a further hour. Snapshots may show one in it, and it would pass for another software's.
+        """
+        before = through - HOUR
+        claims = sorted(claim.name for claim in self._ended if (ended_at(claim) or before) <= before)
         moves = sorted(move.id for move in self._moves if move.stage_since < through)
         if claims or moves:
             self._run.unbooked.booked(claims, moves)

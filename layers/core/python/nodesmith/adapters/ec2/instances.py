@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -33,6 +34,8 @@ _FILTER_VALUES = 190
 """EC2 accepts 200 values per call across all filters. The remaining 10 are for the other filters of a call."""
 _TEMPLATE_ID_TAG = "aws:ec2launchtemplate:id"
 """EC2 adds this tag to instances that it launches from a template."""
+_MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+"""The time in a StateTransitionReason, such as `User initiated (2026-11-26 12:00:00 GMT)`."""
 
 Filter = dict[str, Any]
 
@@ -151,6 +154,15 @@ def _tags(found: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
 
 
+def _moment(reason: str) -> datetime | None:
+    """Return the time in a StateTransitionReason, None if there is none, as for most instances that run."""
+    found = _MOMENT.search(reason)
+    try:
+        return datetime.fromisoformat(f"{found[1]}+00:00") if found else None
+    except ValueError:
+        return None
+
+
 def _instance(found: Mapping[str, Any]) -> Instance:
     tags = _tags(found)
     return Instance(
@@ -164,6 +176,7 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         launched_at=found["LaunchTime"].astimezone(UTC),
         subnet_id=found.get("SubnetId", ""),
         state_reason=found.get("StateReason", {}).get("Message", ""),
+        state_since=_moment(found.get("StateTransitionReason") or ""),
         template_id=tags.get(_TEMPLATE_ID_TAG, ""),
         instance_profile=found.get("IamInstanceProfile", {}).get("Arn", "").rpartition("/")[2],
         private_dns_name=found.get("PrivateDnsName", ""),

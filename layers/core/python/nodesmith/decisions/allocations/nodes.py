@@ -139,13 +139,13 @@ class View:
 def ended_at(claim: NodeClaim) -> datetime | None:
     """Return when a claim's instance ended, None while it runs.
 
-    If EC2 took the instance, that is when nodesmith noticed. The instance of a claim that is given up ends then.
+    If EC2 took the instance, that is when nodesmith noticed, unless EC2 has said when it was. The instance of a claim
+    that is given up ends then.
     """
-    if claim.cause in {Fate.TERMINATED, Fate.STOPPED} and claim.terminating_at is not None:
-        return claim.terminating_at
-    if claim.terminated_at is not None or claim.instance_gone_at is not None:
-        return min(each for each in (claim.terminated_at, claim.instance_gone_at) if each is not None)
-    return claim.phase_since if claim.phase is Phase.GIVEN_UP else None
+    noticed_at = claim.terminating_at if claim.cause in {Fate.TERMINATED, Fate.STOPPED} else None
+    given_up_at = claim.phase_since if claim.phase is Phase.GIVEN_UP else None
+    known = [each for each in (noticed_at, claim.terminated_at, claim.instance_gone_at) if each is not None]
+    return min(known, default=given_up_at)
 
 
 def nodes_of(

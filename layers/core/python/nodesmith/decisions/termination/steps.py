@@ -155,7 +155,7 @@ def _steps(
 ) -> list[TerminationCommand]:
     claim, node = view.claim, view.node
     if claim.instance_gone_at is None and instances is not None and _is_gone(claim, instances, now):
-        claim = replace(claim, instance_gone_at=now)
+        claim = _ended(replace(claim, instance_gone_at=now), instances, now)
     if claim.instance_gone_at is not None:
         return [*_last_words(view), *_letting_go(claim, node)]
     if claim.phase is Phase.TERMINATED:
@@ -184,7 +184,7 @@ def _steps(
     onward = _onward(replace(claim, deadline=deadline), view, found, snapshot, now)
     if onward.phase is Phase.TERMINATED:
         alive = tuple(sorted({claim.instance_id, *(i.id for i in instances or () if i.is_alive)} - {""}))
-        return [*commands, TerminateInstances(onward, alive)]
+        return [*commands, TerminateInstances(_ended(onward, instances or (), now), alive)]
     if onward.phase is not claim.phase:
         commands.append(Advance(onward))
     elif not (found.evict or found.delete):  # while pods go, the reason for waiting need not be recorded
@@ -224,6 +224,19 @@ def _is_gone(claim: NodeClaim, instances: Sequence[Instance], now: datetime) -> 
     if not instances and claim.instance_id and now - (claim.launched_at or claim.created_at) < SHOWN_AFTER:
         return False
     return all(i.state == "terminated" for i in instances) and _is_settled(claim, now)
+
+
+def _ended(claim: NodeClaim, instances: Iterable[Instance], now: datetime) -> NodeClaim:
+    """Return the claim with EC2's time of its instance's end, if that is before the time that the claim has.
+
+    It is if EC2 took the instance, or if a function died between its call to EC2 and the record.
+    """
+    is_stopped = claim.cause == Fate.STOPPED  # otherwise a stopped instance is warm capacity and costs on
+    ended = (i for i in instances if i.id == claim.instance_id and (is_stopped or not i.is_alive))
+    told = next((i.state_since for i in ended if i.state_since is not None), None)
+    if told is None:
+        return claim
+    return replace(claim, terminated_at=max(claim.launched_at or told, min(told, claim.terminated_at or now)))
 
 
 def _is_settled(claim: NodeClaim, now: datetime) -> bool:

@@ -214,6 +214,8 @@ class Instance:
     subnet_id: str = ""
     state_reason: str = field(default="", compare=False)
     """Why the instance does not run, in EC2's words, such as `Client.InternalError: Client error on launch`."""
+    state_since: datetime | None = field(default=None, compare=False)
+    """When it was last stopped or terminated, by whomever; None if EC2 does not say."""
     template_id: str = field(default="", compare=False)
     instance_profile: str = field(default="", compare=False)
     private_dns_name: str = field(default="", compare=False)
