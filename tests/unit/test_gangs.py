@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.candidates import Survey
+from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.lifecycle.gangs import advanced, endings, is_done, next_change, status_updates
 from nodesmith.decisions.provisioning import Inputs, canonical, decide
@@ -38,6 +39,7 @@ from nodesmith.model.ledger.gangs import ONWARD, Gang, GangStage
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from tests import builders
 from tests.builders import NOW
+from tests.fleets import fleet, running, worker
 from tests.gangs import CHECK, request_manifest
 
 LARGE = [*builders.EXPRESS, builders.expression("karpenter.k8s.aws/instance-cpu", "In", "4")]
@@ -398,6 +400,18 @@ def test_a_node_with_room_for_a_request_is_not_disrupted_until_the_booking_ends(
         "default-b": "Booked",
     }
     assert not Survey(later(inputs, BOOKED_FOR)).blocked
+
+
+def test_other_pods_move_into_what_is_left_beside_the_room_of_a_request() -> None:
+    kept, underused = worker("kept"), worker("underused")
+    pods = running(builders.shape("500m", "1Gi"), {"kept": 1, "underused": 1})
+    inputs = fleet([kept, underused], pods)
+    asked = replace(inputs.snapshot, requests=(request(1),), podtemplates=templates("1"))
+    room = booked(sets=(builders.shape("1").requests,), claims=(), places={kept.claim.name: (1,)})
+    inputs = replace(inputs, snapshot=asked, ledger=replace(inputs.ledger, gangs=(room,)))
+    (proposal,) = propose(inputs).proposals
+    assert proposal.sources == (underused.claim.name,)
+    assert set(proposal.destinations.values()) == {kept.node.name}
 
 
 def test_room_that_is_lost_while_it_is_kept_is_found_elsewhere_or_revoked() -> None:

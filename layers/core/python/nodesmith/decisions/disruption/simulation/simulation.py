@@ -17,7 +17,14 @@ from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
 from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
-from nodesmith.decisions.provisioning.clusterstate import foreseen, living_claims, needs, reserved, without
+from nodesmith.decisions.provisioning.clusterstate import (
+    Reserved,
+    foreseen,
+    living_claims,
+    needs,
+    reserved,
+    without,
+)
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
@@ -85,9 +92,18 @@ class Fleet:
         self._heeds_zones = rebalances_zones(pools_by_name.values())
         self._splits = Splits(context, claims, inputs.now)
         asking = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
-        self._planner = self.planner(inputs, offers, asking, shapes, for_zones=self._heeds_zones)
+        found = needs(context, inputs)
+        there = reserved(context, found.wanted, inputs)
+        hosted = (
+            shape for existing in there.free for shape in existing.hosted
+        )  # also room that gangs have booked
+        met = dict.fromkeys([*shapes, *hosted])
+        self._planner = self.planner(inputs, offers, asking, met, for_zones=self._heeds_zones)
         self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
-        free = self._promise(context)
+        self._on_their_way = frozenset(
+            p.key for p in context.pods if p.node in found.going and not p.deleting
+        )
+        free = self._promise(there)
         closed = _no_destinations(free, context, claims, pools_by_name, inputs.now) | frozenset(avoided)
         self._cluster_nodes = ClusterNodes(free, closed, shapes)
 
@@ -96,13 +112,8 @@ class Fleet:
         """What may be bought, with what is left of the NodePools' limits."""
         return self._planner.tiers
 
-    def _promise(self, context: Snapshot) -> list[ExistingNode]:
+    def _promise(self, there: Reserved) -> list[ExistingNode]:
         """Return the existing nodes after every pod that needs a node is placed as far as possible."""
-        found = needs(context, self._inputs)
-        self._on_their_way = frozenset(
-            p.key for p in context.pods if p.node in found.going and not p.deleting
-        )
-        there = reserved(context, found.wanted, self._inputs)
         if there.fresh:
             others = PreferenceMode.RULE if self._heeds_zones else PreferenceMode.BUY
             fresh = self._splits.narrowed(there.fresh).pods
