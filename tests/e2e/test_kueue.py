@@ -177,7 +177,7 @@ def test_gangs_of_a_queue_get_all_nodes_or_none_while_ec2_has_too_few(start: Sta
             return _finished(system) == JOBS
 
         system.until(f"all {JOBS} Jobs complete", done, 400)
-        # Kueue keeps the requests of Jobs that have ended. A Job whose pods no decision has seen keeps its room booked.
+        # A Job whose pods end before a decision has seen them keeps its room until the booking ends.
         left = (BOOKED_FOR + timedelta(minutes=2)).total_seconds()
         system.until("no node is left over", lambda: not (system.instances() or system.nodes()), left)
         system.until("no NodeClaim is left over", lambda: not system.ledger().claims)
