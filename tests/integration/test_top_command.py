@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import re
-import select
-import struct
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +14,8 @@ import pytest
 
 from nodesmith_local.apiserver import ApiServer
 from tests.savingsclusters import node, pod
+from tests.terminals import Terminal
 
-_ANSI = re.compile(r"\x1b\[[0-9;?>$<]*[a-zA-Z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()=>]")
 _COMMAND = (sys.executable, "-m", "nodesmith_cli.main", "top")
 
 
@@ -105,36 +97,3 @@ def test_in_a_terminal_nodes_and_pending_pods_are_drawn_and_q_quits(kubeconfig: 
         terminal.until("PENDING PODS")
         terminal.press("q")
         assert terminal.process.wait(timeout=30) == 0
-
-
-class Terminal:
-    """A process in a terminal of 80 columns, and everything that it has drawn."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
-        os.close(slave)
-        self.drawn = ""
-
-    def until(self, *texts: str, seconds: float = 60) -> None:
-        """Read until all texts were drawn."""
-        end = time.monotonic() + seconds
-        while not all(text in self.drawn for text in texts):
-            assert time.monotonic() < end, f"not drawn: {[text for text in texts if text not in self.drawn]}"
-            if select.select([self._master], [], [], 0.2)[0]:
-                self.drawn += _ANSI.sub("", os.read(self._master, 65536).decode(errors="replace"))
-
-    def press(self, keys: str) -> None:
-        """Type."""
-        os.write(self._master, keys.encode())
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._master)
