@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE
 from tests import builders
 
 Manifest = dict[str, Any]
+_OF_OTHERS = {"events", "k9s"}
+"""Folders of examples for CloudFormation and for k9s."""
+
+
+def examples_for_kubernetes(folder: Path) -> list[Path]:
+    """Return the files of the examples that a cluster accepts, without the one that shows mistakes."""
+    found = (each for each in folder.rglob("*.yaml") if each.name != "mistakes.yaml")
+    return sorted(each for each in found if each.relative_to(folder).parts[0] not in _OF_OTHERS)
 
 
 def nodeclass(cluster: str, name: str = "default", **spec: Any) -> Manifest:

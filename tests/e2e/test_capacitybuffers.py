@@ -109,9 +109,12 @@ def test_a_stopped_instance_starts_for_a_pod_and_another_one_is_prepared(
     def states() -> list[str]:
         return sorted(each["State"]["Name"] for each in system.instances())
 
-    system.until("an instance is kept", lambda: reason(system) == "WarmCapacityReady", seconds=180)
+    def is_kept() -> bool:
+        return reason(system) == "WarmCapacityReady" and states() == ["stopped"]
+
+    system.until("one instance is kept", is_kept, seconds=180)
     (kept,) = system.instances()
-    assert (states(), system.nodes()) == (["stopped"], [])
+    assert system.nodes() == []
     with system.watched_pods() as seen:
         system.apply(deployment("user", 1))
         system.until_running(1, "user", seconds=90)

@@ -21,6 +21,7 @@ from nodesmith_formats.shipped import shipped
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.contract.servers import real
 from tests.e2e.conftest import BUILD
+from tests.e2e.manifests import examples_for_kubernetes
 from tests.unit.conversionfields import KUBELET, TABLES
 
 EXAMPLES = shipped("_examples", "examples")
@@ -245,7 +246,7 @@ def test_managers_of_both_versions_share_one_object(plane: ControlPlane) -> None
 
 @pytest.mark.parametrize(
     "file",
-    sorted(f for f in EXAMPLES.rglob("*.yaml") if f.name != "mistakes.yaml"),
+    examples_for_kubernetes(EXAMPLES),
     ids=lambda f: str(f.relative_to(EXAMPLES)),
 )
 def test_every_example_and_its_conversion_are_accepted(plane: ControlPlane, file: Path) -> None:

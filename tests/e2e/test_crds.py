@@ -28,7 +28,7 @@ from tests import builders
 from tests.contract.servers import Server, in_memory, real
 from tests.e2e.conftest import BUILD
 from tests.e2e.crdmanifests import KINDS, Broken, Manifest, changed, full, misfits, rule_breakers
-from tests.e2e.manifests import nodeclass, nodepool
+from tests.e2e.manifests import examples_for_kubernetes, nodeclass, nodepool
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "forwarder" / "crds"
@@ -446,7 +446,7 @@ def test_both_servers_refuse_forbidden_changes_alike(
         ]
 
 
-GOOD_EXAMPLES = sorted(p for p in (ROOT / "examples").rglob("*.yaml") if p.name != "mistakes.yaml")
+GOOD_EXAMPLES = examples_for_kubernetes(ROOT / "examples")
 
 
 def test_every_example_is_accepted(applied: ControlPlane) -> None:
