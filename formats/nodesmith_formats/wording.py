@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from nodesmith.model.apimachinery.times import parse_time
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that spreadsheets run as a formula."""
+
 
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun in the singular or plural, such as `2 nodes`."""
@@ -35,6 +38,11 @@ def moment(at: str) -> str:
 def ago(at: str, seconds: int) -> str:
     """Format an RFC 3339 time, followed by how long ago it was."""
     return f"{moment(at)}, {span(seconds)} ago"
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return a text that no spreadsheet runs as a formula, which users of a cluster could write into a name."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def printable(line: str) -> str:

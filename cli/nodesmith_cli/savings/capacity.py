@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import fsum
 
 from nodesmith.decisions.disruption.proposals import Blocker
-from nodesmith.model.apimachinery.labels import INSTANCE_TYPE
 from nodesmith.model.apimachinery.resources import CPU, MEMORY, NOTHING, Resources, total
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -293,12 +292,3 @@ def requested(snapshot: Snapshot, nodes: Iterable[PricedNode]) -> tuple[Resource
     priced = {each.name: each.node for each in nodes if each.price is not None}
     asked = total([pod.shape.requests for pod in snapshot.pods if pod.node in priced])
     return asked, total([node.allocatable for node in priced.values()])
-
-
-def types_in_use(nodes: Iterable[PricedNode]) -> list[tuple[str, int]]:
-    """Return how many nodes there are of each instance type and capacity type, the most frequent first."""
-    counts: dict[str, int] = {}
-    for each in nodes:
-        name = f"{each.node.labels.get(INSTANCE_TYPE, '?')} {each.capacity_type}"
-        counts[name] = counts.get(name, 0) + 1
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -15,6 +15,7 @@ from nodesmith.model.allocationobjects import ALLOCATION_COLUMNS, write_rows
 from nodesmith.model.allocations import NANO, Allocation, Kind
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith_cli.showback.grouping import Group
+from nodesmith_formats.wording import spreadsheet_text
 
 Row = Mapping[str, Any]
 ROW_COLUMNS = (("cluster", "string"), *ALLOCATION_COLUMNS)
@@ -25,8 +26,6 @@ GROUP_COLUMNS = (
     *((name, "bigint") for name in ("gpu_nano_usd", "daemonset_nano_usd")),
     ("estimated", "boolean"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that spreadsheets run as a formula"""
 _SQL_TYPES = {
     "string": "VARCHAR",
     "bigint": "BIGINT",
@@ -61,8 +60,9 @@ def _cell(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return spreadsheet_text(
+        value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    )
 
 
 def to_parquet(rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> bytes:

@@ -9,6 +9,7 @@ from math import fsum
 from statistics import quantiles
 from typing import Any
 
+from nodesmith_formats.wording import spreadsheet_text
 from nodesmith_local.simulation.sides import Outcome
 from nodesmith_local.simulation.trace import Trace
 
@@ -135,7 +136,9 @@ def as_csv(written: Mapping[str, Any]) -> str:
 
     def row(kind: str, name: str, measure: str, item: Mapping[str, Any]) -> None:
         numbers = (item.get(key) for key in (BASELINE, CHANGE, "difference", "low", "high"))
-        rows.writerow((kind, _harmless(name), measure, *("" if n is None else f"{n:.6g}" for n in numbers)))
+        rows.writerow(
+            (kind, spreadsheet_text(name), measure, *("" if n is None else f"{n:.6g}" for n in numbers))
+        )
 
     for item in written["figures"]:
         row("total", item["name"], item["unit"], item)
@@ -145,8 +148,3 @@ def as_csv(written: Mapping[str, Any]) -> str:
                 if measure != "name":
                     row(kind.removesuffix("s"), item["name"], measure, compared)
     return text.getvalue()
-
-
-def _harmless(name: str) -> str:
-    """Return a name that a spreadsheet does not read as a formula: names in a cluster are written by its users."""
-    return f"'{name}" if name[:1] in "=+-@\t\r" else name

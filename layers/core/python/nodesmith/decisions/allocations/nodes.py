@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nodesmith.model.allocations import DAY, HOUR, MoveOutcome, cost_of, microseconds, nano_usd
+from nodesmith.model.allocations import HOUR, OUTCOME_AFTER, MoveOutcome, cost_of, microseconds, nano_usd
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
@@ -316,7 +316,7 @@ def followed(
 
     `nodes` are the hour's nodes by claim.
     """
-    until = min(move.moved_at + DAY, hour + HOUR)
+    until = min(move.moved_at + OUTCOME_AFTER, hour + HOUR)
     since = max(move.moved_at, hour)
     if since >= until:
         return move
@@ -335,5 +335,5 @@ def followed(
         replacements_nano_usd=move.replacements_nano_usd + cost,
         moved_again=tuple(again),
         causes=tuple(again.values()),
-        settled_at=until if until == move.moved_at + DAY else None,
+        settled_at=until if until == move.moved_at + OUTCOME_AFTER else None,
     )
