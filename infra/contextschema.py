@@ -23,10 +23,10 @@ from infra.regioncontext import (
     REGION,
 )
 from nodesmith.registration import CLUSTER_NAME, ROLE_NAME, SETTINGS, VPC_ID, VPC_NAME
-from nodesmith.settings import Settings
+from nodesmith.settings import MOST_LAUNCHES, Settings
 
 PATH = Path(__file__).with_name("cdk.schema.json")
-_LAUNCHES = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+_LAUNCHES = {"type": "integer", "minimum": 1, "maximum": MOST_LAUNCHES}
 _DOLLARS = {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^\d+(\.\d+)?$"}
 
 

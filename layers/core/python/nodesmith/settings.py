@@ -32,12 +32,12 @@ from nodesmith.model.policies import (
     parse_cluster_limits,
     parse_default_spreads,
 )
+from nodesmith.model.policies import MOST_LAUNCHES as MOST_LAUNCHES
 
 Word = TypeVar("Word", bound=StrEnum)
 INDEXES = ("instance", "reservation")
 """Attributes of claims for which the table has an index of the same name, to find the cluster of an event."""
 _MOST_HOURS = 1000
-_MOST_LAUNCHES = 1_000_000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
 """Source and detail type of the events with which dispatch reports new findings and resolved ones."""
 NOTIFICATIONS = ("BudgetBlocked", "InterruptionServed", "NodeLaunched", "PodUnplaced", "SpendingAbove")
@@ -76,8 +76,8 @@ def _count(text: str) -> int:
 
 def _launches(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
-    if not 1 <= value <= _MOST_LAUNCHES:
-        raise ValueError(f"must be a whole number from 1 to {_MOST_LAUNCHES}")
+    if not 1 <= value <= MOST_LAUNCHES:
+        raise ValueError(f"must be a whole number from 1 to {MOST_LAUNCHES}")
     return value
 
 

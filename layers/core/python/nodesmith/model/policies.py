@@ -131,6 +131,8 @@ LAUNCHES_PER_HOUR = "nodesmith.dev/launches-per-hour"
 """How many nodes are requested within an hour."""
 LIMIT_PARAMETERS = "/nodesmith/limits"
 """The path of SSM parameters with a SpendingLimit each, named by the end of the parameter's name."""
+MOST_LAUNCHES = 1_000_000
+"""The largest limit of launches an hour."""
 LAUNCHES_OF_CLUSTER = 500
 """How many nodes a cluster may request within an hour, unless its registration says otherwise."""
 LIMITED = (NODES, CPU, MEMORY, EPHEMERAL_STORAGE, PODS, USD_PER_HOUR)

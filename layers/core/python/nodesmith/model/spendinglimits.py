@@ -29,6 +29,7 @@ from nodesmith.model.apimachinery.requirements import (
 from nodesmith.model.apimachinery.resources import NODES, Resources
 from nodesmith.model.policies import (
     LIMIT_PARAMETERS,
+    MOST_LAUNCHES,
     USD_PER_HOUR,
     USD_PER_MONTH,
     read_usd,
@@ -41,7 +42,6 @@ LIMIT_KEYS = ("format", "clusters", "selector", "usdPerHour", "usdPerMonth", "la
 _OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 OF_NODEPOOLS = frozenset({NODEPOOL, NODECLASS})
 """Labels that a NodePool decides although they are well-known."""
-_MOST_LAUNCHES = 1_000_000
 _READERS = {USD_PER_HOUR: read_usd, USD_PER_MONTH: read_usd_of_month}
 
 
@@ -190,8 +190,8 @@ def _launches(spec: Mapping[str, Any], report: Report) -> int | None:
     value = spec.get("launchesPerHour")
     if value is None:
         return None
-    if type(value) is not int or not 1 <= value <= _MOST_LAUNCHES:
-        report.add("launchesPerHour", shown(value), f"must be a whole number from 1 to {_MOST_LAUNCHES}")
+    if type(value) is not int or not 1 <= value <= MOST_LAUNCHES:
+        report.add("launchesPerHour", shown(value), f"must be a whole number from 1 to {MOST_LAUNCHES}")
         return None
     if spec.get("clusters") or spec.get("selector"):
         remedy = "only a limit without clusters and selector has it; of a cluster, set LAUNCHES_PER_HOUR"
