@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
     snapshot = None
     if replay or output == HTML:
         snapshot = records.snapshot(record["id"]) if records else _beside(file)
-    print_told(record, explain(record), output, lambda: _page(record, snapshot, blobs))
+    page = partial(_page, record, snapshot, blobs)
+    print_told(record, explain(record), output, page, schema="decision")
     if not replay:
         return SAME
     if snapshot is None:
@@ -138,7 +140,8 @@ def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) 
     if told is None:
         print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    print_told(told, lines(told), output, lambda: in_lines(f"Pod {told['pod']}", lines(told), "pod"))
+    page = partial(in_lines, f"Pod {told['pod']}", lines(told), "pod")
+    print_told(told, lines(told), output, page, schema="pod")
     return SAME
 
 

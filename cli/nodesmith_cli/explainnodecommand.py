@@ -49,7 +49,7 @@ def show_nodes(
         return UNHEARD_OF
     page = partial(in_lines, f"Node {name}", lines(told), "node")
     own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
-    print_told(told, lines(told), output, page, [own])
+    print_told(told, lines(told), output, page, [own], "node")
     return SAME
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
@@ -21,6 +21,7 @@ from nodesmith_cli.draining.groups import AwsGroups, Size
 from nodesmith_cli.draining.objects import ServedObjects
 from nodesmith_cli.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
 from nodesmith_cli.draining.sequence import drain, undo
+from nodesmith_cli.printing import print_data
 from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT, STOPPED = 0, 1, 130
@@ -40,7 +41,7 @@ class What(StrEnum):
 class How:
     """How a command runs: output format, dry run, confirmation, and the limits of a drain."""
 
-    output: Literal["table", "json"] = "table"
+    output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     rules: Rules = USUAL
@@ -135,7 +136,7 @@ def _is_done(what: What, result: Result, *, is_dry: bool) -> bool:
 
 def _shown(what: What, cluster: str, results: Sequence[Result], how: How) -> int:
     if how.output == "json":
-        told.print_json({"cluster": cluster, "groups": [_item(each) for each in results]})
+        print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, how.output, "drain")
     else:
         for each in results:
             print(printable(_line(each)))

@@ -18,9 +18,8 @@ def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     """Print what other software manages; return 1 if something must change. Raises Transient, Rejected."""
     survey = take_survey(server, now)
     found, folder = findings(survey), overlay(survey)
-    print_told(
-        {"overlay": folder, "findings": [asdict(each) for each in found]}, _lines(found, folder), output
-    )
+    told = {"overlay": folder, "findings": [asdict(each) for each in found]}
+    print_told(told, _lines(found, folder), output, schema="check")
     return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK
 
 

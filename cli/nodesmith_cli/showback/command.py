@@ -13,6 +13,7 @@ from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.allocationobjects import ALLOCATIONS
 from nodesmith.model.allocations import Allocation, MoveOutcome
+from nodesmith_cli import printing
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explaincommands import Where
 from nodesmith_cli.showback.grouping import Group, grouped, in_dollars
@@ -100,7 +101,7 @@ def _costs(wanted: Wanted, rows: Sequence[Allocation], output: str, month: datet
             "nano_usd": whole,
             "groups": [group.to_item() for group in groups],
         }
-        return json.dumps(document, indent=2) + "\n"
+        return json.dumps(printing.named(document, "costs"), indent=2) + "\n"
     return "\n".join(map(printable, _table(groups, rows, by))) + "\n"
 
 
