@@ -66,7 +66,8 @@ def disconnect(name: str, around: Around, how: HowToLeave) -> int:
 def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     reading = LeftoverReading(around.client, around.region)
     cluster, unknown = _cluster(reading, name)
-    left = reading.leftovers(name, cluster)
+    with told.working("reading what is left of the cluster"):
+        left = reading.leftovers(name, cluster)
     if cluster is None and left.is_nothing:
         raise Rejected(unknown)
     if reading.denied:

@@ -75,16 +75,16 @@ def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around
 
 def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
     is_reading = what is What.STATUS or how.is_dry
-    if how.is_asked and not is_reading and how.output == "json":
-        raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
-        )
+    if how.is_asked and not is_reading:
+        told.refuse_prompt(how.output)
     server = around.server(AwsReading(around.client, around.region).cluster(cluster))
     objects = ServedObjects(server, around.clock)
     run = _reached(cluster, objects, around, how)
     names = names or run.groups.names()
     if is_reading:
-        return _shown(what, cluster, [_looked(run, what, name) for name in names], how)
+        with told.working("looking at the groups"):
+            looked = [_looked(run, what, name) for name in names]
+        return _shown(what, cluster, looked, how)
     objects.refuse_without_rights(cluster)
     for name in names:
         run.groups.read(name)  # an unknown group is refused before the first one is changed

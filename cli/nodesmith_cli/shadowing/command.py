@@ -13,6 +13,7 @@ from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.shadow import NODESMITH, Shadow, read_shadow
 from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.savings.table import WIDTH
 from nodesmith_cli.shadowing.output import as_csv, page, show
 from nodesmith_cli.shadowing.report import report
@@ -41,7 +42,8 @@ def tell(shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_aud
     """Print what is kept, and return the exit status. Raises Rejected, Transient."""
     written = report(shadow, days)
     if is_audited:
-        written["audit"] = _audited(shadow, kubeconfig)
+        with progress("checking the shadow against the cluster", key="shadow-audit"):
+            written["audit"] = _audited(shadow, kubeconfig)
     _print(written, output)
     return OK
 

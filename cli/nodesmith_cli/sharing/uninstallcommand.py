@@ -35,7 +35,8 @@ def uninstall(
 
     Raises Rejected if a Karpenter controller is running or the user declines, Transient.
     """
-    survey = take_survey(server, clock())
+    with progress("reading the cluster", key="survey"):
+        survey = take_survey(server, clock())
     if dry_run:
         return _planned(survey, output)
     refuse_beside_karpenter(survey)
