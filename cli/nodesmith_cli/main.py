@@ -53,7 +53,7 @@ from nodesmith_cli.uiapp import ui_command
 from nodesmith_cli.validate import validate_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
-_OBJECTS_A_COLLECTION = 50_000
+_OBJECTS_A_COLLECTION = 200_000
 
 app = typer.Typer(
     name="nodesmith",
