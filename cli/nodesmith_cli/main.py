@@ -54,6 +54,7 @@ from nodesmith_cli.validate import validate_command
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _OBJECTS_A_COLLECTION = 200_000
+"""More than in functions: most commands end soon, and most computers have memory to spare."""
 
 app = typer.Typer(
     name="nodesmith",

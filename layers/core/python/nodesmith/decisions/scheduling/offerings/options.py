@@ -314,7 +314,7 @@ def cheapest_shares(
     Largest first.
     """
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
-    kept: dict[bool, list[tuple[PricedOffer, tuple[float, ...]]]] = {False: [], True: []}
+    kept: dict[bool, list[_Kept]] = {False: [], True: []}
     offers = sorted(
         undominated_offers(type_options, names, purchase_options, type_options.resources), key=_largest_first
     )
@@ -323,19 +323,21 @@ def cheapest_shares(
         rates = tuple([price / offer.room[place] if offer.room[place] else inf for place in priced])
         rivals = [*kept[False], *kept[True]] if offer.type_option.is_exotic else kept[False]
         if not _is_beaten(offer.room, rates, rivals):
-            kept[offer.type_option.is_exotic].append((offer, rates))
-    return tuple(offer for each in kept.values() for offer, _ in each)
+            kept[offer.type_option.is_exotic].append((offer, rates[0] if rates else 0.0, rates, offer.room))
+    return tuple(offer for each in kept.values() for offer, *_ in each)
 
 
-def _is_beaten(
-    room: Vector, rates: tuple[float, ...], rivals: Iterable[tuple[PricedOffer, tuple[float, ...]]]
-) -> bool:
+_Kept = tuple[PricedOffer, float, tuple[float, ...], Vector]
+"""An offer with its price per unit of the first priced resource, per unit of each, and its capacity."""
+
+
+def _is_beaten(room: Vector, rates: tuple[float, ...], rivals: Iterable[_Kept]) -> bool:
     """Return whether a rival has at least this capacity and costs no more per unit of anything."""
-    first = rates[:1]
-    for rival, lower in rivals:
-        if first < lower[:1]:  # this is quick, and settles most rivals
+    first = rates[0] if rates else 0.0
+    for _, lowest, lower, capacity in rivals:
+        if first < lowest:  # this is quick, and settles most rivals
             continue
-        if all(map(ge, rates, lower)) and all(map(le, room, rival.room)):
+        if all(map(ge, rates, lower)) and all(map(le, room, capacity)):
             return True
     return False
 
