@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.decisions.provisioning.record import room_item
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     reservation_limit,
     shared_limit,
 )
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, NODES, Resources
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, NODES, Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS

@@ -27,8 +27,8 @@ from nodesmith.model.apimachinery.labels import (
     RESERVATION_ID,
     RESERVED,
 )
+from nodesmith.model.apimachinery.quantities import NODES
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import NODES
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import OfferingKey
