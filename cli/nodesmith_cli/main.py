@@ -6,6 +6,8 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Sequence
+from copy import copy
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -230,6 +232,17 @@ def completion_command(
     print_script(main, shell)
 
 
+def _only(first: Sequence[str]) -> typer.Typer:
+    """Return the app with only the subcommand that the first argument names: making all of them takes time."""
+    commands = [each for each in app.registered_commands if each.name in first]
+    groups = [each for each in app.registered_groups if each.name in first]
+    if VARIABLE in os.environ or not (commands or groups):
+        return app
+    found = copy(app)
+    found.registered_commands, found.registered_groups = commands, groups
+    return found
+
+
 def _save_time() -> None:
     """Collect garbage rarely, not at all at the end, and let numpy start no threads.
 
@@ -247,7 +260,7 @@ def main() -> None:
         enable_completion()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-nodesmith"
     try:
-        command = read_plainly(get_command(app))
+        command = read_plainly(get_command(_only(sys.argv[1:2])))
         command(prog_name="kubectl nodesmith" if is_plugin and VARIABLE not in os.environ else PROGRAM)
     except NodesmithError as error:
         print(f"nodesmith: {error}", file=sys.stderr)
