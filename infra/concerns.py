@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from infra import permissions
@@ -15,6 +15,10 @@ WRITER, READER = (
     "nodesmith:writer",
     "nodesmith:reader",
 )  # prefixes of Kubernetes user names; forwarder/ binds them
+
+
+PACKING_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""Of functions that pack. OpenBLAS would start threads that no matrix here needs: numpy would import half as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class Concern:
     def layers(self) -> tuple[str, ...]:
         """The names of the layers that the function uses."""
         return ("core", "vendor", *(("packing",) if self.packs else ()))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that the function has beyond those of all functions."""
+        return PACKING_ENVIRONMENT if self.packs else {}
 
 
 # Memory buys a share of a processor: 1,769 MiB buy a whole one. Decisions are bound by the processor; waiting for EC2

@@ -100,6 +100,7 @@ class RegionStack(Stack):
             delays=True,
             session_grants=tuple(concern.grants(self._may)),
             registrations=concern.registrations,
+            environment=concern.environment,
             layers=concern.layers,
             vpc_name=vpc,
             vpc=self._region.vpcs.get(vpc),

@@ -190,14 +190,6 @@ def covered_line(told: Told) -> str:
     return f"{', '.join(told['by'])} {pays} for {told['share']:.0%} of {told['running']:g} such nodes"
 
 
-def node_of(node: PlannedNode) -> dict[str, Any]:
-    """Return which commitments pay for a planned node, and what it would cost without them; empty if none do."""
-    cheapest = node.request.cheapest
-    if not cheapest.commitment:
-        return {}
-    return {"commitment": cheapest.commitment, "listPriceHourly": round(node.claim.price_hourly_usd, 9)}
-
-
 def paid_lines(nodes: Sequence[PlannedNode]) -> Iterator[str]:
     """Yield a line for each pool of commitments that pays for planned nodes."""
     found: dict[str, list[PlannedNode]] = {}

@@ -22,6 +22,7 @@ from tests.benchmarks import (
     allocations,
     buffers,
     bursts,
+    colddecisions,
     coldstart,
     commitments,
     crashes,
@@ -68,7 +69,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "interruptions": interruptions.figures,
     "neighbours": neighbours.figures,
     "retries": retries.figures,
-    "coldstart": coldstart.figures,
+    "coldstart": lambda: [*coldstart.figures(), *colddecisions.figures()],
     "commitments": commitments.figures,
     "sessions": sessions.figures,
     "crashes": crashes.figures,
@@ -99,6 +100,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "disruption": disruption.figures,
 }
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
+    "coldstart": lambda: [*coldstart.figures(), *colddecisions.figures(runs=2)],
     "foreign": partial(foreign.figures, hours=3),
     "adopt": partial(adopt.figures, seeds=5, stride=10),
     "allocations": partial(allocations.figures, nodes=10, days=3, billed_nodes=50, billed_hours=6),

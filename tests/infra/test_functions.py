@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aws_cdk import aws_lambda
 
-from infra.concerns import CLUSTER_CONCERNS
+from infra.concerns import CLUSTER_CONCERNS, PACKING_ENVIRONMENT
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
 from nodesmith.model.commitmentsettings import CommitmentSettings
@@ -143,7 +143,13 @@ def test_shared_functions_know_table_bucket_and_queues(region: Template, plain: 
 def test_no_function_has_a_variable_that_is_not_read(templates: dict[str, Template]) -> None:
     read = {about.metadata["env"] for about in fields(Settings)}
     for each in every_function(templates):
-        assert each["Environment"]["Variables"].keys() <= read
+        assert each["Environment"]["Variables"].keys() <= read | PACKING_ENVIRONMENT.keys()
+
+
+def test_only_functions_that_pack_tell_numpy_to_start_no_threads(region: Template) -> None:
+    for concern in CLUSTER_CONCERNS:
+        variables = region.function(concern.name)["Environment"]["Variables"]
+        assert variables.get("OPENBLAS_NUM_THREADS") == ("1" if concern.packs else None), concern.name
 
 
 def test_the_environment_names_the_stacks_table_bucket_and_queues(region: Template) -> None:

@@ -46,6 +46,8 @@ from tests.world import pod_manifest
 CLUSTER = "functions"
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+MOST_MODULES = 236
+"""Of nodesmith's own, that provisioning may import. Each adds a third of a millisecond to a cold start."""
 SECRETS = ("s3cr3t-user-data", "s3cr3t-argument")
 HINT = Hint(CLUSTER, "test").to_document()
 CA_BUNDLE = base64.b64encode(b"plain HTTP").decode()
@@ -276,6 +278,12 @@ def test_provisioning_never_imports_what_calls_the_api_server(site: Site) -> Non
     imported = site.runs["provisioning"].imported
     assert {"nodesmith.controllers.provisioning", "botocore.client"} <= imported
     assert [name for name in imported if name.startswith("nodesmith.adapters.kubernetes.")] == []
+
+
+def test_provisioning_starts_with_few_modules_and_buys_for_few_pods_without_numpy(site: Site) -> None:
+    imported = site.runs["provisioning"].imported
+    assert sum(name.startswith("nodesmith.") for name in imported) <= MOST_MODULES
+    assert {"highspy", "numpy"} & imported == set()
 
 
 def test_no_function_imports_the_official_kubernetes_client(site: Site) -> None:

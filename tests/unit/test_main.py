@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
+import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from nodesmith import __version__
@@ -14,6 +19,7 @@ from nodesmith.errors import Rejected
 from nodesmith_cli import version
 from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_cli.main import app, main
+from nodesmith_cli.options import read_plainly
 from nodesmith_formats.manifests.manifests import Fault
 from nodesmith_local.runs.report import PendingPod, Report
 from nodesmith_local.runs.running import Outcome
@@ -28,10 +34,18 @@ spec: {template: {spec: {requirements: [{key: topology.kubernetes.io/zone, opera
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "express-test" / "nodepool.yaml")
 HEAVY = frozenset({"boto3", "botocore", "flask", "highspy", "kubernetes", "moto", "numpy", "rich"})
+MOST_MODULES = 200
+"""Of nodesmith's own, to plan for pods of a few kinds. Each takes half a millisecond to import."""
 
 
 def imported_by(*arguments: str) -> tuple[str, frozenset[str]]:
     """Run a command in its own process, and return its output and the packages that it imported."""
+    said, modules = modules_of(*arguments)
+    return said, frozenset(module.partition(".")[0] for module in modules)
+
+
+def modules_of(*arguments: str) -> tuple[str, frozenset[str]]:
+    """Run a command in its own process, and return its output and the modules that it imported."""
     code = f"""
 import sys
 sys.argv = {["nodesmith", *arguments]!r}
@@ -47,7 +61,7 @@ print("imported:", *sys.modules)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
     said, _, modules = told.stdout.partition("imported: ")
-    return said + told.stderr, frozenset(module.partition(".")[0] for module in modules.split())
+    return said + told.stderr, frozenset(modules.split())
 
 
 @pytest.mark.parametrize(
@@ -98,6 +112,78 @@ def test_a_quick_command_imports_nothing_slow(arguments: list[str], says: str) -
     said, packages = imported_by(*arguments)
     assert says in said
     assert packages & HEAVY == set()
+
+
+def test_a_plan_imports_only_what_it_needs() -> None:
+    said, modules = modules_of("plan", "-f", str(Path(EXAMPLE).parent), "-o", "json")
+    assert '"nodes"' in said
+    assert {module.partition(".")[0] for module in modules} & (HEAVY - {"rich"} | {"pydantic"}) == set()
+    assert [module for module in modules if module.startswith("nodesmith.decisions.disruption.")] == []
+    assert "nodesmith_cli.planning.table" not in modules
+    assert sum(module.startswith("nodesmith.") for module in modules) <= MOST_MODULES
+
+
+def test_collections_of_garbage_are_rare_from_the_first_import_on() -> None:
+    program = (
+        "import gc, nodesmith; before = gc.get_stats()[0]['collections'];"
+        "import nodesmith.runtime, nodesmith.controllers.provisioning;"
+        "print(gc.get_stats()[0]['collections'] - before)"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert int(told.stdout) <= 3
+
+
+VALUES: tuple[list[str], ...] = (
+    [],
+    ["--text", "a", "--listed", "b", "--listed", "c", "d", "e"],
+    ["--choice", "two", "--number", "3", "--file", "f.yaml", "--flag", "--parsed", "x"],
+    ["--choice", "three"],
+    ["--parsed", "wrong"],
+    ["--number", "many"],
+    ["--text"],
+)
+
+
+def upper(text: str) -> str:
+    """Return a value in upper case; reject `wrong`."""
+    if text == "wrong":
+        raise Rejected("wrong")
+    return text.upper()
+
+
+@pytest.mark.parametrize("arguments", VALUES, ids=" ".join)
+def test_options_have_the_values_that_typer_gives_them(arguments: list[str]) -> None:
+    def command(
+        more: Annotated[list[str] | None, typer.Argument()] = None,
+        text: str = "",
+        maybe: str | None = None,
+        listed: Annotated[list[str] | None, typer.Option()] = None,
+        choice: Literal["one", "two"] = "one",
+        number: int = 1,
+        file: Path | None = None,
+        flag: bool = False,
+        parsed: Annotated[str, typer.Option(parser=upper)] = "default",
+    ) -> None:
+        print([more, text, maybe, listed, choice, number, file, flag, parsed])
+
+    own = typer.Typer(rich_markup_mode=None)
+    own.command()(command)
+
+    def ran(command: Any) -> tuple[str, int | str | None]:
+        told = io.StringIO()
+        try:
+            with redirect_stdout(told), redirect_stderr(told):
+                command(arguments, prog_name="own")
+        except SystemExit as ended:
+            return told.getvalue(), ended.code
+        except Rejected as error:
+            return str(error), None
+        raise AssertionError
+
+    assert ran(read_plainly(get_command(own))) == ran(get_command(own))
 
 
 def test_asking_for_help_reads_no_yaml() -> None:

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nodesmith.decisions.disruption.costs import HeldNode
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.decisions.provisioning.record import room_item
 from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith_cli.commitmentview import node_of
+
+if TYPE_CHECKING:
+    from nodesmith.decisions.disruption.costs import HeldNode
 
 _DIGITS = 9
 
@@ -91,7 +92,7 @@ def _node(node: PlannedNode) -> dict[str, Any]:
             if node.surcharge_hourly_usd
             else {}
         ),
-        **node_of(node),
+        **_commitment(node),
         "labels": dict(sorted(claim.labels.items())),
         "requests": format_resources(claim.requests),
         "pods": list(claim.nominated),
@@ -121,6 +122,14 @@ def _overlaid(node: PlannedNode) -> dict[str, Any]:
         if overlay
         else {}
     )
+
+
+def _commitment(node: PlannedNode) -> dict[str, Any]:
+    """Return which commitments pay for a planned node, and what it would cost without them; empty if none do."""
+    cheapest = node.request.cheapest
+    if not cheapest.commitment:
+        return {}
+    return {"commitment": cheapest.commitment, "listPriceHourly": round(node.claim.price_hourly_usd, 9)}
 
 
 def _existing(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -7,33 +7,33 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.catalog.files import read_catalog_file
-from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
-from nodesmith_cli.commitmentview import commitments_in, with_commitments
 from nodesmith_cli.foreign import name_of, said_of
-from nodesmith_cli.planning.consolidating import consolidated
 from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json, without_room
-from nodesmith_cli.planning.table import show
 from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress
 from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nodesmith.decisions.disruption.costs import HeldNode
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
 _SERVICE_CIDR = "CLUSTER_SERVICE_CIDR"
@@ -45,7 +45,7 @@ _SETTINGS = (
     _SERVICE_CIDR,
 )
 """The environment variables of the settings that affect decisions, as in a deployment."""
-_SHOWN = 20
+_SHOWN, _MANY = 20, 100
 _WORKLOADS = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job", "ReplicationController"})
 """Kinds whose pods are planned. DaemonSets belong to every node."""
 _ALTERNATIVES_SECONDS = 5.0
@@ -83,16 +83,20 @@ def run(wanted: Wanted, output: str) -> int:
                 raise Rejected(
                     "--audit and --commitments are mutually exclusive: the audit knows list prices only"
                 )
+            from nodesmith_cli.commitmentview import commitments_in, with_commitments
+
             inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
     _tell(side, map(str, shifts), style="yellow")
     if wanted.consolidate:
         return _consolidated(wanted, inputs, side, output)
     waiting = sum(pod.unschedulable for pod in inputs.snapshot.pods)
+    if waiting > _MANY:
+        import_module("numpy")  # the decision uses it, but its duration should not include the import
     began = time.process_time()
     with progress(f"deciding on {waiting:,} pods", to=side, key="plan", size=waiting):
         plan, requests = planned_requests(inputs, planned(inputs))
     seconds = time.process_time() - began
-    written = plan_json(plan, seconds, held_for_buffers(inputs) if plan.rooms else ())
+    written = plan_json(plan, seconds, _held(inputs) if plan.rooms else ())
     foreign = [f"NodePool {name_of(each)} {said_of(each)}" for each in inputs.snapshot.foreign_nodepools]
     _tell(side, [*foreign, *_problems(manifests, plan)], style="yellow")
     _tell(side, requests, style="cyan")
@@ -103,10 +107,18 @@ def run(wanted: Wanted, output: str) -> int:
             for node in written["nodes"]:
                 print(f"nodeclaim/{node['name']}")
         case "table" | "wide":
+            from nodesmith_cli.planning.table import show
+
             show(console(), plan, inputs, written, is_wide=output == "wide")
         case _:
             print_data(written, output, "plan")
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
+
+
+def _held(inputs: Inputs) -> Sequence[HeldNode]:
+    from nodesmith.decisions.disruption.costs import held_for_buffers
+
+    return held_for_buffers(inputs)
 
 
 def _selected(manifests: Manifests, wanted: Selection, side: Console) -> Manifests:
@@ -144,6 +156,8 @@ def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) ->
             "--audit and --consolidate are mutually exclusive: --audit checks nodes for pending pods"
         )
     _tell(side, inputs.snapshot.problems, style="yellow")
+    from nodesmith_cli.planning.consolidating import consolidated
+
     consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side, output)
     return OK
 

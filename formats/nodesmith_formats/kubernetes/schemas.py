@@ -97,7 +97,7 @@ def misfits(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
         properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, item in value.items():
             inner = properties.get(key, extra)
-            if isinstance(inner, Mapping):
+            if isinstance(inner, Mapping) and not (type(item) is str and _is_text(inner)):
                 yield from misfits(inner, item, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         for at, item in enumerate(value):
@@ -123,6 +123,14 @@ def _wanted(schema: Schema, value: Any) -> str:
         return "quantity" if _quantity_problem(value) else ""
     wanted = str(schema.get("type") or "")
     return "" if wanted not in _TYPES or _TYPES[wanted](value) else wanted
+
+
+def _is_text(schema: Schema) -> bool:
+    return (
+        schema.get("type") == "string"
+        and "format" not in schema
+        and "x-kubernetes-int-or-string" not in schema
+    )
 
 
 def _quantity_problem(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -41,9 +41,10 @@ def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
 def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the regions that labels name, each with the first value that names it."""
     found: dict[str, str] = {}
-    for key, value in labels:
-        match = _REGION_OF_ZONE.fullmatch(value) if normalised(key) == ZONE else None
-        if match or normalised(key) == REGION:
+    for name, value in labels:
+        key = normalised(name)
+        match = _REGION_OF_ZONE.fullmatch(value) if key == ZONE else None
+        if match or key == REGION:
             found.setdefault(match.group(1) if match else value, value)
     return found
 
@@ -116,20 +117,26 @@ def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _labels(value: Any, but: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every pair of key and text in a manifest: map entries, and keys with values of label expressions.
+def _labels(value: Any, but: str = "") -> list[tuple[str, str]]:
+    """Return every pair of key and text in a manifest: map entries, and keys with values of label expressions.
 
     Fields named `but` are skipped.
     """
-    if isinstance(value, Mapping):
+    found: list[tuple[str, str]] = []
+    _collect(value, but, found)
+    return found
+
+
+def _collect(value: Any, but: str, found: list[tuple[str, str]]) -> None:
+    if isinstance(value, dict):
         key, values = value.get("key"), value.get("values")
         if isinstance(key, str) and isinstance(values, list):
-            yield from ((key, text) for text in values if isinstance(text, str))
+            found += [(key, text) for text in values if isinstance(text, str)]
         for name, inner in value.items():
             if isinstance(inner, str):
-                yield str(name), inner
-            elif name != but:
-                yield from _labels(inner, but)
+                found.append((str(name), inner))
+            elif isinstance(inner, dict | list) and name != but:
+                _collect(inner, but, found)
     elif isinstance(value, list):
         for inner in value:
-            yield from _labels(inner, but)
+            _collect(inner, but, found)

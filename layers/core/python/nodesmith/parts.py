@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
     from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
-    from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+    from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
     from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -47,7 +47,6 @@ _REGISTRATIONS = {
     Concern.SHADOW: (OBSERVED_PARAMETERS,),
 }
 """Where the functions that work for observed clusters find registrations. All others know only served clusters."""
-_OBJECTS_A_COLLECTION = 50_000
 _WRITE_SECONDS = 5
 """Time reserved for writing metrics after a run, which usually takes 0.02 s. A run with less time left skips it."""
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=3, read_timeout=20)
@@ -73,12 +72,8 @@ def now() -> datetime:
 
 
 def collect_seldom() -> None:
-    """Exclude everything loaded so far from garbage collection, and collect the rest rarely: few objects are in cycles.
-
-    With Python's default threshold, a decision on 10,000 pods spends half of its time traversing the whole snapshot.
-    """
+    """Exclude everything loaded so far from garbage collection. `nodesmith` itself makes collections rare."""
     gc.freeze()
-    gc.set_threshold(_OBJECTS_A_COLLECTION)
 
 
 Session = Callable[[Concern, str], Any]
@@ -223,7 +218,7 @@ class ClusterParts:
         """The commitments of the region; None if the deployment does not use them."""
         if self.settings.commitments is None:
             return None
-        from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+        from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 
         return DynamoCommitments(self.client("dynamodb"), self.settings.table_name)
 

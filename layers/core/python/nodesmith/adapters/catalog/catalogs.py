@@ -165,11 +165,11 @@ EMBEDDED = Path(__file__).parents[2] / "data" / "catalog.json.gz"
 def embedded_catalog(region: str = REFERENCE_REGION) -> Catalog:
     """Return the catalogue that ships in the package. Raises Rejected for an unknown region."""
     embedded = _embedded()
-    sold = embedded.regions.get(region)
-    if sold is None:
+    if region not in embedded.regions:
         known = embedded_regions()
         hint = did_you_mean(region, known) or f", it knows {', '.join(known)}"
         raise Rejected(f"region: {region!r} is not in the embedded catalogue{hint}")
+    sold = _region(embedded.regions[region], embedded.facts)
     prices = embedded_prices(region)
     return Catalog(
         region=region,
@@ -243,7 +243,8 @@ class _Embedded:
     digest: str
     made_at: datetime
     facts: Mapping[str, InstanceFacts]
-    regions: Mapping[str, _Region]
+    regions: Mapping[str, Mapping[str, Any]]
+    """as they are written: only one of them is read"""
     prices: Mapping[str, ListPrices]
     elsewhere: Mapping[str, float]
     """prices of types that the reference region does not sell"""
@@ -260,7 +261,7 @@ def _embedded() -> _Embedded:
         digest=document["digest"],
         made_at=parse_time(document["madeAt"]),
         facts=facts,
-        regions={name: _region(found, facts) for name, found in document["regions"].items()},
+        regions=document["regions"],
         prices={name: ListPrices(p["hourly"], p["currency"]) for name, p in document["onDemand"].items()},
         elsewhere=document["elsewhere"],
         limits=PublishedLimits(

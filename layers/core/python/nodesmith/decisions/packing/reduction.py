@@ -117,11 +117,13 @@ class _Rivals:
 
     def __init__(self) -> None:
         self.bins: list[Bin] = []
+        self._offered: list[tuple[Vector, Vector]] = []
         self._cpu: list[int] = []
         self._memory: list[int] = []
 
     def add(self, bin_: Bin) -> None:
         self.bins.append(bin_)
+        self._offered.append((bin_.capacity, bin_.cost))
         cpu, memory = _main(bin_.capacity)
         if not self._have(cpu, memory):
             end = start = bisect_right(self._cpu, cpu)
@@ -139,12 +141,16 @@ class _Rivals:
         The nearest in price is the likeliest, so it is tried first.
         """
         capacity, cost = candidate.capacity, candidate.cost
-        if not self._have(*_main(capacity)):
+        cpu, memory = _main(capacity)
+        if not self._have(cpu, memory):
             return False
-        return any(
-            all(map(le, capacity, rival.capacity)) and all(map(ge, cost, rival.cost))
-            for rival in reversed(self.bins)
-        )
+        second = 1 % len(capacity)
+        for rival, costs in reversed(self._offered):
+            if rival[0] < cpu or rival[second] < memory:  # this is quick, and settles most rivals
+                continue
+            if all(map(le, capacity, rival)) and all(map(ge, cost, costs)):
+                return True
+        return False
 
 
 def _main(capacity: Vector) -> tuple[int, int]:

@@ -13,9 +13,9 @@ from enum import IntEnum
 
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.offerings.launchable import Admission, keeps_off
-from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost, shared_limit
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, limit_cost
 from nodesmith.decisions.scheduling.offerings.quotas import obstacle
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction

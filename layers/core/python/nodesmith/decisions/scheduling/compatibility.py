@@ -83,31 +83,28 @@ class TypeSet:
     def __init__(self, types: tuple[InstanceType, ...]) -> None:
         self.types = types
         self.names = frozenset(t.name for t in types)
-        self._by_key: dict[str, list[tuple[InstanceType, frozenset[str]]]] | None = None
+        self._by_key: dict[str, list[tuple[InstanceType, frozenset[str]]]] = {}
 
     def refused(self, wanted: Requirement) -> frozenset[str]:
         """Return the names of the types that cannot meet a requirement.
 
         Types that agree on its key are checked once.
         """
-        if self._by_key is None:
-            self._by_key = _grouped(self.types)
+        if wanted.key not in self._by_key:
+            self._by_key[wanted.key] = _grouped(self.types, wanted.key)
         alone = Requirements({wanted.key: wanted})
-        alike = self._by_key.get(wanted.key, ())
+        alike = self._by_key[wanted.key]
         return frozenset().union(*(names for one, names in alike if type_refusal(alone, one) is not None))
 
 
-def _grouped(types: Iterable[InstanceType]) -> dict[str, list[tuple[InstanceType, frozenset[str]]]]:
-    """Group types by what they define for each key: one type of each group, and the names of all in the group."""
-    found: dict[str, dict[object, list[InstanceType]]] = {}
+def _grouped(types: Iterable[InstanceType], key: str) -> list[tuple[InstanceType, frozenset[str]]]:
+    """Group types by what they define for a key: one type of each group, and the names of all in the group."""
+    found: dict[object, list[InstanceType]] = {}
     for one in types:
-        for key in {*one.labels, *one.requirements}:
-            said = one.labels[key] if key in one.labels else one.requirements[key]
-            found.setdefault(key, {}).setdefault(said, []).append(one)
-    return {
-        key: [(alike[0], frozenset(t.name for t in alike)) for alike in groups.values()]
-        for key, groups in found.items()
-    }
+        said = one.labels[key] if key in one.labels else one.requirements.get(key)
+        if said is not None:
+            found.setdefault(said, []).append(one)
+    return [(alike[0], frozenset(t.name for t in alike)) for alike in found.values()]
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, 
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
 from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
-from nodesmith.decisions.scheduling.offerings.options import shared_limit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.policies import MinValuesPolicy
 

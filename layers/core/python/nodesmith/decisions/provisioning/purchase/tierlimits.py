@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodesmith.decisions.packing import Vector
-from nodesmith.decisions.scheduling.offerings.options import SharedLimit, shared_limit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.quantities import Resources
 

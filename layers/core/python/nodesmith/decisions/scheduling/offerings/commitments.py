@@ -14,7 +14,8 @@ from functools import lru_cache
 from math import floor
 from typing import Any
 
-from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, TypeOptions
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, TypeOptions
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, RESERVED, TENANCY
 from nodesmith.model.apimachinery.quantities import Resources

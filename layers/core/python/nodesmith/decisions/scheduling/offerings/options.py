@@ -5,7 +5,6 @@ Offerings seldom change between decisions, and most pods constrain nothing but s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,15 +16,16 @@ from operator import ge, le
 from typing import NamedTuple
 
 from nodesmith.decisions.packing import Bin, Vector, undominated
-from nodesmith.decisions.scheduling.compatibility import offering_labels
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, reservation_limit
-from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
+    limited_zone,
+    reservation_limit,
+    shared_limit,
+)
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, NODES, Resources
-from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS
-from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, micro_usd
+from nodesmith.model.policies import USD_PER_MONTH
 from nodesmith.model.quotas import Quota
 
 
@@ -84,15 +84,27 @@ class TypeOptions:
     key.
     """
 
-    __slots__ = ("_as", "by_type", "is_surcharged", "names", "offers", "purchase_options", "resources")
+    __slots__ = (
+        "_as",
+        "_sold",
+        "by_type",
+        "is_surcharged",
+        "names",
+        "offers",
+        "purchase_options",
+        "resources",
+    )
 
     def __init__(self, offers: Iterable[tuple[TypeOption, Offering]]) -> None:
         self.offers = tuple(offers)
         self._as: dict[Pricing, TypeOptions] = {}
+        self._sold: dict[tuple[str, ...], Mapping[PurchaseOption, Sequence[_Sold]]] = {}
         by_type: dict[str, list[tuple[TypeOption, Offering, PurchaseOption]]] = {}
         purchase_options: dict[PurchaseOption, Offering] = {}
+        same: dict[PurchaseOption, PurchaseOption] = {}  # one object for equal ones compares fast
         for type_option, offering in self.offers:
             bought = purchase_option(offering)
+            bought = same.setdefault(bought, bought)
             purchase_options[bought] = offering
             by_type.setdefault(type_option.type.name, []).append((type_option, offering, bought))
         self.by_type: Mapping[str, Sequence[tuple[TypeOption, Offering, PurchaseOption]]] = by_type
@@ -111,6 +123,24 @@ class TypeOptions:
     def is_risky(self) -> bool:
         """Whether expected interruptions make some offers cost more than their price."""
         return self.priced(Pricing.PAID) is not self
+
+    def sold(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
+        """Return the offers by the way they are bought, with their capacity in the order of `dimensions`."""
+        if dimensions not in self._sold:
+            self._sold[dimensions] = self._by_purchase_option(dimensions)
+        return self._sold[dimensions]
+
+    def _by_purchase_option(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
+        found: dict[PurchaseOption, list[_Sold]] = {bought: [] for bought in self.purchase_options}
+        rooms: dict[int, Vector] = {}
+        for name, offers in self.by_type.items():
+            for type_option, offering, bought in offers:
+                room = rooms.get(id(type_option))
+                if room is None:
+                    room = rooms[id(type_option)] = vector(type_option.room, dimensions)
+                price = offering.cost_hourly_usd + type_option.surcharge_hourly_usd
+                found[bought].append((name, type_option, offering, room, price))
+        return found
 
     def priced(self, pricing: Pricing) -> TypeOptions:
         """Return the same offers with a part of their cost."""
@@ -131,6 +161,10 @@ class TypeOptions:
     def kind(self, name: str) -> InstanceType:
         """Return the instance type with this name."""
         return self.by_type[name][0][0].type
+
+
+_Sold = tuple[str, TypeOption, Offering, Vector, float]
+"""The name of a type, a type option, its offering, its capacity, and what a choice compares of its cost."""
 
 
 def _at_price(offer: tuple[TypeOption, Offering]) -> tuple[TypeOption, Offering]:
@@ -205,84 +239,6 @@ class Usage:
         return used + amount
 
 
-_QUOTA = "quota:"
-_COMMITMENT = "commitment"
-
-
-@dataclass(frozen=True, slots=True)
-class SharedLimit:
-    """What is left of a quota for one resource, or of commitments, as a limit that several NodePools share.
-
-    It applies to offers whose own labels, those of the type and of the offering, meet `rest`. That of commitments
-    applies to the offers which they pay for.
-    """
-
-    owner: str
-    resource: str
-    rest: Requirements = NO_REQUIREMENTS
-
-    @property
-    def name(self) -> str:
-        """The name among the limits of a NodePool, from which `shared_limit` reads all of this."""
-        rest = [_written(self.rest[key]) for key in sorted(self.rest)]
-        return _QUOTA + json.dumps([self.owner, self.resource, rest])
-
-    @classmethod
-    def of_commitments(cls, pool: str) -> SharedLimit:
-        """Return the limit for what is left of a pool of commitments."""
-        return cls(pool, _COMMITMENT)
-
-    @property
-    def is_of_commitments(self) -> bool:
-        """Whether it is what is left of commitments: it never stops a purchase, only what that costs."""
-        return self.resource == _COMMITMENT
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What limits with different `rest` have in common if they share one amount."""
-        return self.owner, self.resource
-
-    def cost(self, instance_type: InstanceType, offering: Offering | None) -> int:
-        """Return what one node takes of it; without an offering, the least that it may take."""
-        if self.is_of_commitments:
-            return offering.commitment_use if offering and offering.commitment == self.owner else 0
-        if offering is None:
-            offers = instance_type.offerings
-            return min((self.cost(instance_type, each) for each in offers), default=0)
-        if self.rest and not self.rest.allow_labels(_labels(instance_type, offering)):
-            return 0
-        if self.resource in (NODES, LAUNCHES_PER_HOUR):
-            return 1
-        if self.resource in (USD_PER_HOUR, USD_PER_MONTH):
-            return 0 if offering.reservation else micro_usd(offering.paid_hourly_usd)
-        return instance_type.capacity.of(self.resource)
-
-
-def _written(part: Requirement) -> list[object]:
-    return [part.key, sorted(part.values), part.complement, part.exists]
-
-
-def _labels(instance_type: InstanceType, offering: Offering) -> dict[str, str]:
-    reserved = {RESERVATION_ID: offering.reservation} if offering.reservation else {}
-    return {
-        **instance_type.labels,
-        **offering_labels(offering.zone, offering.zone_id, offering.capacity_type),
-        **reserved,
-    }
-
-
-def shared_limit(name: str) -> SharedLimit | None:
-    """Return the shared limit that has this name; None for any other limit."""
-    return _shared_limit(name) if name.startswith(_QUOTA) else None
-
-
-@lru_cache(maxsize=1024)
-def _shared_limit(name: str) -> SharedLimit:
-    owner, resource, rest = json.loads(name.removeprefix(_QUOTA))
-    parts = (Requirement(key, frozenset(values), complement=c, exists=e) for key, values, c, e in rest)
-    return SharedLimit(owner, resource, Requirements.of(*parts))
-
-
 def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) -> int:
     """Return what one node takes of a NodePool's limit, a quota, a reservation or a placement group's zone.
 
@@ -326,22 +282,19 @@ def undominated_offers(
     only. Of equal offers, return the first by type and zone.
     """
     cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]] = {}
-    for name in names:
-        known: dict[int, Vector] = {}
-        for type_option, offering, bought in type_options.by_type[name]:
-            if bought not in purchase_options:
+    sold = type_options.sold(dimensions)
+    for bought in purchase_options & sold.keys():
+        bought_as = bought.reservation or bought.commitment or bought.capacity_type
+        where = f"{bought.zone}/{bought_as}{'/dedicated' if bought.dedicated else ''}"
+        for name, type_option, offering, room, price in sold[bought]:
+            if name not in names:
                 continue
-            room = known.get(id(type_option)) or known.setdefault(
-                id(type_option), vector(type_option.room, dimensions)
-            )
-            cost = tuple([limit_cost(type_option, offering, limit) for limit in limits])
+            cost = tuple([limit_cost(type_option, offering, limit) for limit in limits]) if limits else ()
             equals = type_option.is_exotic, room, cost
-            price = offering.cost_hourly_usd + type_option.surcharge_hourly_usd
             found = cheapest.get(equals)
             if found is not None and price > found[0]:
                 continue
-            bought_as = offering.reservation or offering.commitment or offering.capacity_type
-            key = f"{name}/{offering.zone}/{bought_as}{'/dedicated' if offering.dedicated else ''}"
+            key = f"{name}/{where}"
             if found is None or (price, key) < found[:2]:
                 cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)
     offers = {key: offer for _, key, offer in cheapest.values()}
@@ -361,7 +314,7 @@ def cheapest_shares(
     Largest first.
     """
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
-    kept: dict[bool, list[tuple[PricedOffer, tuple[float, ...]]]] = {False: [], True: []}
+    kept: dict[bool, list[_Kept]] = {False: [], True: []}
     offers = sorted(
         undominated_offers(type_options, names, purchase_options, type_options.resources), key=_largest_first
     )
@@ -369,11 +322,24 @@ def cheapest_shares(
         price = offer.cost_hourly_usd
         rates = tuple([price / offer.room[place] if offer.room[place] else inf for place in priced])
         rivals = [*kept[False], *kept[True]] if offer.type_option.is_exotic else kept[False]
-        if not any(
-            all(map(le, offer.room, rival.room)) and all(map(ge, rates, lower)) for rival, lower in rivals
-        ):
-            kept[offer.type_option.is_exotic].append((offer, rates))
-    return tuple(offer for each in kept.values() for offer, _ in each)
+        if not _is_beaten(offer.room, rates, rivals):
+            kept[offer.type_option.is_exotic].append((offer, rates[0] if rates else 0.0, rates, offer.room))
+    return tuple(offer for each in kept.values() for offer, *_ in each)
+
+
+_Kept = tuple[PricedOffer, float, tuple[float, ...], Vector]
+"""An offer with its price per unit of the first priced resource, per unit of each, and its capacity."""
+
+
+def _is_beaten(room: Vector, rates: tuple[float, ...], rivals: Iterable[_Kept]) -> bool:
+    """Return whether a rival has at least this capacity and costs no more per unit of anything."""
+    first = rates[0] if rates else 0.0
+    for _, lowest, lower, capacity in rivals:
+        if first < lowest:  # this is quick, and settles most rivals
+            continue
+        if all(map(ge, rates, lower)) and all(map(le, room, capacity)):
+            return True
+    return False
 
 
 def _largest_first(offer: PricedOffer) -> tuple[bool, int, float]:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, Usage, shared_limit
+from nodesmith.decisions.scheduling.offerings.options import TypeOption, Usage
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import DECIDED, INITIALIZED, REGISTERED
 from nodesmith.model.apimachinery.quantities import NODES, NOTHING, Resources

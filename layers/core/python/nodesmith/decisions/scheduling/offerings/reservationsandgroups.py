@@ -1,17 +1,23 @@
-"""Capacity reservations and placement groups: what their EC2NodeClass allows a NodePool to launch there, and how many.
+"""Limits beside those of a NodePool: capacity reservations and placement groups, and what quotas and commitments leave.
 
-The capacity of a reservation is paid for anyway.
+An EC2NodeClass says what may be launched in reservations and groups. The capacity of a reservation is paid for anyway.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from nodesmith.decisions.scheduling.compatibility import OFFERING_KEYS, TypeSet, allows_offering
+from nodesmith.decisions.scheduling.compatibility import (
+    OFFERING_KEYS,
+    TypeSet,
+    allows_offering,
+    offering_labels,
+)
 from nodesmith.decisions.scheduling.existing import zone_of
 from nodesmith.model.apimachinery.labels import (
     AWS_DOMAIN,
@@ -21,6 +27,7 @@ from nodesmith.model.apimachinery.labels import (
     RESERVATION_ID,
     RESERVED,
 )
+from nodesmith.model.apimachinery.quantities import NODES
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
@@ -33,6 +40,7 @@ from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
     PlacementGroup,
 )
+from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, micro_usd
 
 _RESERVATION_TYPE = f"{AWS_DOMAIN}/capacity-reservation-type"
 _INTERRUPTIBLE = f"{AWS_DOMAIN}/capacity-reservation-interruptible"
@@ -184,3 +192,81 @@ def group_limit(zone: str) -> str:
 def limited_zone(name: str) -> str:
     """Return the zone whose room in a group this limit is; empty for other limits."""
     return name.removeprefix(_GROUP_LIMIT) if name.startswith(_GROUP_LIMIT) else ""
+
+
+_QUOTA = "quota:"
+_COMMITMENT = "commitment"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimit:
+    """What is left of a quota for one resource, or of commitments, as a limit that several NodePools share.
+
+    It applies to offers whose own labels, those of the type and of the offering, meet `rest`. That of commitments
+    applies to the offers which they pay for.
+    """
+
+    owner: str
+    resource: str
+    rest: Requirements = NO_REQUIREMENTS
+
+    @property
+    def name(self) -> str:
+        """The name among the limits of a NodePool, from which `shared_limit` reads all of this."""
+        rest = [_written(self.rest[key]) for key in sorted(self.rest)]
+        return _QUOTA + json.dumps([self.owner, self.resource, rest])
+
+    @classmethod
+    def of_commitments(cls, pool: str) -> SharedLimit:
+        """Return the limit for what is left of a pool of commitments."""
+        return cls(pool, _COMMITMENT)
+
+    @property
+    def is_of_commitments(self) -> bool:
+        """Whether it is what is left of commitments: it never stops a purchase, only what that costs."""
+        return self.resource == _COMMITMENT
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What limits with different `rest` have in common if they share one amount."""
+        return self.owner, self.resource
+
+    def cost(self, instance_type: InstanceType, offering: Offering | None) -> int:
+        """Return what one node takes of it; without an offering, the least that it may take."""
+        if self.is_of_commitments:
+            return offering.commitment_use if offering and offering.commitment == self.owner else 0
+        if offering is None:
+            offers = instance_type.offerings
+            return min((self.cost(instance_type, each) for each in offers), default=0)
+        if self.rest and not self.rest.allow_labels(_labels(instance_type, offering)):
+            return 0
+        if self.resource in (NODES, LAUNCHES_PER_HOUR):
+            return 1
+        if self.resource in (USD_PER_HOUR, USD_PER_MONTH):
+            return 0 if offering.reservation else micro_usd(offering.paid_hourly_usd)
+        return instance_type.capacity.of(self.resource)
+
+
+def _written(part: Requirement) -> list[object]:
+    return [part.key, sorted(part.values), part.complement, part.exists]
+
+
+def _labels(instance_type: InstanceType, offering: Offering) -> dict[str, str]:
+    reserved = {RESERVATION_ID: offering.reservation} if offering.reservation else {}
+    return {
+        **instance_type.labels,
+        **offering_labels(offering.zone, offering.zone_id, offering.capacity_type),
+        **reserved,
+    }
+
+
+def shared_limit(name: str) -> SharedLimit | None:
+    """Return the shared limit that has this name; None for any other limit."""
+    return _shared_limit(name) if name.startswith(_QUOTA) else None
+
+
+@lru_cache(maxsize=1024)
+def _shared_limit(name: str) -> SharedLimit:
+    owner, resource, rest = json.loads(name.removeprefix(_QUOTA))
+    parts = (Requirement(key, frozenset(values), complement=c, exists=e) for key, values, c, e in rest)
+    return SharedLimit(owner, resource, Requirements.of(*parts))
