@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import fsum
 
-from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.controllers.commitments import UsageKeeper, claim_commitments
 from nodesmith.decisions.packing import undominated
 from nodesmith.decisions.packing.columngeneration.columns import mix

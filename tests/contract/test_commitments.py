@@ -12,7 +12,7 @@ import pytest
 
 from nodesmith.adapters.aws.commitments import AwsCommitments
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.controllers.commitments import read_commitments_of
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings

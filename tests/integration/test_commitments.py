@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.controllers.commitments import UsageKeeper
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.decisions.scheduling.offerings.commitments import on_demand_prices

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.controllers.commitments import claim_commitments
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nodesmith.adapters.cloud import AwsCloud
     from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
     from nodesmith.adapters.dynamodb.ledger import DynamoStore
-    from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+    from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
     from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
@@ -223,7 +223,7 @@ class ClusterParts:
         """The commitments of the region; None if the deployment does not use them."""
         if self.settings.commitments is None:
             return None
-        from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+        from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 
         return DynamoCommitments(self.client("dynamodb"), self.settings.table_name)
 

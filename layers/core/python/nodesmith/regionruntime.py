@@ -166,7 +166,7 @@ def _read_commitments(parts: Parts, catalogs: Catalogs) -> None:
     if settings is None:
         return
     from nodesmith.adapters.aws.commitments import AwsCommitments
-    from nodesmith.adapters.dynamodb.sharedpartition import DynamoCommitments
+    from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
     from nodesmith.controllers.commitments import read_commitments_of
 
     reader = AwsCommitments(parts.settings.region, parts.client)
