@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from math import log
 from pathlib import Path
@@ -51,6 +52,8 @@ SIZES = (1500, 5000, 15_000)
 PODS_PER_NODE, NEW_PODS, RUNS = 20, 50, 5
 _MILLIS, _NEW_MILLIS = (100, 125, 150, 225, 275), 1000
 """cpu of the pods of each Deployment, in turn: 21 such pods fill 94 % of a node, and 19 fill 85 %; and of new pods"""
+_PRICE = 0.192
+"""USD an hour, of an m5.xlarge on demand in us-east-1"""
 _LONG_AGO = timedelta(hours=1)
 """when the ledger changed last"""
 _LATER = timedelta(minutes=1)
@@ -105,6 +108,8 @@ def write_cluster(nodes: int, folder: Path) -> None:
     """Write the ledger and two snapshots: with the pods that run, and with new ones as well."""
     dice = clusters.rolled(nodes)
     machines = [clusters.node(number, dice) for number in range(nodes)]
+    for machine in machines:
+        machine["metadata"]["labels"]["karpenter.sh/capacity-type"] = "on-demand"
     apps = max(1, nodes // 10)
     homes = [n for n in range(nodes) for _ in range(PODS_PER_NODE + (1 if n % 2 else -1))]
     pods = [_pod(n % apps, _MILLIS[n % len(_MILLIS)], dice, machines[home]) for n, home in enumerate(homes)]
@@ -113,7 +118,10 @@ def write_cluster(nodes: int, folder: Path) -> None:
     for pod in pods:
         names = {"metadata": {"namespace": pod.namespace, "name": pod.name}}
         bought_for.setdefault(pod.node, []).append(names)
-    claims = [claim_on(number, node, bought_for) for number, node in enumerate(machines)]
+    claims = [
+        replace(claim_on(number, node, bought_for), capacity_type="on-demand", price_hourly_usd=_PRICE)
+        for number, node in enumerate(machines)
+    ]
     shown = [reduce_node(marked(node, claim)) for node, claim in zip(machines, claims, strict=True)]
     budgets = [reduce_budget(clusters.budget(app, nodes * PODS_PER_NODE // apps)) for app in range(apps)]
     for number in range(2):
