@@ -58,7 +58,7 @@ class StrictAws:
         self._patches = ExitStack()
 
     def limit_rates(self, *, on: bool) -> None:
-        """Turn the rate limits of EC2 and DynamoDB on or off: callers that exceed them for other reasons turn them off."""
+        """Turn the limits of rates on or off; callers that exceed them for unrelated reasons turn them off."""
         self._limits_rates = on
 
     def __enter__(self) -> StrictAws:
