@@ -36,6 +36,7 @@ from tests.benchmarks import (
     hotpath,
     idle,
     interruptions,
+    large,
     migrate,
     neighbours,
     notices,
@@ -75,6 +76,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "crashes": crashes.figures,
     "dashboards": dashboards.figures,
     "gangs": gangs.figures,
+    "large": large.figures,
     "deployment": deployment.figures,
     "forged": forged.figures,
     "snapshots": snapshots.figures,
@@ -102,6 +104,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
 QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "coldstart": lambda: [*coldstart.figures(), *colddecisions.figures(runs=2)],
     "foreign": partial(foreign.figures, hours=3),
+    "large": partial(large.figures, sizes=(500, 1500)),
     "adopt": partial(adopt.figures, seeds=5, stride=10),
     "allocations": partial(allocations.figures, nodes=10, days=3, billed_nodes=50, billed_hours=6),
     "crashes": partial(crashes.figures, firsts=2),

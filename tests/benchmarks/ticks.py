@@ -54,7 +54,7 @@ def figures() -> list[Figure]:
     """Measure both ticks."""
     scene = Scene.of(NODES, PODS, DEPLOYMENTS)
     settled, moved = scene.state(()), scene.state(scene.names[:CHANGED])
-    with _as_on_lambda():
+    with as_on_lambda():
         scene.tick(settled)
         idle = [scene.tick(settled) for _ in range(IDLE_REPEATS)]
         changed = []
@@ -111,9 +111,9 @@ class Scene:
         by_node: dict[str, list[Manifest]] = {}
         for pod in made["pods"]:
             by_node.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
-        claims = [_claim(number, node, by_node) for number, node in enumerate(made["nodes"])]
-        marked = (_marked(node, claim) for node, claim in zip(made["nodes"], claims, strict=True))
-        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in marked}, by_node)
+        claims = [claim_on(number, node, by_node) for number, node in enumerate(made["nodes"])]
+        shown = (marked(node, claim) for node, claim in zip(made["nodes"], claims, strict=True))
+        return cls({c.name: c for c in claims}, {n["metadata"]["name"]: n for n in shown}, by_node)
 
     def __post_init__(self) -> None:
         """Compose the function as on Lambda, except for its API server and EC2."""
@@ -137,7 +137,7 @@ class Scene:
             claims[name] = _younger(claim, phase)
             nodes[node] = _young(nodes[node], phase)
             by_node[node] = [_pending(pod) for pod in by_node.get(node, ())]
-        objects = {claim.name: _object(claim) for claim in claims.values()}
+        objects = {claim.name: object_of(claim) for claim in claims.values()}
         pods = {_key(pod): pod for each in by_node.values() for pod in each}
         observed = Observed(
             pods=[reduced for pod in pods.values() if (reduced := reduce_pod(pod)) is not None],
@@ -147,7 +147,7 @@ class Scene:
             nodeclasses=[reduce_custom(builders.nodeclass_manifest())],
         )
         text = gzip.decompress(encode(builders.CLUSTER, NOW, observed))
-        return State(text, {f"CLAIM#{c.name}": _item(c) for c in claims.values()}, nodes, objects, pods)
+        return State(text, {f"CLAIM#{c.name}": item_of(c) for c in claims.values()}, nodes, objects, pods)
 
     def tick(self, state: State) -> Tick:
         """Have the forwarder write a snapshot and the function run."""
@@ -167,7 +167,8 @@ class Scene:
         return Tick(spent * 1000, +calls, done)
 
 
-def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> NodeClaim:
+def claim_on(number: int, node: Manifest, pods: Mapping[str, Sequence[Manifest]]) -> NodeClaim:
+    """Return the initialized claim of a Node, bought for its pods."""
     name, provider_id = node["metadata"]["name"], node["spec"]["providerID"]
     capacity = parse_resources(node["status"]["capacity"])
     claim = builders.claim(
@@ -190,7 +191,7 @@ def _claim(number: int, node: Manifest, pods: dict[str, list[Manifest]]) -> Node
     return replace(initialized, node_name=name, revision=4)
 
 
-def _marked(node: Manifest, claim: NodeClaim) -> Manifest:
+def marked(node: Manifest, claim: NodeClaim) -> Manifest:
     """Return a Node with the labels and finalizer that registration adds."""
     metadata = node["metadata"]
     labels = {**metadata["labels"], **marks_of(claim)}
@@ -233,7 +234,7 @@ def _pending(pod: Manifest) -> Manifest:
     return {**pod, "spec": spec, "status": {"phase": "Pending", "conditions": refused}}
 
 
-def _object(claim: NodeClaim) -> Manifest:
+def object_of(claim: NodeClaim) -> Manifest:
     """Return the NodeClaim as the API server shows it."""
     shown = manifest(claim)
     shown["metadata"] |= {"uid": f"uid-{claim.name}", "creationTimestamp": format_time(NOW), "generation": 1}
@@ -245,7 +246,7 @@ def _key(pod: Manifest) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _item(claim: NodeClaim) -> Item:
+def item_of(claim: NodeClaim) -> Item:
     """Return the claim as DynamoDB returns it."""
     return {
         "sk": {"S": f"CLAIM#{claim.name}"},
@@ -261,7 +262,7 @@ def _nodepool() -> Manifest:
 
 
 @contextmanager
-def _as_on_lambda() -> Iterator[None]:
+def as_on_lambda() -> Iterator[None]:
     """Collect garbage as the functions do."""
     before = gc.get_threshold()
     gc.collect()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
-from nodesmith.decisions.disruption.record import replay
+from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.taints import DISRUPTED

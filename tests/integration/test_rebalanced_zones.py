@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from datetime import timedelta
 
-from nodesmith.decisions.disruption.record import replay
+from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.labels import ZONE

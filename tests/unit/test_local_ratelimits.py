@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.errors import Transient
+from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith_local.aws.ratelimits import TokenBucket
+from nodesmith_local.aws.strict.dynamodblimits import PartitionWrites, write_units
+from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal
+from nodesmith_local.functions.deployment import TABLE_NAME, deploy
+from tests import builders
+from tests.account import REGION, client, strict_aws, unvalidated_client
 
 
 class Clock:
@@ -44,3 +54,57 @@ def test_a_fraction_of_a_token_is_kept_for_later() -> None:
     assert not bucket.take()
     clock.now += timedelta(seconds=1)
     assert bucket.take()
+
+
+def put(kib: int, partition: str = "cluster/east") -> AwsRequest:
+    item = {"pk": {"S": partition}, "sk": {"S": "CLAIM#a"}, "doc": {"S": "x" * (kib * 1024 - 100)}}
+    return AwsRequest("dynamodb", "PutItem", {"TableName": "table", "Item": item})
+
+
+def test_a_write_takes_a_unit_for_each_kib_and_two_in_a_transaction() -> None:
+    assert write_units(put(3)) == {("table", "cluster/east"): 3}
+    written = AwsRequest(
+        "dynamodb", "TransactWriteItems", {"TransactItems": [{"Put": put(3).parameters}] * 2}
+    )
+    assert write_units(written) == {("table", "cluster/east"): 12}
+    requests = {"table": [{"PutRequest": {"Item": put(2).parameters["Item"]}}] * 25}
+    assert write_units(AwsRequest("dynamodb", "BatchWriteItem", {"RequestItems": requests})) == {
+        ("table", "cluster/east"): 50
+    }
+    assert not write_units(AwsRequest("dynamodb", "Query", {"TableName": "table"}))
+
+
+def test_a_partition_takes_a_thousand_units_a_second_whatever_others_take() -> None:
+    clock = Clock()
+    partitions = PartitionWrites(clock)
+    for _ in range(10):
+        partitions.check(put(100))
+    with pytest.raises(Refusal, match="cluster/east takes no more writes now"):
+        partitions.check(put(1))
+    partitions.check(put(100, "cluster/west"))
+    clock.now += timedelta(seconds=1)
+    partitions.check(put(100))
+
+
+def test_the_ledger_of_a_storm_is_told_to_write_later_and_then_does() -> None:
+    clock = Clock()
+    with strict_aws() as strict:
+        strict.partitions = PartitionWrites(clock)
+        deploy(client, REGION)
+        store = DynamoStore(unvalidated_client("dynamodb"), TABLE_NAME, "east", clock)
+
+        def commit(version: int) -> None:
+            claims: list[NodeClaim] = [
+                builders.claim(
+                    f"default-{version}-{n}", nominated=tuple(f"default/web-{i:05}" for i in range(200))
+                )
+                for n in range(90)
+            ]
+            store.commit(version, claims, "bought")
+
+        commit(0)
+        with pytest.raises(Transient, match="ProvisionedThroughputExceeded"):
+            commit(1)
+        clock.now += timedelta(seconds=1)
+        commit(1)
+        assert len(store.load().claims) == 180

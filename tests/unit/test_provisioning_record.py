@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+from nodesmith.controllers.launching.launch import recorded
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -17,6 +20,7 @@ from nodesmith.decisions.provisioning import (
     record,
     replay,
 )
+from nodesmith.keys import decision_key
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.learned import Backoff
@@ -43,6 +47,7 @@ from tests.builders import (
     snapshot,
     spread,
 )
+from tests.fakes.blobs import FakeBlobs
 from tests.world import pod_manifest
 
 DIGEST = "ab" * 32
@@ -186,3 +191,24 @@ def test_decision_ids_sort_by_time_and_differ_by_inputs() -> None:
     assert first.startswith("20261121T120000Z-")
     assert first < decision_id("ab", 1, NOW + timedelta(seconds=1))
     assert len({first, decision_id("ac", 1, NOW), decision_id("ab", 2, NOW)}) == 3
+
+
+def test_the_claims_of_a_large_cluster_are_recorded_after_ec2_was_asked() -> None:
+    many = ledger(claims=tuple(claim(f"default-{number:04}", phase=Phase.GIVEN_UP) for number in range(1000)))
+    seen = inputs(ledger=many, pods=pods(shape(), 2))
+    plan, run = decide(seen), SimpleNamespace(cluster_name=CLUSTER, blobs=FakeBlobs())
+    key, before = decision_key(CLUSTER, seen.decision), list[Any]()
+
+    def carry_out() -> bool:
+        before.append(json.loads(gzip.decompress(run.blobs.objects[key])))
+        return True
+
+    assert recorded(run, seen, plan, b"snapshot", {}, carry_out)
+    after = json.loads(gzip.decompress(run.blobs.objects[key]))
+    assert before[0]["plan"] == after["plan"]
+    assert not before[0]["inputs"]["ledger"]["claims"]
+    assert len(after["inputs"]["ledger"]["claims"]) == 1000
+    assert not after["superseded"]
+    assert replay(after, seen.snapshot, seen.catalog) == canonical(after["plan"])
+    assert recorded(run, seen, plan, b"snapshot", {}, lambda: None) is None
+    assert json.loads(gzip.decompress(run.blobs.objects[key]))["superseded"]

@@ -274,9 +274,10 @@ def test_the_node_of_a_claim_is_found_before_and_after_it_joined() -> None:
     empty, joined = snapshot(), snapshot(nodes=[ours()])
     before, after = existing_nodes(empty, [mine]), existing_nodes(joined, [mine])
 
-    assert existing_node_of(mine, before, empty) is before[0]
-    assert existing_node_of(mine, after, joined) is after[0]
-    assert existing_node_of(claim("other"), after, joined) is None
+    assert existing_node_of(mine, {each.name: each for each in before}, empty) is before[0]
+    by_name = {each.name: each for each in after}
+    assert existing_node_of(mine, by_name, joined) is after[0]
+    assert existing_node_of(claim("other"), by_name, joined) is None
 
 
 class TestRulesOfTheNode:

@@ -76,7 +76,7 @@ def test_the_second_has_no_room_but_its_pods_count(name: str) -> None:
     assert found[name].free == NOTHING
     assert found[name].hosted[SMALL] == 2
     assert found["own"].fits(SMALL, 1)
-    assert existing_node_of(OWN.claim, found.values(), seen) is found["own"]
+    assert existing_node_of(OWN.claim, found, seen) is found["own"]
 
 
 def test_a_node_that_is_not_ready_counts_as_disrupted_though_the_second_is_ready(name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.decisions.disruption.record import DISRUPTION
+from nodesmith.decisions.disruption.search.search import DISRUPTION
 from nodesmith_formats.prices import HOURS_A_YEAR
 from nodesmith_local.runs.quiet import unrest
 from nodesmith_local.runs.report import Report

@@ -44,7 +44,7 @@ def measure(nodes: int, budget: str) -> None:
     before, started = reference_ms(), time.process_time()
     first = propose(inputs)
     seconds, after = time.process_time() - started, reference_ms()
-    mib = _most_memory_mib()
+    mib = most_memory_mib()
     considered = _until_considered(inputs, first)
     saved = sum(p.saving_hourly_usd for p in first.proposals)
     note = (
@@ -54,7 +54,7 @@ def measure(nodes: int, budget: str) -> None:
     print(f"{seconds}|{mib}|{considered}|{note}")
 
 
-def _most_memory_mib() -> float:
+def most_memory_mib() -> float:
     """Return the peak memory of this process as Linux reports it, without that of its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))

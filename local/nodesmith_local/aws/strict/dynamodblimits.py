@@ -1,12 +1,15 @@
-"""DynamoDB's limits on items, keys, batches, transactions and expressions.
+"""DynamoDB's limits on items, keys, batches, transactions and expressions, and on what is written to a partition.
 
 Sizes follow "DynamoDB item sizes and formats" in the developer guide: the UTF-8 bytes of names and values, plus some
-bytes for each list, map and number.
+bytes for each list, map and number. A partition takes 1,000 write units a second ("Burst and adaptive capacity"), one
+for each KiB of an item and twice as many in a transaction. How much is read is not limited here: it depends on answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -14,11 +17,15 @@ from moto.dynamodb import dynamodb_backends
 from moto.dynamodb.exceptions import ItemSizeTooLarge
 from moto.dynamodb.models.dynamo_type import DynamoType, LimitedSizeDict
 
+from nodesmith_local.aws.ratelimits import TokenBucket
 from nodesmith_local.aws.strict import servicelimits as limits
-from nodesmith_local.aws.strict.refusals import AwsRequest, require
+from nodesmith_local.aws.strict.refusals import AwsRequest, Refusal, require
 
 Item = Mapping[str, Any]
 _CONTAINER_BYTES = 3
+PARTITION_WRITES = 1000
+"""write units that a partition takes in a second"""
+TOO_MANY_WRITES = "ProvisionedThroughputExceededException"
 
 
 def check_dynamodb(request: AwsRequest, region: str) -> None:
@@ -40,6 +47,50 @@ def check_dynamodb(request: AwsRequest, region: str) -> None:
             _check_keys(table, key, region)
     else:
         _check_write(asked, region)
+
+
+class PartitionWrites:
+    """The write units that each partition of an account may still take. Threads may share it.
+
+    A transaction that needs more than a second's units waits for a whole second's.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+
+    def check(self, request: AwsRequest) -> None:
+        """Take the write units of a DynamoDB call. Raises Refusal if a partition can take no more now."""
+        if request.service != "dynamodb":
+            return
+        for partition, units in sorted(write_units(request).items()):
+            with self._lock:
+                if partition not in self._buckets:
+                    self._buckets[partition] = TokenBucket(PARTITION_WRITES, PARTITION_WRITES, self._now)
+            if not self._buckets[partition].take(min(units, PARTITION_WRITES)):
+                raise Refusal(TOO_MANY_WRITES, f"The partition {partition[1]} takes no more writes now.")
+
+
+def write_units(request: AwsRequest) -> dict[tuple[str, str], int]:
+    """Return the write units of a call by table and partition. An update counts by its values alone."""
+    asked = request.parameters
+    match request.operation:
+        case "PutItem" | "UpdateItem" | "DeleteItem":
+            writes, each = [asked], 1
+        case "TransactWriteItems":
+            writes, each = [next(iter(write.values())) for write in asked["TransactItems"]], 2
+        case "BatchWriteItem":
+            listed = ((table, write) for table, of in asked["RequestItems"].items() for write in of)
+            writes, each = [{"TableName": table, **next(iter(write.values()))} for table, write in listed], 1
+        case _:
+            return {}
+    found: dict[tuple[str, str], int] = {}
+    for write in writes:
+        key = (write.get("Item") or write.get("Key") or {}).get("pk", {}).get("S", "")
+        partition = str(write.get("TableName", "")), key
+        found[partition] = found.get(partition, 0) + each * -(-_written_bytes(write) // limits.KIB)
+    return found
 
 
 def item_bytes(item: Item) -> int:

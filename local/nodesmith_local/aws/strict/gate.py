@@ -22,7 +22,7 @@ from nodesmith_local.aws.commitments import AccountCommitments
 from nodesmith_local.aws.strict import placementgroups, reservations
 from nodesmith_local.aws.strict import servicelimits as limits
 from nodesmith_local.aws.strict.answers import Answers
-from nodesmith_local.aws.strict.dynamodblimits import check_dynamodb, put_whole
+from nodesmith_local.aws.strict.dynamodblimits import PartitionWrites, check_dynamodb, put_whole
 from nodesmith_local.aws.strict.ec2buckets import Ec2Buckets
 from nodesmith_local.aws.strict.ec2limits import check_ec2
 from nodesmith_local.aws.strict.filternames import check_filters
@@ -49,6 +49,7 @@ class StrictAws:
         self.visibility = Visibility(now)
         self.answers = Answers()
         self.buckets = Ec2Buckets(now)
+        self.partitions = PartitionWrites(now)
         self.shifts = ZonalShifts(now)
         self.commitments = AccountCommitments()
         self.reservations: list[reservations.Reservation] = []
@@ -57,7 +58,7 @@ class StrictAws:
         self._patches = ExitStack()
 
     def limit_rates(self, *, on: bool) -> None:
-        """Turn EC2's rate limits on or off; callers that exceed them for unrelated reasons turn them off."""
+        """Turn the limits of rates on or off; callers that exceed them for unrelated reasons turn them off."""
         self._limits_rates = on
 
     def __enter__(self) -> StrictAws:
@@ -114,6 +115,7 @@ class StrictAws:
         check_sqs(request)
         if self._limits_rates:
             self.buckets.check(request)
+            self.partitions.check(request)
         if request.service == "ec2" and request.parameters.get("DryRun"):
             response.error_on_dryrun()
         change = self.answers.next(request.operation)

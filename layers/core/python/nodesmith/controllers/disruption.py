@@ -19,8 +19,7 @@ from nodesmith.decisions.disruption.drift import drifting, judged, noted
 from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
-from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.disruption.search.search import propose, record
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update

@@ -15,8 +15,8 @@ from nodesmith.controllers.launching.launch import (
     buy_many,
     buy_without_pods,
     no_heartbeat,
+    recorded,
     start_many,
-    write_down,
 )
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until, resume_starts
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
@@ -31,7 +31,6 @@ from nodesmith.decisions.provisioning import (
     decision_id,
     is_about_to_buy,
     is_crowded,
-    record,
     unread,
 )
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
@@ -41,7 +40,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.keys import decision_snapshot_key, snapshot_key
+from nodesmith.keys import snapshot_key
 from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
@@ -290,16 +289,12 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
         return True
     run.metrics.observe("scheduler_scheduling_duration_seconds", decided_seconds, controller="provisioner")
     durations = {"load": (loaded - started) * 1000, "decide": decided_seconds * 1000}
-    # Every decision about a pod is recorded before it is carried out, and again if it was superseded.
-    written = record(inputs, plan, digest, durations)
-    write_down(run.blobs, run.cluster_name, decision, written)
     outcome.decisions.append(decision)
-    bought = _carry_out(run, outcome, inputs, types, allowance)
+    bought = recorded(
+        run, inputs, plan, data, durations, lambda: _carry_out(run, outcome, inputs, types, allowance)
+    )
     if bought is None:
-        write_down(run.blobs, run.cluster_name, decision, {**written, "superseded": True})
         outcome.decisions.remove(decision)
-    # The snapshot serves replays and readers only, so it is stored after EC2 was asked.
-    run.blobs.put(decision_snapshot_key(run.cluster_name, decision), data)
     _note_unplaced(run, outcome, refused, now)
     return bool(bought) and (not plan.new or bool(outcome.postponed))
 

@@ -11,8 +11,7 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.due import first
-from nodesmith.decisions.readiness.due import held_nodeclasses, next_hold, next_resolution, to_resolve
+from nodesmith.decisions.due import first, held_nodeclasses, next_hold, next_resolution, to_resolve
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
     announcements,

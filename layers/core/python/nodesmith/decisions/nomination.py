@@ -64,6 +64,8 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
     for a new one, as if they had no nomination. If pods on the nominated node are terminating, the nomination counts as
     a preemption, even if nodesmith made it first.
     """
+    if not any(pod.nominated_node for pod in snapshot.pods):
+        return snapshot
     nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
 
     def stands(pod: Pod) -> bool:
@@ -78,7 +80,13 @@ def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot
 
 def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
     """Yield the pods that nodesmith nominated, each with the claim whose Node it is nominated for."""
-    bought = {(claim.node_name, key): claim for claim in claims if claim.node_name for key in claim.nominated}
+    named = {pod.nominated_node for pod in snapshot.pods if pod.nominated_node}
+    bought = {
+        (claim.node_name, key): claim
+        for claim in claims
+        if claim.node_name in named
+        for key in claim.nominated
+    }
     vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
     for pod in snapshot.pods:
         if pod.nominated_node and pod.nominated_node not in vacating:

@@ -1,9 +1,9 @@
-"""DynamoDB: what all clusters of a region share: node capacity as observed, EC2 calls, commitments, SpendingLimits.
+"""DynamoDB: what all clusters of a region share: node capacity as observed, EC2 calls, SpendingLimits, commitments.
 
 SpendingLimits are in the partition of the budget of calls: `LIMITS` holds them with the registered clusters, and
-`SHARES` what each cluster takes of them, launches and a revision. `COMMITMENTS` there holds what the catalog function
-has read of commitments, and `COMMITTED` the reports of all clusters on what they use of them. A cluster that buys on
-commitments writes its report on condition that no other has done so since it read.
+`SHARES` what each cluster takes of them, launches and a revision. So are commitments: `COMMITMENTS` holds what the
+catalog function has read of them, and `COMMITTED` the reports of all clusters on what they use of them. A cluster that
+buys on commitments writes its report on condition that no other has done so since it read.
 """
 
 from __future__ import annotations

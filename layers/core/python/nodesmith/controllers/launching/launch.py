@@ -7,6 +7,7 @@ old only because nothing has changed since, which the forwarder's heartbeat conf
 from __future__ import annotations
 
 import gzip
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,19 +19,22 @@ from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning import (
     Inputs,
+    Plan,
     PlannedNode,
     as_pool,
     by_hand,
     canonical,
     is_old,
+    record,
     replicas,
 )
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
+from nodesmith.decisions.provisioning.record import MANY_CLAIMS
 from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.errors import Conflict, Transient
-from nodesmith.keys import decision_key
+from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.launcheffects import (
     ATTEMPTED_AT,
     Allowance,
@@ -191,6 +195,44 @@ def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
 def write_down(blobs: Blobs, cluster: str, decision: str, written: Mapping[str, Any]) -> None:
     """Store a decision's record."""
     blobs.put(decision_key(cluster, decision), gzip.compress(canonical(written), 6, mtime=0))
+
+
+class Recorder(Protocol):
+    """A run that records what it decides."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster that it decides for."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """Where records are kept."""
+
+
+def recorded(
+    run: Recorder,
+    inputs: Inputs,
+    plan: Plan,
+    data: bytes,
+    durations_ms: Mapping[str, float],
+    carry_out: Callable[[], bool | None],
+) -> bool | None:
+    """Record a decision before it is carried out, and again if it was superseded: then `carry_out` returns None.
+
+    What serves only replays is stored after EC2 was asked: the snapshot's `data`, and the claims if there are many.
+    Return what `carry_out` does.
+    """
+    digest, is_whole = hashlib.sha256(data).hexdigest(), len(inputs.ledger.claims) < MANY_CLAIMS
+    written = record(inputs, plan, digest, durations_ms, with_claims=is_whole)
+    write_down(run.blobs, run.cluster_name, inputs.decision, written)
+    done = carry_out()
+    if not is_whole:
+        written = record(inputs, plan, digest, durations_ms)
+    if done is None or not is_whole:
+        written["superseded"] = done is None
+        write_down(run.blobs, run.cluster_name, inputs.decision, written)
+    run.blobs.put(decision_snapshot_key(run.cluster_name, inputs.decision), data)
+    return done
 
 
 class TypeTable:

@@ -23,8 +23,7 @@ from nodesmith.controllers.moves.look import (
 from nodesmith.decisions.disruption import moves, notifications
 from nodesmith.decisions.disruption.moves import Abandon, LookAgain, Step, next_step
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.record import record
-from nodesmith.decisions.disruption.search.search import look_again, may_end
+from nodesmith.decisions.disruption.search.search import look_again, may_end, record
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.scheduling.offerings.quotas import exceeded
 from nodesmith.effects import begin_end

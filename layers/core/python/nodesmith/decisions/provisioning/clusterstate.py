@@ -198,11 +198,14 @@ def _keep_for_sources(free: Sequence[ExistingNode], snapshot: Snapshot, ledger: 
     coming = ledger.replacements
     if not coming:
         return
+    by_name = {existing.name: existing for existing in free}
     staying = {node.name for node in snapshot.nodes if not is_going(node)}
     elsewhere = {pod.key: pod for pod in snapshot.pods if pod.node in staying and not pod.deleting}
     for claim in ledger.claims:
         existing = (
-            existing_node_of(claim, free, snapshot) if claim.name in coming and not claim.is_ending else None
+            existing_node_of(claim, by_name, snapshot)
+            if claim.name in coming and not claim.is_ending
+            else None
         )
         if existing is None:
             continue
@@ -224,13 +227,14 @@ def _reserve(
     kube-scheduler does not know about reservations and gave it to others.
     """
     by_name = {claim.name: claim for claim in claims}
+    places = {existing.name: existing for existing in free}
     found: dict[str, ExistingNode | None] = {}
     still: list[Pod] = []
     outdone: list[Pod] = []
     for pod in by_age(waiting):
         claim = by_name[nominated[pod.key]]
         if claim.name not in found:
-            found[claim.name] = existing_node_of(claim, free, snapshot)
+            found[claim.name] = existing_node_of(claim, places, snapshot)
         existing = found[claim.name]
         if existing is not None and not existing.in_flight and not existing.fits(pod.shape, 1):
             outdone.append(pod)

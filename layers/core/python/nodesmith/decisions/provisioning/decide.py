@@ -44,6 +44,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.splits import splits_for
+from nodesmith.decisions.scheduling.topology.mergednodes import condensed
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector
@@ -94,9 +95,14 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     fresh = split.pods
     offers = pools(snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     starting = Starting(inputs)
-    met = [shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)]
-    planner = by(inputs, offers, dict(by_shape(fresh)), met)
-    free = [*there.free, *starting.woken(fresh, there.free, planner)] if starting.is_possible else there.free
+    shapes = dict(by_shape(fresh))
+    met = dict.fromkeys(
+        shape for node in (*there.free, *starting.nodes()) for shape in (*node.hosted, *node.expected)
+    )
+    planner = by(inputs, offers, shapes, met)
+    free = condensed(there.free, shapes.keys(), met)
+    if starting.is_possible:
+        free = [*free, *starting.woken(fresh, free, planner)]
     search = Search(planner, fresh, free, bounded=True)
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
     nodes = repeating.noted(planner.written_down(chosen.purchase), fresh)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,8 @@ from nodesmith.model.snapshot import Snapshot
 FORMAT, VERSION = "nodesmith-decision", 1
 SCHEMA = "https://nodesmith.dev/schemas/decision.schema.json"
 """The JSON schema of a record, for editors; no reader needs it."""
+MANY_CLAIMS = 1000
+"""The number of claims from which a record is first written without them: 15,000 take seconds to write."""
 _ID_DIGITS = 8
 
 
@@ -33,14 +35,21 @@ def decision_id(snapshot_digest: str, ledger_version: int, now: datetime) -> str
 
 
 def record(
-    inputs: Inputs, plan: Plan, snapshot_digest: str, durations_ms: Mapping[str, float]
+    inputs: Inputs,
+    plan: Plan,
+    snapshot_digest: str,
+    durations_ms: Mapping[str, float],
+    *,
+    with_claims: bool = True,
 ) -> dict[str, Any]:
     """Return the record of a decision. `durations_ms` are informative; a replay leaves them out.
 
-    `superseded` becomes true if the decision had no effect because another run decided first.
+    `superseded` becomes true if the decision had no effect because another run decided first. A record without claims
+    explains the decision, but cannot be replayed.
     """
+    ledger = inputs.ledger if with_claims else replace(inputs.ledger, claims=())
     return {
-        **heading("provisioning", inputs, snapshot_digest),
+        **heading("provisioning", replace(inputs, ledger=ledger), snapshot_digest),
         "plan": plan_item(plan),
         "durationsMs": {name: round(ms, 1) for name, ms in durations_ms.items()},
     }

@@ -7,7 +7,7 @@ cordons such nodes. Until it has, decisions look at them as if it had.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -150,10 +150,10 @@ def _node_room(
         for daemon in _tolerant(daemonsets, taints)
         if (daemon.namespace, daemon.owner) not in present and not label_refusal(labels, daemon.terms)
     )
-    used = total([shape.requests.times(count) for shape, count in hosted.items()])
-    free = offered - used - total([daemon.requests for daemon in expected])
-    if is_closed(node):
-        free = NOTHING
+    used = total(
+        [shape.requests.times(count) if count > 1 else shape.requests for shape, count in hosted.items()]
+    )
+    free = NOTHING if is_closed(node) else offered - total([used, *(daemon.requests for daemon in expected)])
     leaving = Counter(pod.shape for pod in pods if pod.deleting)
     return ExistingNode(node.name, labels, taints, free, hosted, not initialized, leaving, expected)
 
@@ -210,12 +210,12 @@ def nominations(claims: Iterable[NodeClaim], now: datetime) -> dict[str, str]:
 
 
 def existing_node_of(
-    claim: NodeClaim, all_existing_nodes: Iterable[ExistingNode], snapshot: Snapshot
+    claim: NodeClaim, existing_nodes: Mapping[str, ExistingNode], snapshot: Snapshot
 ) -> ExistingNode | None:
-    """Return the node that belongs to a claim, before or after its Node joined; None where there is none."""
+    """Return which of the nodes, by name, belongs to a claim, before or after its Node joined; None if none does."""
     node = snapshot.node_of(claim)
-    names = {claim.name, node.name if node is not None else claim.node_name}
-    return next((existing for existing in all_existing_nodes if existing.name in names), None)
+    name = node.name if node is not None else claim.node_name
+    return existing_nodes.get(name) or existing_nodes.get(claim.name)
 
 
 def by_age(pods: Iterable[Pod]) -> list[Pod]:

@@ -44,9 +44,11 @@ def provisionable(
     ignored: list[tuple[Pod, str]] = []
     refusals: dict[Shape, str] = {}
     for pod in pods:
+        if pod.node and pod.node not in going:  # nearly all pods
+            continue
         if not pod.shape.moves or (pod.deleting and not (pod.node and pod.shape.comes_back)):
             continue
-        if pod.node and (pod.node not in going or not pod.shape.owner or is_kept(pod)):
+        if pod.node and (not pod.shape.owner or is_kept(pod)):
             continue
         reason = ("" if pod.node else _state_refusal(pod)) or _expendable(pod, cutoff) or pod.refusal
         if not reason:

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import ClassVar
 
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
-from nodesmith.decisions.disruption.simulation.existingnodes import ClusterNodes
 from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
@@ -34,6 +33,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.pending import shape_refusal
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.splits import Splits
+from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING

@@ -1,8 +1,8 @@
-"""The existing nodes of a large cluster, reduced to those that a trial needs.
+"""The existing nodes of a large cluster, reduced to those that matter to some pods.
 
-A trial needs the nodes that may take one of its pods. Of all others it needs only how many pods run where, since spread
-and affinity count them. These others are therefore merged: nodes that no rule can distinguish become one node without
-free capacity.
+Pods need the nodes that may take one of them. Of all others they need only how many pods run where, since spread and
+affinity count them. These others are therefore merged: nodes that no rule can distinguish become one node without free
+capacity.
 """
 
 from __future__ import annotations
@@ -27,14 +27,21 @@ _Asks = tuple[tuple[Requirements, ...], tuple[Toleration, ...]]
 
 
 class ClusterNodes:
-    """Existing nodes by name. Those in `closed` take no pods of disrupted nodes, whether or not they are full."""
+    """Existing nodes by name. Those in `closed` take no pods of disrupted nodes, whether or not they are full.
+
+    `shapes` are those of pods that may be placed, and `others` those that these pods may meet on a node.
+    """
 
     def __init__(
-        self, existing_nodes: Iterable[ExistingNode], closed: Collection[str], shapes: Iterable[Shape]
+        self,
+        existing_nodes: Iterable[ExistingNode],
+        closed: Collection[str],
+        shapes: Iterable[Shape],
+        others: Iterable[Shape] = (),
     ) -> None:
         self.existing_nodes = {existing.name: existing for existing in existing_nodes}
         self.closed = set(closed)
-        self._keys = (OS, *_telling(shapes))
+        self._keys = (OS, *_telling(shapes, others))
         self._looks: dict[str, _Look] = {}
         self._alike: dict[_Look, dict[str, ExistingNode]] = {}
         self._hosted: dict[_Look, Counter[Shape]] = {}
@@ -43,12 +50,14 @@ class ClusterNodes:
         for existing in self.existing_nodes.values():
             self._add(existing)
 
-    def without(self, gone: Collection[str], shapes: Collection[Shape]) -> list[ExistingNode]:
+    def without(
+        self, gone: Collection[str], shapes: Collection[Shape], most: int | None = MOST_EXISTING_NODES
+    ) -> list[ExistingNode]:
         """Return the existing nodes for a trial with pods of these shapes, without the Nodes named in `gone`.
 
         They are copies, so the trial may fill them.
         """
-        opened = self.opened(shapes, frozenset(gone))
+        opened = self.opened(shapes, frozenset(gone), most)
         apart: dict[_Look, list[ExistingNode]] = {}
         for existing in (
             *opened,
@@ -82,10 +91,15 @@ class ClusterNodes:
         self._hosted.setdefault(look, Counter()).update(existing.hosted)
         self._leaving.setdefault(look, Counter()).update(existing.leaving)
 
-    def opened(self, shapes: Collection[Shape], gone: frozenset[str] = frozenset()) -> list[ExistingNode]:
+    def opened(
+        self,
+        shapes: Collection[Shape],
+        gone: frozenset[str] = frozenset(),
+        most: int | None = MOST_EXISTING_NODES,
+    ) -> list[ExistingNode]:
         """Return the existing nodes that take a pod of one of these shapes, those with most free capacity first.
 
-        There are at most MOST_EXISTING_NODES of them.
+        There are at most `most` of them; None for any number.
         """
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
@@ -97,16 +111,18 @@ class ClusterNodes:
             ]
             if wanted:
                 least = min(shape.requests.cpu_milli for shape in wanted)
+                least_bytes = min(shape.requests.memory_bytes for shape in wanted)
                 found += [
                     existing
                     for name, existing in alike.items()
                     if name not in gone
                     and name not in self.closed
                     and existing.free.cpu_milli >= least
+                    and existing.free.memory_bytes >= least_bytes
                     and any(existing.fits(shape, 1) for shape in wanted)
                 ]
         found.sort(key=_size)
-        return found[:MOST_EXISTING_NODES]
+        return found[:most]
 
     def _admits(self, asks: _Asks, look: _Look, shape: Shape) -> bool:
         key = asks, look
@@ -133,18 +149,36 @@ class ClusterNodes:
         return replace(first, free=NOTHING, hosted=+hosted, leaving=+leaving, expected=())
 
 
-def _telling(shapes: Iterable[Shape]) -> tuple[str, ...]:
-    """Return the labels by which rules distinguish nodes."""
+def _telling(shapes: Iterable[Shape], others: Iterable[Shape]) -> tuple[str, ...]:
+    """Return the labels by which rules distinguish nodes. The terms of `others` concern no pod that is placed."""
     found: set[str] = set()
-    for shape in dict.fromkeys(shapes):
+    own = dict.fromkeys(shapes)
+    for shape in {**own, **dict.fromkeys(others)}:
         found.update(spread.topology_key for spread in shape.spreads)
         found.update(term.topology_key for term in shape.affinities)
+    for shape in own:
         preferred = (term for _, term in shape.preferred_terms)
         found.update(key for term in (*shape.terms, *shape.own_terms, *preferred) for key in term)
-    named = any(HOSTNAME in term for shape in shapes for term in (*shape.terms, *shape.own_terms))
+    named = any(HOSTNAME in term for shape in own for term in (*shape.terms, *shape.own_terms))
     return tuple(sorted(found if named else found - {HOSTNAME}))
 
 
 def _size(existing: ExistingNode) -> tuple[float, str]:
     free = existing.free
     return -(free.cpu_milli * _CPU_WORTH + free.memory_bytes * _MEMORY_WORTH), existing.name
+
+
+FEW_NODES = 200
+"""The number of existing nodes up to which none are merged: that would cost more than it saves."""
+
+
+def condensed(
+    existing_nodes: Sequence[ExistingNode], shapes: Collection[Shape], others: Iterable[Shape]
+) -> Sequence[ExistingNode]:
+    """Return existing nodes with all those merged that take no pod of these shapes, if there are many.
+
+    Pods of these shapes have the same places on the result. `others` are shapes that they may meet on a node.
+    """
+    if len(existing_nodes) <= FEW_NODES:
+        return existing_nodes
+    return ClusterNodes(existing_nodes, (), shapes, others).without((), shapes, most=None)
