@@ -46,8 +46,8 @@ from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_prefe
 from nodesmith.decisions.scheduling.splits import splits_for
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
 from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector
-from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
