@@ -62,7 +62,7 @@ def replayed(record: Record, snapshot: bytes, catalogs: Callable[[str], Catalog]
 
     `catalogs` returns a region's catalogue. Raises Rejected if that is no longer the one the decision was made with.
     """
-    from nodesmith.decisions.disruption import record as moves
+    from nodesmith.decisions.disruption.search import search as moves
     from nodesmith.decisions.provisioning import canonical, replay
     from nodesmith.observation.decoding import decode
 

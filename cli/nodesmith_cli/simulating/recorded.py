@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nodesmith.decisions.disruption import record as disruption
+from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.provisioning import Inputs, as_read, canonical, inputs_of, replay
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
