@@ -13,97 +13,23 @@ from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from tests import builders
-from tests.binding import Manifest, bind
-from tests.world import CONCERNS, STEP, World, pod_manifest
+from tests.runaway import (
+    Oddly,
+    Scheduler,
+    add,
+    after_daemons_larger_than_their_template,
+    as_usual,
+    where_somebody_deletes_nodes,
+    where_somebody_terminates_instances,
+    with_preemption_by_pods_of_others,
+)
+from tests.world import STEP, World
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 MOST_IN_AN_HOUR = 7
 MANY = 8
 SMALL_MILLICPU = 8000
-Scheduler = Callable[["Oddly"], None]
-
-
-class Oddly(World):
-    """A world in which things happen to pods and nodes that snapshots do not show."""
-
-    def __init__(self, scheduler: Scheduler, pods: int = 1, cpu: str = "1") -> None:
-        super().__init__({f"web-{n}": pod_manifest(f"web-{n}", cpu=cpu) for n in range(pods)})
-        self.scheduler = scheduler
-        self.concerns = (*CONCERNS, Concern.DISRUPTION)
-        self.observe()
-
-    @property
-    def bought(self) -> int:
-        """The number of instances launched so far."""
-        return len(self.cloud.instances)
-
-    @property
-    def attempts(self) -> Counter[int]:
-        """The attempt numbers of existing claims."""
-        return Counter(n for claim in self.store.claims.values() for n in claim.attempts.values())
-
-    def _bind(self) -> None:
-        self.scheduler(self)
-
-    def open_nodes(self) -> dict[str, Manifest]:
-        """The Nodes to which pods can be bound."""
-        return {n: node for n, node in self.cluster.nodes.items() if not node["spec"].get("taints")}
-
-    def fill(self, node: str, kind: str) -> None:
-        """Let a foreign pod fill a Node and preempt the pods that run there."""
-        for name in self.on(node):
-            del self.cluster.pods[f"default/{name}"]
-        name, cpu = f"filler-{node}", self.cluster.nodes[node]["status"]["allocatable"]["cpu"]
-        made = pod_manifest(name, cpu=cpu, nodeName=node, priority=1000)
-        made["metadata"] |= {"creationTimestamp": format_time(self.now), "labels": {"app": "filler"}}
-        made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "filler", "controller": True}]
-        self.cluster.pods[f"default/{name}"] = {**made, "status": {}}
-
-    def on(self, node: str) -> list[str]:
-        """The pods on a Node except the foreign ones."""
-        return [n for n, p in self.pods.items() if p["spec"].get("nodeName") == node and "filler" not in n]
-
-
-def as_usual(world: Oddly) -> None:
-    bind(world.pods, world.cluster.nodes)
-
-
-def after_daemons_larger_than_their_template(world: Oddly) -> None:
-    for name in world.open_nodes():
-        world.fill(name, "DaemonSet")
-    as_usual(world)
-
-
-def with_preemption_by_pods_of_others(world: Oddly) -> None:
-    """Bind pods, and preempt them a moment later."""
-    for name in world.open_nodes():
-        if world.on(name):
-            world.fill(name, "ReplicaSet")
-    as_usual(world)
-
-
-def where_somebody_deletes_nodes(world: Oddly) -> None:
-    """Delete NodeClaims as soon as their Nodes are initialized, before any pod is bound."""
-    for node in world.open_nodes().values():
-        if node["metadata"]["labels"].get(INITIALIZED) == "true":
-            own = node["spec"]["providerID"]
-            for claim in world.store.claims.values():
-                if claim.provider_id == own and claim.name in world.cluster.nodeclaims:
-                    world.cluster.request_deletion("NodeClaim", claim.name)
-
-
-def where_somebody_terminates_instances(world: Oddly) -> None:
-    """Terminate instances externally as soon as they have joined."""
-    for name in world.open_nodes():
-        if world.is_alive(name):
-            world.lose(name.removeprefix("node-"), "shutting-down")
-
-
-def add(world: Oddly, name: str, **asked: str) -> None:
-    """Let the ReplicaSet create a pod now."""
-    world.add(name, **asked)
-    world.cluster.pods[f"default/{name}"]["metadata"]["creationTimestamp"] = format_time(world.now)
 
 
 def where_small_nodes_are_filled(world: Oddly) -> None:

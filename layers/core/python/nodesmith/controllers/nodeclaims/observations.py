@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from nodesmith.decisions.lifecycle import uses
 from nodesmith.decisions.provisioning.attempts import Workloads, stayed
 from nodesmith.decisions.provisioning.buffers.resolutions import resolutions
 from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
@@ -31,16 +32,21 @@ def note_stayed(
     done: Counter[str],
     failures: Failures,
 ) -> None:
-    """Record on claims whose pods have stayed, except on claims that this run has `moved`. Errors go to `failures`."""
+    """Record on claims whether they are used and whose pods have stayed, except on claims that this run has `moved`.
+
+    Errors go to `failures`.
+    """
     claims = {claim.name: claim for claim in ledger.claims if claim.name not in moved}
     names = Workloads()
     seen = with_stand_ins(snapshot, resolutions(snapshot, now), ledger, names)
-    for name, served in stayed(ledger, seen, now, names).items():
-        if name not in claims:
-            continue
+    served, used = stayed(ledger, seen, now, names), uses(ledger, seen, now, names)
+    for name in sorted(claims.keys() & (served.keys() | used.keys())):
+        claim = claims[name]
         with failures.of(f"NodeClaim {name}"):
             try:
-                store.save(replace(claims[name], served=served))
+                store.save(
+                    replace(claim, served=served.get(name, claim.served), use=used.get(name, claim.use))
+                )
             except Conflict:
                 continue  # it has moved on meanwhile; the next run sees the same pods
             done["Served"] += 1

@@ -7,6 +7,9 @@ another one), and this module judges the purchases themselves. The first two att
 that comes a back-off, and then one node at a time is bought for one pod, until a pod of the workload has stayed for a
 minute.
 
+A claim also records how many nodes in a row nodesmith has removed from under the same pods soon after buying them, and
+later whether its node was used. The breakers of NodePools rest on both (`decisions.lifecycle.registrations`).
+
 Instances that EC2 takes back, and claims that never became nodes, do not count: they have back-offs of their own.
 """
 
@@ -15,42 +18,43 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.existing import by_age
+from nodesmith.decisions.termination.replacing import EXPIRED
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
 from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
+from nodesmith.model.ledger.backoffs import FREE_ATTEMPTS, MOST_IN_VAIN, wait_after
 from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
+from nodesmith.model.ledger.moves import Reason as MoveReason
 from nodesmith.model.snapshot import Snapshot
 
-FREE_ATTEMPTS = 2
-"""How often nodes are bought for the same pods without a wait."""
-FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=2), timedelta(hours=1)
-"""The wait between the second and third purchase, a minute of which a node needs to be ready; it doubles each time."""
 STAYED = timedelta(minutes=1)
 """How long after its node's initialization a pod must be there to count as running."""
-REMEMBERED = timedelta(hours=3)
+REMEMBERED = timedelta(hours=50)
 """Older purchases have no effect on the next one."""
+_RETURNED = timedelta(minutes=5)
+"""How long after its node began to end a pod without a node counts as one that lost it."""
+_SOON: Mapping[str, timedelta] = {
+    MoveReason.UNDERUTILIZED: timedelta(hours=1),
+    MoveReason.UNBALANCED: timedelta(hours=1),
+    MoveReason.DRIFTED: timedelta(hours=3),
+    MoveReason.EMPTY: timedelta(minutes=10),
+    EXPIRED: timedelta(minutes=20),
+}
+"""Cause of an end that nodesmith chose → the age of a node up to which that was soon after its purchase."""
 _FIX = (
     "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or with another spec,"
-    " get nodes at once"
+    " get nodes at once, and so do all once the NodePool or its annotation nodesmith.dev/reset-launches is changed"
 )
 _DIGITS = 8
-
-
-def wait_after(attempt: int) -> timedelta:
-    """Return how long after the purchase of a failed attempt the next one may follow."""
-    if attempt < FREE_ATTEMPTS:
-        return timedelta()
-    doubled: int = 2 ** min(attempt - FREE_ATTEMPTS, 10)
-    return min(LONGEST_WAIT, FIRST_WAIT * doubled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +152,16 @@ def histories(
 def _purchases(
     ledger: Ledger, workloads: Collection[str], since: datetime
 ) -> Iterator[tuple[str, _Purchase]]:
+    resets = {name: at for name, health in ledger.health.items() if (at := health.reset_at) is not None}
     for claim in ledger.claims:
-        if claim.bought_at < since or not counts_as_attempt(claim):
+        if claim.bought_at < max(since, resets.get(claim.nodepool, since)) or not counts_as_attempt(claim):
             continue
         for workload, attempt in claim.attempts.items():
             if workload in workloads:
                 ready_at, served = claim.initialized_at or claim.terminating_at, workload in claim.served
                 yield workload, _Purchase(claim.name, claim.bought_at, attempt, ready_at, served)
     for gone in ledger.departures:
-        if gone.bought_at is None or gone.bought_at < since:
+        if gone.bought_at is None or gone.bought_at < max(since, resets.get(gone.nodepool, since)):
             continue
         for workload, attempt in gone.attempts.items():
             if workload in workloads:
@@ -227,6 +232,44 @@ def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) 
     }
 
 
+def removed_soon(bought_at: datetime, at: datetime, cause: str, again: int) -> bool:
+    """Return whether nodesmith chose to end a node soon after it was bought, or again while it is known to loop."""
+    within = _SOON.get(cause)
+    if within is None:
+        return False
+    return at - bought_at <= (REMEMBERED if again >= MOST_IN_VAIN else within)
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """How many nodes in a row nodesmith has removed from under pods, by the node and by the workload."""
+
+    by_node: Mapping[str, int]
+    by_workload: Mapping[str, int]
+
+    @classmethod
+    def of(cls, ledger: Ledger, now: datetime) -> _Removed:
+        """Return what ends, or has ended a moment ago."""
+        by_node: dict[str, int] = {}
+        by_workload: dict[str, int] = {}
+        for claim in ledger.claims:
+            at = claim.terminating_at
+            if at and removed_soon(claim.bought_at, at, claim.cause, claim.again):
+                by_node[claim.node_name] = claim.again + 1
+                if now - at <= _RETURNED:
+                    by_workload |= dict.fromkeys(claim.attempts, claim.again + 1)
+        for gone in ledger.departures:
+            is_new = gone.bought_at is not None and now - gone.at <= _RETURNED
+            if is_new and removed_soon(gone.bought_at or now, gone.at, gone.cause, gone.again):
+                by_workload |= dict.fromkeys(gone.attempts, gone.again + 1)
+        return cls(by_node, by_workload)
+
+    def under(self, pods: Iterable[Pod], names: Workloads) -> int:
+        """Return the longest such row for any of these pods."""
+        rows = (self.by_node.get(p.node, 0) if p.node else self.by_workload.get(names.of(p), 0) for p in pods)
+        return max(rows, default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Repeating:
     """The history of workloads that nodes were bought for before, by workload name: see `Workloads`."""
@@ -234,6 +277,7 @@ class Repeating:
     histories: Mapping[str, AttemptHistory]
     names: Workloads
     now: datetime
+    ledger: Ledger = field(default_factory=Ledger)
 
     def split(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, Reason]]]:
         """Split pods into those that may be bought for and those that wait, each with the reason."""
@@ -266,8 +310,9 @@ class Repeating:
 
         Pods that still have a node are not counted: they run.
         """
-        workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
-        return tuple(self._noted(node, workloads) for node in nodes)
+        there = {pod.key: pod for pod in pods}
+        removed = _Removed.of(self.ledger, self.now)
+        return tuple(self._noted(node, there, removed) for node in nodes)
 
     def attempts_of(self, pods: Iterable[Pod]) -> FrozenMap[int]:
         """Return the attempt number of each workload of `pods`, without pods that still have a node."""
@@ -277,9 +322,10 @@ class Repeating:
         known = self.histories
         return FrozenMap({w: known.get(w, AttemptHistory()).failed + 1 for w in sorted(workloads)})
 
-    def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
-        attempts = self._attempts({workloads[pod] for pod in node.claim.nominated if pod in workloads})
-        return replace(node, claim=replace(node.claim, attempts=attempts))
+    def _noted(self, node: PlannedNode, there: Mapping[str, Pod], removed: _Removed) -> PlannedNode:
+        mine = [there[key] for key in node.claim.nominated if key in there]
+        claim = replace(node.claim, attempts=self.attempts_of(mine), again=removed.under(mine, self.names))
+        return replace(node, claim=claim)
 
 
 def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:

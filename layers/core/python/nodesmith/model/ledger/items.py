@@ -29,7 +29,15 @@ from nodesmith.model.karpenter.nodeclaims import (
     write_taints,
 )
 from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.backoffs import (
+    CLOSED,
+    Backoff,
+    Breaker,
+    Ending,
+    InVain,
+    RegistrationHealth,
+    Wasted,
+)
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
@@ -91,8 +99,35 @@ def health_item(health: RegistrationHealth) -> Item:
         "message": health.message,
         "backoff": backoff_item(health.backoff) if health.backoff else None,
         "offerings": _offering_items(health.offerings),
+        **{name: _breaker_item(each) for name, each in _breakers(health) if each != CLOSED},
+        **({"specs": list(health.specs)} if health.specs else {}),
+        **({"reset": health.reset} if health.reset else {}),
+        **({"resets": [at.isoformat() for at in health.resets]} if health.resets else {}),
         "revision": health.revision,
     }
+
+
+def _breakers(health: RegistrationHealth) -> tuple[tuple[str, Breaker], ...]:
+    return ("launches", health.launches), ("moves", health.moves)
+
+
+def _breaker_item(breaker: Breaker) -> Item:
+    """Write a breaker."""
+    wasted = [[each.at.isoformat(), each.nodes, each.why, each.claim] for each in breaker.wasted]
+    until = {"until": breaker.until.isoformat()} if breaker.until else {}
+    return {"wasted": wasted, "trips": breaker.trips, **until}
+
+
+def _read_breaker(item: Mapping[str, Any] | None) -> Breaker:
+    """Read what `_breaker_item` wrote, without purchases of kinds that only later releases know."""
+    if item is None:
+        return CLOSED
+    rows = [row for row in item["wasted"] if row[2] in set(InVain)]
+    wasted = (
+        Wasted(datetime.fromisoformat(at), int(n), InVain(why), claim) for at, n, why, claim, *_ in rows
+    )
+    until = datetime.fromisoformat(item["until"]) if item.get("until") else None
+    return Breaker(tuple(wasted), int(item["trips"]), until)
 
 
 def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
@@ -105,6 +140,11 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
         message=item["message"],
         backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
         offerings=_read_offerings(item["offerings"]),
+        launches=_read_breaker(item.get("launches")),
+        moves=_read_breaker(item.get("moves")),
+        specs=tuple(map(str, item.get("specs", ()))),
+        reset=str(item.get("reset", "")),
+        resets=tuple(map(datetime.fromisoformat, item.get("resets", ()))),
         revision=int(item["revision"]),
     )
 
@@ -260,7 +300,9 @@ def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
     """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
     values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
     written = {
-        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+        _KEYS.get(name, name): _write(name, value)
+        for name, value in values
+        if value not in (None, "", ()) and (name != "again" or value)
     }
     return {**written, **_as_known_before(claim)} if claim.buffer else written
 

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, wait_after
+from nodesmith.decisions.provisioning.attempts import Repeating, Workloads
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
@@ -45,6 +45,7 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.ledger.backoffs import wait_after
 from nodesmith.model.snapshot import Snapshot
 
 _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
