@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import INITIALIZED
-from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.apimachinery.quantities import parse_quantity
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests import builders

@@ -16,7 +16,7 @@ from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import RegistrationHealth, current_health
+from nodesmith.model.ledger.backoffs import CLOSED, RegistrationHealth, current_health
 from nodesmith.model.ledger.learned import Boot, Offered, boot_of, learned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
@@ -129,11 +129,22 @@ def wake_after_health(
 
 
 def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
+    if _breakers(before) != _breakers(now):
+        return True
     return registration_condition(current_health(before, now.basis)) != registration_condition(now)
+
+
+def _breakers(health: RegistrationHealth | None) -> tuple[tuple[int, datetime | None], ...]:
+    held = (health.launches, health.moves) if health is not None else (CLOSED, CLOSED)
+    return tuple((each.trips, each.until) for each in held)
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
     """Return whether the NodePool, or one of its offerings, was in back-off and no longer is."""
-    if before is None or now.backoff is not None:
+    if before is None:
+        return False
+    if before.launches.is_tripped and not now.launches.is_tripped:
+        return True
+    if now.backoff is not None:
         return False
     return before.backoff is not None or bool(before.offerings.keys() - now.offerings.keys())

@@ -31,6 +31,7 @@ from nodesmith.model.ledger.backoffs import (
     RegistrationHealth,
     Wasted,
     basis_of,
+    lasting,
     next_backoff,
 )
 from nodesmith.model.ledger.gangs import ROLLED_BACK
@@ -39,8 +40,6 @@ from nodesmith.model.snapshot import Snapshot
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
-_LASTING = "launches", "moves", "specs", "reset", "resets", "revision"
-"""What of a NodePool's health does not depend on its basis."""
 LATE = timedelta(minutes=30)
 """How long after its registration a node that is not initialized counts as bought in vain."""
 _LATELY = timedelta(hours=1)
@@ -94,9 +93,7 @@ def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> Re
     """Return `health`, or a fresh start if the NodePool or its EC2NodeClass has changed since."""
     if health is None:
         return RegistrationHealth(basis)
-    if health.basis == basis:
-        return health
-    return replace(RegistrationHealth(basis, now), **{name: getattr(health, name) for name in _LASTING})
+    return health if health.basis == basis else lasting(health, basis, now)
 
 
 def _ending(command: Command) -> bool | None:

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from operator import itemgetter
 from typing import Any
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
@@ -40,8 +41,8 @@ STAYED = timedelta(minutes=1)
 """How long after its node's initialization a pod must be there to count as running."""
 REMEMBERED = timedelta(hours=50)
 """Older purchases have no effect on the next one."""
-_RETURNED = timedelta(minutes=5)
-"""How long after its node began to end a pod without a node counts as one that lost it."""
+_RETURNED, _RETURNED_TO_EMPTY = timedelta(minutes=5), timedelta(minutes=1)
+"""How long after its node began to end a pod without a node counts as one that lost it, or lacks an empty node."""
 _SOON: Mapping[str, timedelta] = {
     MoveReason.UNDERUTILIZED: timedelta(hours=1),
     MoveReason.UNBALANCED: timedelta(hours=1),
@@ -200,7 +201,7 @@ def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
     trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)
     ready_at = trial.ready_at if trial is not None else None
     return AttemptHistory(
-        failed=max((each.attempt - (verdict is Verdict.OPEN) for verdict, each in later), default=0),
+        failed=max((0, *(each.attempt - (verdict is Verdict.OPEN) for verdict, each in later))),
         until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
         trial=trial.claim if trial is not None else "",
         known_at=ready_at + STAYED if ready_at is not None else None,
@@ -240,6 +241,10 @@ def removed_soon(bought_at: datetime, at: datetime, cause: str, again: int) -> b
     return at - bought_at <= (REMEMBERED if again >= MOST_IN_VAIN else within)
 
 
+def _returned(cause: str) -> timedelta:
+    return _RETURNED_TO_EMPTY if cause == MoveReason.EMPTY else _RETURNED
+
+
 @dataclass(frozen=True, slots=True)
 class _Removed:
     """How many nodes in a row nodesmith has removed from under pods, by the node and by the workload."""
@@ -249,19 +254,24 @@ class _Removed:
 
     @classmethod
     def of(cls, ledger: Ledger, now: datetime) -> _Removed:
-        """Return what ends, or has ended a moment ago."""
+        """Return what ends or is about to, and what has ended a moment ago."""
         by_node: dict[str, int] = {}
-        by_workload: dict[str, int] = {}
+        rows: list[tuple[int, Mapping[str, int]]] = []
+        moving = {name: str(m.reason) for m in ledger.moves if not m.is_over for name in m.sources}
         for claim in ledger.claims:
-            at = claim.terminating_at
-            if at and removed_soon(claim.bought_at, at, claim.cause, claim.again):
+            at = claim.terminating_at or now
+            cause = claim.cause if claim.is_ending else moving.get(claim.name, "")
+            if removed_soon(claim.bought_at, at, cause, claim.again):
                 by_node[claim.node_name] = claim.again + 1
-                if now - at <= _RETURNED:
-                    by_workload |= dict.fromkeys(claim.attempts, claim.again + 1)
+                if now - at <= _returned(cause):
+                    rows.append((claim.again + 1, claim.attempts))
         for gone in ledger.departures:
-            is_new = gone.bought_at is not None and now - gone.at <= _RETURNED
+            is_new = gone.bought_at is not None and now - gone.at <= _returned(gone.cause)
             if is_new and removed_soon(gone.bought_at or now, gone.at, gone.cause, gone.again):
-                by_workload |= dict.fromkeys(gone.attempts, gone.again + 1)
+                rows.append((gone.again + 1, gone.attempts))
+        by_workload = {
+            workload: row for row, attempts in sorted(rows, key=itemgetter(0)) for workload in attempts
+        }
         return cls(by_node, by_workload)
 
     def under(self, pods: Iterable[Pod], names: Workloads) -> int:
@@ -308,7 +318,7 @@ class Repeating:
     def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
         """Return the nodes to buy with the attempt number of each workload in their claims.
 
-        Pods that still have a node are not counted: they run.
+        It is 0 for pods that still have a node, since they run.
         """
         there = {pod.key: pod for pod in pods}
         removed = _Removed.of(self.ledger, self.now)
@@ -324,7 +334,9 @@ class Repeating:
 
     def _noted(self, node: PlannedNode, there: Mapping[str, Pod], removed: _Removed) -> PlannedNode:
         mine = [there[key] for key in node.claim.nominated if key in there]
-        claim = replace(node.claim, attempts=self.attempts_of(mine), again=removed.under(mine, self.names))
+        moved = {self.names.of(pod): 0 for pod in mine if pod.node}
+        attempts = FrozenMap({**moved, **self.attempts_of(mine)})
+        claim = replace(node.claim, attempts=attempts, again=removed.under(mine, self.names))
         return replace(node, claim=claim)
 
 

@@ -150,7 +150,7 @@ class NodeClaim:
     nominated: tuple[str, ...] = ()
     """namespace/name of the pods that this claim was bought for."""
     attempts: Mapping[str, int] = FrozenMap()
-    """Workload of those pods → number of purchases in a row, from 1, without any of its pods having started to run."""
+    """Workload of those pods → purchases in a row, from 1, on which none of its pods has run; 0 if they run."""
     served: tuple[str, ...] = ()
     """The workloads in `attempts` with more than one attempt whose pods stayed on its Node."""
     use: str = ""

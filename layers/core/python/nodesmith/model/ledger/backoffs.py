@@ -249,6 +249,15 @@ def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
     return f"{pool.uid}/{pool.generation} {pool.nodeclass.name}/{resolved} {images}"
 
 
+_LASTING = "launches", "moves", "specs", "reset", "resets", "revision"
+"""What of a NodePool's health does not depend on its basis."""
+
+
 def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
-    """Return the health if it was observed with `basis`, else None."""
-    return health if health is not None and health.basis == basis else None
+    """Return the health if it was observed with `basis`, else what of it lasts; None if nothing is known."""
+    return health if health is None or health.basis == basis else lasting(health, basis)
+
+
+def lasting(health: RegistrationHealth, basis: str, since: datetime | None = None) -> RegistrationHealth:
+    """Return the health of a NodePool whose basis has changed."""
+    return replace(RegistrationHealth(basis, since), **{name: getattr(health, name) for name in _LASTING})
