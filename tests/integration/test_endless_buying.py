@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ledger.backoffs import FIRST_WAIT
+from nodesmith.model.ledger.breakers import FIRST_WAIT
 from nodesmith.model.policies import RESET_LAUNCHES
 from tests import builders
 from tests.runaway import (

@@ -21,7 +21,8 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.backoffs import LONGEST_WAIT, RegistrationHealth, wait_after
+from nodesmith.model.ledger.breakers import LONGEST_WAIT, wait_after
+from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import departure_of
 from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
 

@@ -37,7 +37,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.podannotations import surcharge_of
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.backoffs import MOST_IN_VAIN
+from nodesmith.model.ledger.breakers import MOST_IN_VAIN
 from nodesmith.model.snapshot import Snapshot
 
 _YOUNG = COMING | WARM

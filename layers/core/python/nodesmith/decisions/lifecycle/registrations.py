@@ -19,22 +19,24 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.ledger.backoffs import (
+from nodesmith.model.ledger.breakers import (
     CLOSED,
     FREE_ATTEMPTS,
     IN_VAIN_WINDOW,
     MOST_IN_VAIN,
-    REMEMBERED_NODES,
     Breaker,
-    Ending,
     InVain,
-    RegistrationHealth,
     Wasted,
+)
+from nodesmith.model.ledger.gangs import ROLLED_BACK
+from nodesmith.model.ledger.learned import (
+    REMEMBERED_NODES,
+    Ending,
+    RegistrationHealth,
     basis_of,
     lasting,
     next_backoff,
 )
-from nodesmith.model.ledger.gangs import ROLLED_BACK
 from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
 from nodesmith.model.snapshot import Snapshot
 

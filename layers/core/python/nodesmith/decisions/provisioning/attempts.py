@@ -26,13 +26,13 @@ from typing import Any
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.existing import by_age
-from nodesmith.decisions.termination.replacing import EXPIRED
+from nodesmith.decisions.termination.waiting import EXPIRED
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
 from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
-from nodesmith.model.ledger.backoffs import FREE_ATTEMPTS, MOST_IN_VAIN, wait_after
+from nodesmith.model.ledger.breakers import FREE_ATTEMPTS, MOST_IN_VAIN, wait_after
 from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
 from nodesmith.model.ledger.moves import Reason as MoveReason
 from nodesmith.model.snapshot import Snapshot

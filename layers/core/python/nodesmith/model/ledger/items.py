@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.disruption import read_budget, write_budget
@@ -29,18 +29,9 @@ from nodesmith.model.karpenter.nodeclaims import (
     write_taints,
 )
 from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import (
-    CLOSED,
-    Backoff,
-    Breaker,
-    Ending,
-    InVain,
-    RegistrationHealth,
-    Wasted,
-)
+from nodesmith.model.ledger.breakers import CLOSED, Breaker
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import (
     Ledger,
     departure_item,
@@ -99,7 +90,7 @@ def health_item(health: RegistrationHealth) -> Item:
         "message": health.message,
         "backoff": backoff_item(health.backoff) if health.backoff else None,
         "offerings": _offering_items(health.offerings),
-        **{name: _breaker_item(each) for name, each in _breakers(health) if each != CLOSED},
+        **{name: each.to_item() for name, each in _breakers(health) if each != CLOSED},
         **({"specs": list(health.specs)} if health.specs else {}),
         **({"reset": health.reset} if health.reset else {}),
         **({"resets": [at.isoformat() for at in health.resets]} if health.resets else {}),
@@ -109,25 +100,6 @@ def health_item(health: RegistrationHealth) -> Item:
 
 def _breakers(health: RegistrationHealth) -> tuple[tuple[str, Breaker], ...]:
     return ("launches", health.launches), ("moves", health.moves)
-
-
-def _breaker_item(breaker: Breaker) -> Item:
-    """Write a breaker."""
-    wasted = [[each.at.isoformat(), each.nodes, each.why, each.claim] for each in breaker.wasted]
-    until = {"until": breaker.until.isoformat()} if breaker.until else {}
-    return {"wasted": wasted, "trips": breaker.trips, **until}
-
-
-def _read_breaker(item: Mapping[str, Any] | None) -> Breaker:
-    """Read what `_breaker_item` wrote, without purchases of kinds that only later releases know."""
-    if item is None:
-        return CLOSED
-    rows = [row for row in item["wasted"] if row[2] in set(InVain)]
-    wasted = (
-        Wasted(datetime.fromisoformat(at), int(n), InVain(why), claim) for at, n, why, claim, *_ in rows
-    )
-    until = datetime.fromisoformat(item["until"]) if item.get("until") else None
-    return Breaker(tuple(wasted), int(item["trips"]), until)
 
 
 def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
@@ -140,8 +112,8 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
         message=item["message"],
         backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
         offerings=_read_offerings(item["offerings"]),
-        launches=_read_breaker(item.get("launches")),
-        moves=_read_breaker(item.get("moves")),
+        launches=Breaker.from_item(item.get("launches")),
+        moves=Breaker.from_item(item.get("moves")),
         specs=tuple(map(str, item.get("specs", ()))),
         reset=str(item.get("reset", "")),
         resets=tuple(map(datetime.fromisoformat, item.get("resets", ()))),

@@ -32,7 +32,7 @@ from nodesmith.model.apimachinery.labels import (
     TYPE_KEYS,
     ZONE,
 )
-from nodesmith.model.apimachinery.resources import NOTHING, PODS
+from nodesmith.model.apimachinery.quantities import NOTHING, PODS
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import (
@@ -45,7 +45,7 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.ledger.backoffs import wait_after
+from nodesmith.model.ledger.breakers import wait_after
 from nodesmith.model.snapshot import Snapshot
 
 _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
