@@ -157,10 +157,11 @@ def in_vain(cause: Runaway, world: Oddly) -> int:
 
 
 def said(world: Oddly) -> str:
-    """Return what Events and the NodePool's conditions say."""
+    """Return what Events and the conditions of NodePools and NodeClaims say."""
     messages = [event.message for event in world.cluster.events]
-    status = world.cluster.nodepools["default"].get("status") or {}
-    messages += [str(c.get("message") or "") for c in status.get("conditions") or ()]
+    for shown in (*world.cluster.nodepools.values(), *world.cluster.nodeclaims.values()):
+        conditions = (shown.get("status") or {}).get("conditions") or ()
+        messages += [str(c.get("message") or "") for c in conditions]
     return "\n".join(messages)
 
 
@@ -226,7 +227,7 @@ CAUSES: Mapping[str, Runaway] = {
     "a DaemonSet larger than its template": Runaway(
         after_daemons_larger_than_their_template, "none of its pods stayed on one for a minute"
     ),
-    "a webhook rejects each binding": Runaway(never, "none of its pods stayed on one for a minute"),
+    "a webhook rejects each binding": Runaway(never, "pods that need a node will be placed on it"),
     "a DaemonSet sets a taint that nobody tolerates": Runaway(
         with_a_taint_of_a_daemonset, "none of its pods stayed on one for a minute"
     ),
@@ -246,7 +247,7 @@ CAUSES: Mapping[str, Runaway] = {
     "nodes never register": Runaway(as_usual, "did not join the cluster", joins=False),
     "a startup taint is never removed": Runaway(
         as_usual,
-        "",
+        "startup taint example.com/agent",
         template={"spec": {"startupTaints": [{"key": "example.com/agent", "effect": "NoSchedule"}]}},
     ),
     "volumes cannot be attached": Runaway(with_volumes_that_cannot_be_attached, "", needed=1),
@@ -260,3 +261,60 @@ CAUSES: Mapping[str, Runaway] = {
         as_usual, "disruption of its nodes is paused", needed=1, template={"spec": {"expireAfter": "5m"}}
     ),
 }
+
+
+def scale_up_steeply(world: World) -> None:
+    """Let four times as many pods as there are arrive within ten minutes, each on a node of its own."""
+    most, steps = 4 * len(world.pods), 10 * MINUTE // STEP
+
+    def arrive(w: World) -> None:
+        before, now = ((w.now - builders.NOW) // STEP - ago for ago in (1, 0))
+        for number in range(most * before // steps, min(most, most * now // steps)):
+            w.add(f"burst-{number}", cpu="14")
+
+    world.controllers.append(arrive)
+
+
+def interrupt_all(world: World) -> None:
+    """Let EC2 interrupt every instance that is up, after six minutes, after eight and after ten."""
+
+    def warn(w: World) -> None:
+        for instance in w.cloud.alive():
+            if instance.id not in w.cloud.told:
+                w.warn(instance.id)
+
+    world.mishaps += [(minutes * MINUTE, warn) for minutes in (6, 8, 10)]
+
+
+def lose_a_zone(world: World) -> None:
+    """Let all instances of a zone die after six minutes, and none that is launched there join for half an hour."""
+    zone = builders.ZONES[0]
+
+    def lose(w: World) -> None:
+        for instance in w.cloud.alive():
+            if instance.zone == zone:
+                w.lose(instance.id, "shutting-down")
+
+    world.mishaps.append((6 * MINUTE, lose))
+    world.boots = lambda i: i.zone != zone or not 6 * MINUTE <= world.now - builders.NOW <= 36 * MINUTE
+
+
+STORMS: Mapping[str, Callable[[World], None]] = {
+    "a steep scale-up": scale_up_steeply,
+    "interruptions of all nodes": interrupt_all,
+    "the loss of a zone": lose_a_zone,
+}
+
+
+def after_a_storm(storm: Callable[[World], None], pods: int, span: timedelta = HOUR) -> Oddly:
+    """Return a cluster with pods on nodes of their own, some time after a storm that nothing must stop."""
+    world = Oddly(as_usual, pods, "14")
+    storm(world)
+    world.live(span)
+    return world
+
+
+def tripped(world: World) -> list[str]:
+    """Return the NodePools of which a breaker has tripped."""
+    health = world.store.health
+    return [name for name in sorted(health) if health[name].launches.trips or health[name].moves.trips]

@@ -54,12 +54,8 @@ _ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
 _EPSILON_USD = 1e-9
 _SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
 """Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
-_ORDER = {
-    phase: number
-    for number, phase in enumerate(
-        (Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING)
-    )
-}
+_BY_READINESS = Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING
+_ORDER = {phase: number for number, phase in enumerate(_BY_READINESS)}
 
 
 @dataclass(frozen=True, slots=True)
