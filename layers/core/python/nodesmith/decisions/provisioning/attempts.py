@@ -29,11 +29,11 @@ from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.decisions.termination.waiting import EXPIRED
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.capacity import ATTACHABLE
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
+from nodesmith.model.karpenter.nodeclaims import WITHDRAWN, NodeClaim, write_requirements
 from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
-from nodesmith.model.ledger.breakers import FREE_ATTEMPTS, MOST_IN_VAIN, wait_after
-from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
+from nodesmith.model.ledger.breakers import FREE_ATTEMPTS, LONGEST_WAIT, MOST_IN_VAIN, wait_after
+from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
 from nodesmith.model.ledger.moves import Reason as MoveReason
 from nodesmith.model.snapshot import Snapshot
 
@@ -41,6 +41,7 @@ STAYED = timedelta(minutes=1)
 """How long after its node's initialization a pod must be there to count as running."""
 REMEMBERED = timedelta(hours=50)
 """Older purchases have no effect on the next one."""
+_GRACE = timedelta(minutes=5)
 _RETURNED, _RETURNED_TO_EMPTY = timedelta(minutes=5), timedelta(minutes=1)
 """How long after its node began to end a pod without a node counts as one that lost it, or lacks an empty node."""
 _SOON: Mapping[str, timedelta] = {
@@ -88,13 +89,17 @@ class AttemptHistory:
 
 @dataclass(frozen=True, slots=True)
 class _Purchase:
-    """A node that was bought for a workload; `ready_at` is None until it is ready."""
+    """A node that was bought for a workload; `ready_at` is None until it is ready.
+
+    `withdrawn` is True if no pod waited for it then, so that it says little about pods that come later.
+    """
 
     claim: str
     at: datetime
     attempt: int
     ready_at: datetime | None
     served: bool
+    withdrawn: bool = False
 
     @property
     def is_trial(self) -> bool:
@@ -154,20 +159,17 @@ def _purchases(
     ledger: Ledger, workloads: Collection[str], since: datetime
 ) -> Iterator[tuple[str, _Purchase]]:
     resets = {name: at for name, health in ledger.health.items() if (at := health.reset_at) is not None}
-    for claim in ledger.claims:
-        if claim.bought_at < max(since, resets.get(claim.nodepool, since)) or not counts_as_attempt(claim):
+    bought: list[tuple[NodeClaim | Departure, str, datetime | None, datetime | None]]
+    bought = [(c, c.name, c.bought_at, c.terminating_at) for c in ledger.claims if counts_as_attempt(c)]
+    bought += [(gone, gone.claim, gone.bought_at, gone.at) for gone in ledger.departures]
+    for each, name, at, ended_at in bought:
+        if at is None or at < max(since, resets.get(each.nodepool, since)):
             continue
-        for workload, attempt in claim.attempts.items():
+        ready_at, withdrawn = each.initialized_at or ended_at, each.use == WITHDRAWN
+        for workload, attempt in each.attempts.items():
             if workload in workloads:
-                ready_at, served = claim.initialized_at or claim.terminating_at, workload in claim.served
-                yield workload, _Purchase(claim.name, claim.bought_at, attempt, ready_at, served)
-    for gone in ledger.departures:
-        if gone.bought_at is None or gone.bought_at < max(since, resets.get(gone.nodepool, since)):
-            continue
-        for workload, attempt in gone.attempts.items():
-            if workload in workloads:
-                ready_at, served = gone.initialized_at or gone.at, workload in gone.served
-                yield workload, _Purchase(gone.claim, gone.bought_at, attempt, ready_at, served)
+                served = workload in each.served
+                yield workload, _Purchase(name, at, attempt, ready_at, served, withdrawn)
 
 
 def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[NodeClaim, Pod]]:
@@ -188,7 +190,8 @@ def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: boo
     if hosts:
         return Verdict.RAN if now - purchase.ready_at >= STAYED else Verdict.OPEN
     # Pods that were created after the node was ready and the back-off had ended do not count against the purchase.
-    waited_until = max(purchase.ready_at, purchase.at + wait_after(purchase.attempt)) + STAYED
+    wait = min(wait_after(purchase.attempt), _GRACE if purchase.withdrawn else LONGEST_WAIT)
+    waited_until = max(purchase.ready_at, purchase.at + wait) + STAYED
     return Verdict.FAILED if oldest <= waited_until else Verdict.RAN
 
 
