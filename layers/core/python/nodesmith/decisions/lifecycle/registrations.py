@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from nodesmith.decisions.provisioning.attempts import Workloads
 from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
@@ -47,6 +48,8 @@ LATE = timedelta(minutes=30)
 _LATELY = timedelta(hours=1)
 JUDGED = timedelta(minutes=5)
 """How long after its initialization a node that no pod has come to counts as bought in vain, if it is still there."""
+MOST_USES = 100
+"""How many claims one run marks at most: each takes a write, and none is urgent."""
 MOST_RESETS = 6
 """How many resets within a day are obeyed, so that a controller that changes a NodePool all the time stops nothing."""
 _KEPT_SPECS = 8
@@ -267,7 +270,7 @@ def _tried(breaker: Breaker) -> bool:
 
 
 def uses(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) -> dict[str, str]:
-    """Return the new value of `use` by NodeClaim, for claims whose Node was ready."""
+    """Return the new value of `use` by NodeClaim, for at most `MOST_USES` claims of the last day."""
     ready = {Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED}
     due = [
         c for c in ledger.claims if c.nominated and c.use != USED and c.phase in ready and c.initialized_at
@@ -289,4 +292,5 @@ def uses(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) ->
             found[claim.name] = (
                 WITHDRAWN if waiting.isdisjoint((*claim.nominated, *claim.attempts)) else IN_VAIN
             )
-    return {claim.name: found[claim.name] for claim in due if found.get(claim.name, claim.use) != claim.use}
+    changed = (c.name for c in due if found.get(c.name, c.use) != c.use)
+    return {name: found[name] for name in islice(changed, MOST_USES)}
