@@ -178,6 +178,23 @@ ALERTS = (
         "30m",
     ),
     Alert(
+        "NodesmithNodesBoughtInVain",
+        "nodes",
+        "critical",
+        'max by (cluster, name) (operator_nodepool_status_condition_count{type="NodesBoughtInVain",status="True"}) > 0',
+        "1m",
+        "Nodes of NodePool {{ $labels.name }} were bought in vain, so its launches or replacements are paused.",
+        {
+            'operator_nodepool_status_condition_count{cluster="east",name="web",type="NodesBoughtInVain",'
+            'status="True",reason="NodesUnused"}': "1x60"
+        },
+        {
+            'operator_nodepool_status_condition_count{cluster="east",name="web",type="NodesBoughtInVain",'
+            'status="False",reason="NodesUsed"}': "1x60"
+        },
+        "30m",
+    ),
+    Alert(
         "NodesmithEC2NodeClassNotReady",
         "nodes",
         "critical",

@@ -714,7 +714,8 @@ class World:
         return gzip.compress(self._written.replace(before, after, 1), 0, mtime=0)
 
     def _note_departures(self) -> None:
-        homes = {name: pod["spec"].get("nodeName") or "" for name, pod in self.pods.items()}
+        moving = {name: pod for name, pod in self.pods.items() if not _is_of_daemonset(pod)}
+        homes = {name: pod["spec"].get("nodeName") or "" for name, pod in moving.items()}
         left = {home for name, home in self._homes.items() if homes.get(name) != home and home}
         self._departures.update(dict.fromkeys(left, int(self.now.timestamp())))
         self._homes = homes
@@ -909,6 +910,10 @@ class World:
     def waiting(self) -> Sequence[str]:
         """Return the names of the pods without a node."""
         return [name for name, pod in sorted(self.pods.items()) if not pod["spec"].get("nodeName")]
+
+
+def _is_of_daemonset(pod: Manifest) -> bool:
+    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or ())
 
 
 def _shows_ready(nodeclaim: Manifest) -> bool:

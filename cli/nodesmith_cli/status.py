@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
-from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
+from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN, NEAR_LIMIT
 from nodesmith.decisions.scheduling.existing import is_closed
 from nodesmith.decisions.takeover import shown_standby
 from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
@@ -132,7 +132,7 @@ def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
 
 
 def _limits(snapshot: Snapshot) -> Iterator[str]:
-    """Yield how far CapacityQuotas are used, as their status shows it, and which NodePools are near their limit."""
+    """Yield how far CapacityQuotas are used, as their status shows it, and what limits NodePools."""
     for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
         quota, used = parsed.value, ((manifest.get("status") or {}).get("used") or {}).get("resources") or {}
         if quota is not None and quota.fault:
@@ -143,7 +143,8 @@ def _limits(snapshot: Snapshot) -> Iterator[str]:
             yield f"{quota.owner}: {amounts} used"
     for pool in snapshot.nodepools:
         for condition in (pool.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == NEAR_LIMIT and condition.get("status") == "True":
+            is_shown = condition.get("type") in (NEAR_LIMIT, BOUGHT_IN_VAIN)
+            if is_shown and condition.get("status") == "True":
                 yield f"NodePool {name_of(pool)}: {condition.get('message')}"
 
 

@@ -77,7 +77,7 @@ def test_a_broken_nodepool_launches_at_most_six_times_in_an_hour(
 
     moments = launches(world, "broken")
     assert 3 <= most_in_an_hour(moments) <= 6
-    assert len(moments) >= 6, "attempts are repeated"
+    assert len(moments) >= 4, "attempts are repeated"
     assert len(world.waiting()) == 3
     assert len(world.cloud.alive()) <= 1
     assert [c.name for c in world.store.claims.values()] == [i.claim for i in world.cloud.alive()]

@@ -11,17 +11,18 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.attempts import (
-    LONGEST_WAIT,
+    REMEMBERED,
     AttemptHistory,
     Workloads,
     histories,
     stayed,
-    wait_after,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.breakers import LONGEST_WAIT, wait_after
+from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import departure_of
 from tests.builders import JOINED, NOW, READY, claim, inputs, ledger, node, pods, shape, snapshot
 
@@ -84,9 +85,9 @@ def hosted(made: NodeClaim, **fields: Any) -> Pod:
     return replace(pods(WEB, prefix="other")[0], **{"node": f"node-{made.name}", **fields})
 
 
-def test_the_waits_double_from_two_minutes_to_an_hour() -> None:
-    minutes = [wait_after(attempt) / MINUTE for attempt in range(1, 10)]
-    assert minutes == [0, 2, 4, 8, 16, 32, 60, 60, 60]
+def test_the_waits_grow_from_ten_minutes_to_a_day() -> None:
+    minutes = [wait_after(attempt) / MINUTE for attempt in range(1, 6)]
+    assert minutes == [0, 10, 120, 1440, 1440]
     assert wait_after(10**6) == LONGEST_WAIT
 
 
@@ -100,13 +101,13 @@ def test_a_node_without_pods_is_a_failed_attempt_if_pods_waited() -> None:
 
 
 def test_after_the_second_nothing_is_bought_until_its_back_off_is_over() -> None:
-    young, old = history(bought(MINUTE, 2)), history(bought(3 * MINUTE, 2))
-    assert (young.failed, young.until, young.waits(NOW)) == (2, NOW + MINUTE, True)
+    young, old = history(bought(MINUTE, 2)), history(bought(11 * MINUTE, 2), since=15 * MINUTE)
+    assert (young.failed, young.until, young.waits(NOW)) == (2, NOW + 9 * MINUTE, True)
     assert (old.failed, old.waits(NOW), old.is_on_trial) == (2, False, True)
 
 
 def test_the_longest_of_several_back_offs_counts() -> None:
-    assert history(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 3 * MINUTE
+    assert history(bought(MINUTE, 2), bought(MINUTE, 3)).until == NOW + 119 * MINUTE
 
 
 @pytest.mark.parametrize("ready", [None, MINUTE / 2])
@@ -155,7 +156,7 @@ def test_pods_that_were_created_long_after_the_node_do_not_make_it_a_failure() -
 
 
 def test_pods_that_replace_others_during_a_back_off_go_on_waiting() -> None:
-    made = bought(20 * MINUTE, 5)
+    made = bought(LONGEST_WAIT + 4 * MINUTE, 5)
     assert history(made, since=5 * MINUTE).failed == 5
     assert history(made, since=2 * MINUTE).failed == 0
 
@@ -182,8 +183,14 @@ def test_claims_that_never_became_nodes_do_not_count() -> None:
     assert history(replace(bought(MINUTE, ready=None), phase=Phase.GIVEN_UP)) == AttemptHistory()
 
 
-def test_purchases_of_hours_ago_do_not_count() -> None:
-    assert history(bought(timedelta(hours=3, seconds=1), 9), since=timedelta(days=1)) == AttemptHistory()
+def test_purchases_of_days_ago_do_not_count() -> None:
+    assert history(bought(REMEMBERED + MINUTE, 9), since=timedelta(days=9)) == AttemptHistory()
+
+
+def test_purchases_from_before_a_reset_of_their_nodepool_do_not_count() -> None:
+    reset = {"default": RegistrationHealth("basis", resets=(NOW - 2 * MINUTE,))}
+    assert history(bought(3 * MINUTE, 2), health=reset) == AttemptHistory()
+    assert history(bought(MINUTE, 2), health=reset).failed == 2
 
 
 def test_a_departure_is_kept_for_longer_than_the_longest_back_off_after_a_repeated_attempt() -> None:
@@ -242,15 +249,15 @@ def test_the_third_waits_and_shows_the_reason() -> None:
     assert len(group.pods) == plan.backed_off == 3
     assert group.reason == (
         "nodes were bought 2 times for ReplicaSet/web, and none of its pods stayed on one for a minute;"
-        f" tried again after {NOW + MINUTE:%H:%M:%S} UTC"
+        f" tried again after {NOW + 9 * MINUTE:%H:%M:%S} UTC"
     )
     assert group.why.blocking == "back-off"
 
 
 def test_after_the_back_off_one_node_is_bought_for_the_oldest_pod() -> None:
     waiting = pods(WEB, 3)
-    waiting[1] = replace(waiting[1], created_at=NOW - timedelta(minutes=5))
-    plan = decided([bought(3 * MINUTE, 2)], waiting)
+    waiting[1] = replace(waiting[1], created_at=NOW - timedelta(minutes=15))
+    plan = decided([bought(11 * MINUTE, 2)], waiting)
     (trial,) = plan.nodes
     assert (trial.claim.nominated, trial.claim.attempts) == ((waiting[1].key,), {WORKLOAD: 3})
     (group,) = plan.unplaced
@@ -284,7 +291,7 @@ def test_a_pod_whose_node_is_ending_is_bought_for_in_any_case_and_is_not_an_atte
     there = snapshot(pods=[running], nodes=(old,))
     made = replace(bought(MINUTE, 2), phase=Phase.TERMINATING, terminating_at=NOW)
     (found,) = decide(inputs(snapshot=there, ledger=ledger(claims=(made,)))).nodes
-    assert (found.claim.nominated, found.claim.attempts) == ((running.key,), {})
+    assert (found.claim.nominated, found.claim.attempts) == ((running.key,), {WORKLOAD: 0})
 
 
 def test_a_second_wave_is_the_first_attempt_too_while_the_first_is_on_its_way() -> None:
@@ -295,7 +302,7 @@ def test_a_second_wave_is_the_first_attempt_too_while_the_first_is_on_its_way() 
 
 
 def test_a_back_off_reports_when_it_ends() -> None:
-    assert decided([bought(MINUTE, 2)], [WAITING]).due == NOW + MINUTE
+    assert decided([bought(MINUTE, 2)], [WAITING]).due == NOW + 9 * MINUTE
     assert decided([bought(MINUTE, 1)], [WAITING]).due is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
+from nodesmith.controllers.nodeclaims.observations import next_sizes, tell_rooms
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.buffers.forecast import (

@@ -371,9 +371,9 @@ def test_nodes_on_which_the_room_never_is_are_not_bought_again_and_again() -> No
             known, _ = served(known, plan, 2)
         else:
             known = replace(known, now=known.now + timedelta(minutes=2), decision=f"{known.decision}x")
-    assert bought_at == [0, 2, 4, 8, 16, 32]
-    assert plan.due == NOW + timedelta(minutes=64)
-    assert "bought 6 times" in plan.rooms[0].why
+    assert bought_at == [0, 2, 12]
+    assert plan.due == NOW + timedelta(minutes=132)
+    assert "bought 3 times" in plan.rooms[0].why
 
 
 def test_room_that_pods_use_up_is_bought_again_each_time() -> None:

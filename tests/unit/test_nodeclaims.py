@@ -22,6 +22,8 @@ FULLEST = NodeClaim(
     created_at=CREATED,
     phase=Phase.TERMINATED,
     phase_since=CREATED + timedelta(seconds=50),
+    use="Used",
+    again=2,
     nodepool_uid="0-1",
     provisioner="legacy",
     nodepool_hash="11",

@@ -273,8 +273,8 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
     plan = decide(given([vain], room=buffer(3)))
     assert plan.nodes == ()
     assert "has no room" in plan.rooms[0].why
-    assert plan.due == vain.created_at + timedelta(minutes=4)
-    later = replace(vain, created_at=NOW - timedelta(minutes=5))
+    assert plan.due == vain.created_at + timedelta(hours=2)
+    later = replace(vain, created_at=NOW - timedelta(minutes=121))
     (again,) = decide(given([later], room=buffer(3))).nodes
     assert (len(again.claim.nominated), [*again.claim.attempts.values()]) == (1, [4])
 

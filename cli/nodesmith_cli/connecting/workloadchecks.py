@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.karpenter.ownership import nodeclass_name
 from nodesmith.model.kubernetes.evictions import parse_budget
@@ -50,6 +51,7 @@ def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
         yield from _unready(f"EC2NodeClass {name}", nodeclass)
     sound = []
     for pool in survey.nodepools:
+        yield from _in_vain(pool)
         named = nodeclass_name(pool)
         if named in classes or (named and any(name_of(each) == named for each in survey.nodetemplates)):
             sound.append(pool)
@@ -59,6 +61,15 @@ def pool_findings(survey: Survey, region: str) -> Iterator[Finding]:
         yield error("nodepool", f"NodePool {name_of(pool)}", found, f"kubectl edit nodepool {name_of(pool)}")
     if sound:
         yield from _unbuyable(sound, survey.nodeclasses, region)
+
+
+def _in_vain(pool: Manifest) -> Iterator[Finding]:
+    for condition in (pool.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == BOUGHT_IN_VAIN and condition.get("status") == "True":
+            remedy = (
+                f"kubectl describe nodepool {name_of(pool)}, and see the runbook NodesmithNodesBoughtInVain"
+            )
+            yield error("nodepool", f"NodePool {name_of(pool)}", str(condition.get("message")), remedy)
 
 
 def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN
 from nodesmith.decisions.takeover import shown_standby
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_cli.top.rows import NodeRow, State, View, duration
@@ -122,6 +123,10 @@ def _pools(nodepools: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
             why = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
             if kind == "Ready" and status == "False":
                 yield Finding(BAD, "NodePool not ready", f"{name}: {why}")
+            elif kind == BOUGHT_IN_VAIN and status == "True":
+                yield Finding(
+                    BAD, "Nodes bought in vain", f"NodePool {name}: {condition.get('message') or ''}"
+                )
             elif kind == "NearLimit" and status == "True":
                 yield Finding(WARN, "Near its limit", f"NodePool {name}: {condition.get('message') or ''}")
 

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
 from nodesmith.controllers.launching.gangs import follow_gangs
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
@@ -20,7 +19,14 @@ from nodesmith.controllers.launching.unschedulable import (
     tell_unplaced,
 )
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
-from nodesmith.controllers.nodeclaims.observations import keep_health, learn, note_stayed, wake_after_health
+from nodesmith.controllers.nodeclaims.observations import (
+    keep_health,
+    learn,
+    next_sizes,
+    note_stayed,
+    tell_rooms,
+    wake_after_health,
+)
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import (
     EventDeduplication,

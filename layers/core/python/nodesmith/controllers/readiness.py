@@ -11,10 +11,12 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.due import first, held_nodeclasses, next_hold, next_resolution, to_resolve
+from nodesmith.decisions.due import first, first_after, held_nodeclasses, next_hold, next_resolution, to_resolve
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
     announcements,
+    breaker_condition,
+    breaker_events,
     launch_fault,
     limit_condition,
     limit_events,
@@ -69,7 +71,7 @@ class ReadinessReport:
     `resolved` are EC2NodeClasses that were resolved again with a new result, `written` objects (`Kind/name`) whose
     status or annotations were written, and `unhealthy` NodePools that are unhealthy. `released` are deleted
     EC2NodeClasses from which Karpenter's finalizer was removed. `due` is when to look again even if nothing changes,
-    None for never.
+    None for never. `tripped` is the number of breakers that have tripped.
     """
 
     resolved: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class ReadinessReport:
     unhealthy: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     due: datetime | None = None
+    tripped: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -85,6 +88,7 @@ class ReadinessReport:
             "Resolved": len(self.resolved),
             "StatusesWritten": len(self.written),
             "NodePoolsUnhealthy": len(self.unhealthy),
+            "NodesBoughtInVain": self.tripped,
         }
 
 
@@ -128,24 +132,23 @@ def make_ready(run: Readiness) -> ReadinessReport:
             with failures.of("Events about limits"):
                 run.cluster.publish(near)
         released = _released(run, snapshot, ledger, now, failures)
-        if (
-            changed or read or is_shifting
-        ):  # pods may get a node now, nodes may drift, a static NodePool may have surplus nodes
+        # Pods may get a node now, nodes may drift, a static NodePool may have surplus nodes.
+        if changed or read or is_shifting:
+            hint = Hint(run.cluster_name, "EC2NodeClasses resolved, NodePools read, or a zonal shift")
             for concern in (Concern.PROVISIONING, Concern.DISRUPTION, Concern.LIFECYCLE):
-                run.hints.send(
-                    concern,
-                    Hint(run.cluster_name, "EC2NodeClasses resolved, NodePools read, or a zonal shift"),
-                )
+                run.hints.send(concern, hint)
     unhealthy = tuple(sorted(name for name, each in health.items() if each.is_unhealthy))
+    tripped = [each for held in health.values() for each in (held.launches, held.moves) if each.is_tripped]
     held = set(held_nodeclasses(snapshot, ledger.claims, now)) - set(released)
     moments = (
         next_resolution(_readable(parsed), statuses),
         next_hold(snapshot, ledger.claims, now),
         _next_look(shifts, now),
         pause.until if (pause := ledger.paused) and pause.until and pause.until > now else None,
+        first_after(now, (each.until for each in tripped)),
     )
     due = now if held else first(moments)
-    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due)
+    return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due, len(tripped))
 
 
 def _stand_by(
@@ -230,14 +233,9 @@ def _health(
     """Return the registration health of NodePools as they are now; forget NodePools that are gone."""
     for name in sorted(ledger.health.keys() - {str(m["metadata"]["name"]) for m, _ in pools}):
         run.store.forget_health(name)
-    found = (
-        (
-            pool.name,
-            current_health(ledger.health.get(pool.name), basis_of(pool, statuses.get(pool.nodeclass.name))),
-        )
-        for pool in _readable(pools)
-    )
-    return {name: health for name, health in found if health is not None}
+    bases = {pool.name: basis_of(pool, statuses.get(pool.nodeclass.name)) for pool in _readable(pools)}
+    found = {name: current_health(ledger.health.get(name), basis) for name, basis in bases.items()}
+    return {name: health for name, health in found.items() if health is not None}
 
 
 def _resolve(
@@ -311,6 +309,7 @@ def _updates(
             status = statuses.get(one_pool.nodeclass.name)
             shifted = shift_condition(one_pool, status, ledger.zonal_shifts, manifest, now)
             shifted += _near_limit(one_pool, manifest, used)
+            shifted += breaker_condition(health.get(one_pool.name), manifest, now)
         pool_update = nodepool_update(
             manifest, pool, states, known, snapshot, now, pause, ledger.claims, shifted
         )
@@ -336,8 +335,7 @@ def _quotas(
     snapshot: Snapshot, ledger: Ledger, now: datetime
 ) -> tuple[list[StatusUpdate], list[ObjectEvent]]:
     """Return the statuses of CapacityQuotas to write, and the Events about all limits that are nearly used."""
-    used, updates = _usages(snapshot, ledger, now), list[StatusUpdate]()
-    events: list[ObjectEvent] = []
+    used, updates, events = _usages(snapshot, ledger, now), list[StatusUpdate](), list[ObjectEvent]()
     for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
         name = str(manifest["metadata"]["name"])
         owner = f"{CAPACITY_QUOTA.name} {name}"
@@ -348,9 +346,11 @@ def _quotas(
         events += limit_events(CAPACITY_QUOTA.name, name, manifest, near)
     pools = parsed_nodepools(snapshot.nodepools)
     for manifest in filter(_is_of_the_cluster, snapshot.nodepools):
-        pool = pools.get(str(manifest["metadata"]["name"]))
+        name = str(manifest["metadata"]["name"])
+        pool = pools.get(name)
         near = _near_limit(pool, manifest, used) if pool is not None else []
-        events += limit_events("NodePool", str(manifest["metadata"]["name"]), manifest, near)
+        held = breaker_condition(ledger.health.get(name), manifest, now)
+        events += [*limit_events("NodePool", name, manifest, near), *breaker_events(name, manifest, held)]
     return updates, events
 
 

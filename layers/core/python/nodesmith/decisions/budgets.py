@@ -38,6 +38,19 @@ _AT_FIRST = timedelta(minutes=2)
 """A Node that lost its readiness this long after its creation, or later, is no longer starting."""
 
 
+_YOUNG = timedelta(days=1)
+
+
+def loop_obstacle(claim: NodeClaim, ledger: Ledger, now: datetime) -> str:
+    """Return why a node may not be replaced, since its NodePool's nodes are bought and replaced in a loop; or empty.
+
+    Older nodes are not part of a loop.
+    """
+    health = ledger.health.get(claim.nodepool)
+    holds = health is not None and health.moves.holds(now) and now - claim.bought_at < _YOUNG
+    return health.moves.said(now) if health is not None and holds else ""
+
+
 def paused(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Pause | None:
     """Return the pause of voluntary disruption, by a user or because of unready nodes; None if there is none."""
     if ledger.handover is not None and ledger.handover.to_karpenter:

@@ -51,6 +51,7 @@ KINDS: Mapping[str, str] = {
     "Rejected": "receives input that it cannot use",
     "SnapshotsWritten": "the forwarder sends no snapshots",
     "NodePoolsUnhealthy": "nodes of a NodePool do not join the cluster",
+    "NodesBoughtInVain": "nodes of a NodePool were bought in vain, so its launches or replacements are paused",
     "PodsKilledWithoutGrace": "pods lost their node before their grace period was over",
     "NoSuccess": "has had no successful run lately",
     "Unreadable": "the cluster's registration cannot be read",

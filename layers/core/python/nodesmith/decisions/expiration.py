@@ -14,7 +14,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from nodesmith.decisions.budgets import closed_obstacle, is_open, next_turn, opens_at, remaining
+from nodesmith.decisions.budgets import (
+    closed_obstacle,
+    is_open,
+    loop_obstacle,
+    next_turn,
+    opens_at,
+    remaining,
+)
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import protected_until, refuses_disruption
@@ -94,6 +101,7 @@ def expired(ledger: Ledger, snapshot: Snapshot, pools: Mapping[str, NodePool], n
     valid NodePools by name. A node without one has no budgets, and stays until its deadline.
     """
     old = [claim for claim in ledger.claims if claim.phase in _SERVING and _is_old(claim, now)]
+    old = [claim for claim in old if not loop_obstacle(claim, ledger, now)]
     overdue = sorted((c for c in old if _is_past(expires_at(c), now)), key=lambda c: c.name)
     settled = {c.name for c in overdue} | ledger.sources  # a move ends its sources
     away = ledger.shifted(now)

@@ -113,6 +113,19 @@ NODE_SURCHARGE = "nodesmith.dev/node-surcharge-hourly"
 _HIGHEST_SURCHARGE = 10_000.0
 
 
+RESET_LAUNCHES = "nodesmith.dev/reset-launches"
+"""On a NodePool: a time. Once it changes, nodes that were bought in vain before do not count any more."""
+_LONGEST_TIME = 64
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def read_reset(text: str) -> str:
+    """Return the value of RESET_LAUNCHES. Raises ValueError with what would be right."""
+    if len(text) < _LONGEST_TIME and _TIME.fullmatch(text):
+        return text
+    raise ValueError("must be a time such as 2026-11-27T10:00:00Z; nothing is reset")
+
+
 def read_surcharge(text: str) -> float:
     """Return a surcharge in USD an hour. Raises ValueError with what would be right."""
     try:

@@ -28,6 +28,7 @@ from nodesmith.decisions.provisioning import (
     record,
     replicas,
 )
+from nodesmith.decisions.provisioning.attempts import removed_soon
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.decisions.provisioning.record import MANY_CLAIMS
 from nodesmith.decisions.provisioning.static import left_of
@@ -55,7 +56,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import known_types
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.moves import Move, Reason
+from nodesmith.model.ledger.moves import Move
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.snapshot import Snapshot
@@ -100,7 +101,7 @@ def buy(
     """Commit the intents, together with the stage of their `move` if any, and launch. Raises Conflict, Transient."""
     claims = intents(nodes, run.clock())
     if move is not None:
-        claims = [_created_for(claim, move.reason) for claim in claims]
+        claims = [_created_for(claim, move, ledger, run.clock()) for claim in claims]
     run.store.commit(ledger.version, claims, decision, move)
     return _launched(run, nodes, claims, ledger, types)
 
@@ -178,8 +179,12 @@ def _launched(
     return settled
 
 
-def _created_for(claim: NodeClaim, reason: Reason) -> NodeClaim:
-    return replace(claim, annotations={**claim.annotations, CREATED_FOR: reason.lower()})
+def _created_for(claim: NodeClaim, move: Move, ledger: Ledger, now: datetime) -> NodeClaim:
+    """Return a replacement with what it is for, and how many nodes in a row were replaced soon before it."""
+    sources = [each for each in ledger.claims if each.name in move.sources]
+    rows = (s.again + 1 for s in sources if removed_soon(s.bought_at, now, move.reason, s.again))
+    annotations = {**claim.annotations, CREATED_FOR: move.reason.lower()}
+    return replace(claim, annotations=annotations, again=max(rows, default=0))
 
 
 def committable(nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:

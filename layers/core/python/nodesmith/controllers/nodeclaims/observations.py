@@ -1,24 +1,42 @@
-"""What claims teach, saved before they move on: node capacity, registration health, and lasting purchases."""
+"""What lifecycle notes: capacity, health and lasting purchases before claims move on, and sizes of CapacityBuffers."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from nodesmith.decisions.due import first
+from nodesmith.decisions.lifecycle import uses
 from nodesmith.decisions.provisioning.attempts import Workloads, stayed
-from nodesmith.decisions.provisioning.buffers.resolutions import resolutions
+from nodesmith.decisions.provisioning.buffers.forecast import (
+    History,
+    Sizing,
+    history_item,
+    next_size_at,
+    noted,
+    read_history,
+    sizing,
+)
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
 from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
+from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.errors import Conflict, Failures, Transient
+from nodesmith.keys import growth_key, unplaced_key
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER, CapacityBuffer, parse_buffers
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.ledger.breakers import CLOSED
 from nodesmith.model.ledger.learned import Boot, Offered, RegistrationHealth, boot_of, current_health, learned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.ports import Hints, Store
+from nodesmith.ports import Blobs, Cluster, Hints, Store
 
 
 def note_stayed(
@@ -30,16 +48,21 @@ def note_stayed(
     done: Counter[str],
     failures: Failures,
 ) -> None:
-    """Record on claims whose pods have stayed, except on claims that this run has `moved`. Errors go to `failures`."""
+    """Record on claims whether they are used and whose pods have stayed, except on claims that this run has `moved`.
+
+    Errors go to `failures`.
+    """
     claims = {claim.name: claim for claim in ledger.claims if claim.name not in moved}
     names = Workloads()
     seen = with_stand_ins(snapshot, resolutions(snapshot, now), ledger, names)
-    for name, served in stayed(ledger, seen, now, names).items():
-        if name not in claims:
-            continue
+    served, used = stayed(ledger, seen, now, names), uses(ledger, seen, now, names)
+    for name in sorted(claims.keys() & (served.keys() | used.keys())):
+        claim = claims[name]
         with failures.of(f"NodeClaim {name}"):
             try:
-                store.save(replace(claims[name], served=served))
+                store.save(
+                    replace(claim, served=served.get(name, claim.served), use=used.get(name, claim.use))
+                )
             except Conflict:
                 continue  # it has moved on meanwhile; the next run sees the same pods
             done["Served"] += 1
@@ -122,11 +145,102 @@ def wake_after_health(
 
 
 def _shows(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
+    if _breakers(before) != _breakers(now):
+        return True
     return registration_condition(current_health(before, now.basis)) != registration_condition(now)
+
+
+def _breakers(health: RegistrationHealth | None) -> tuple[tuple[int, datetime | None], ...]:
+    held = (health.launches, health.moves) if health is not None else (CLOSED, CLOSED)
+    return tuple((each.trips, each.until) for each in held)
 
 
 def _frees(before: RegistrationHealth | None, now: RegistrationHealth) -> bool:
     """Return whether the NodePool, or one of its offerings, was in back-off and no longer is."""
-    if before is None or now.backoff is not None:
+    if before is None:
+        return False
+    if before.launches.is_tripped and not now.launches.is_tripped:
+        return True
+    if now.backoff is not None:
         return False
     return before.backoff is not None or bool(before.offerings.keys() - now.offerings.keys())
+
+
+STATUSES_AT_ONCE = 50
+"""The most statuses of CapacityBuffers that one run writes; the others follow in the next."""
+MOST_HISTORIES = 100
+"""The most workloads with a history; the first by name are kept. One with noise for four weeks takes 12 KB."""
+_FORMAT = 1
+
+
+def tell_rooms(blobs: Blobs, cluster: Cluster, snapshot: Snapshot, now: datetime) -> tuple[int, bool]:
+    """Note what workloads want that size buffers, and write each status that does not show what was found last.
+
+    Return the number of written statuses, and whether the size of a buffer has changed.
+    """
+    if not snapshot.capacitybuffers:
+        return 0, False
+    sizes = _sizes(blobs, snapshot, now)
+    data = blobs.get(unplaced_key(snapshot.cluster))
+    written = json.loads(data).get("rooms", ()) if data else ()
+    rooms = {each["buffer"]: Room(**{f: each[f] for f in Room.__slots__ if f in each}) for each in written}
+    due = list(due_statuses(snapshot, rooms, now, sizes))[:STATUSES_AT_ONCE]
+    for key, status in due:
+        cluster.merge_status(CAPACITY_BUFFER.name, key, status)
+    shown = {f"{m['metadata']['namespace']}/{m['metadata']['name']}": m for m in snapshot.capacitybuffers}
+    news = any(
+        key in sizes and (shown[key].get("status") or {}).get("replicas") != status["replicas"]
+        for key, status in due
+    )
+    return len(due), news
+
+
+def next_sizes(snapshot: Snapshot, now: datetime) -> datetime | None:
+    """Return when buffers that are sized by history may have another size, None if there are none."""
+    buffers = (each.value for each in parse_buffers(snapshot.capacitybuffers))
+    if not any(each is not None and each.quantile for each in buffers):
+        return None
+    return first((next_size_at(now), next_window(snapshot, now)))
+
+
+def _sizes(blobs: Blobs, snapshot: Snapshot, now: datetime) -> Mapping[str, Sizing]:
+    """Return the sizes of the buffers that are sized by history, by their key, after noting what workloads want now."""
+    buffers = [each.value for each in parse_buffers(snapshot.capacitybuffers) if each.value]
+    sized = [buffer for buffer in buffers if buffer.quantile is not None]
+    if not sized:
+        return {}
+    before = _read(blobs.get(growth_key(snapshot.cluster)))
+    histories = _noted(before, sized, snapshot, now)
+    if histories != before:
+        items = {name: history_item(each) for name, each in sorted(histories.items())}
+        text = json.dumps({"format": _FORMAT, "workloads": items}, separators=(",", ":"))
+        blobs.put(growth_key(snapshot.cluster), gzip.compress(text.encode(), mtime=0))
+    return {
+        buffer.key: sizing(buffer, buffer.quantile, histories.get(buffer.template_key), now)
+        for buffer in sized
+        if buffer.quantile is not None
+    }
+
+
+def _noted(
+    before: Mapping[str, History], sized: list[CapacityBuffer], snapshot: Snapshot, now: datetime
+) -> dict[str, History]:
+    """Return the histories of the workloads that buffers refer to. A workload that is gone keeps its history."""
+    histories: dict[str, History] = {}
+    for name in sorted({buffer.template_key for buffer in sized})[:MOST_HISTORIES]:
+        template = snapshot.podtemplates.get(name)
+        if template is not None:
+            histories[name] = noted(before.get(name), template.replicas, now)
+        elif name in before:
+            histories[name] = before[name]
+    return histories
+
+
+def _read(data: bytes | None) -> dict[str, History]:
+    """Read the histories. Damaged ones, and those that a later release wrote, are begun anew."""
+    try:
+        document = json.loads(gzip.decompress(data)) if data else {}
+        items = document.get("workloads", {}) if document.get("format") == _FORMAT else {}
+        return {str(name): read_history(item) for name, item in items.items()}
+    except (KeyError, TypeError, ValueError, AttributeError, OSError, EOFError, zlib.error):
+        return {}

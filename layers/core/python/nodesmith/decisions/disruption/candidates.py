@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum
 
-from nodesmith.decisions.budgets import paused
+from nodesmith.decisions.budgets import loop_obstacle, paused
 from nodesmith.decisions.disruption.costs import (
     harm_of,
     lost_usd,
@@ -37,6 +37,7 @@ from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.podannotations import surcharge_of
 from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.ledger.breakers import MOST_IN_VAIN
 from nodesmith.model.snapshot import Snapshot
 
 _YOUNG = COMING | WARM
@@ -84,7 +85,8 @@ class Survey:
         self.blocked: dict[str, Blocker] = {}
         self._cutoff = inputs.settings.expendable_priority_cutoff
         self._moving, self._snapshot = frozenset(moving), inputs.snapshot
-        self._resting = inputs.ledger.resting
+        self._resting, self._ledger = inputs.ledger.resting, inputs.ledger
+        self._begun = inputs.ledger.sources
         self._paused = paused(inputs.ledger, inputs.snapshot, inputs.now)
         self._shifted = inputs.ledger.shifted(inputs.now)
         self._overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
@@ -154,6 +156,9 @@ class Survey:
         if held is not None and claim.termination_grace_period is None:
             return held
         pods = moving(all_pods)
+        may_loop = (pods or claim.again >= MOST_IN_VAIN) and claim.name not in self._begun
+        if may_loop and (why := loop_obstacle(claim, self._ledger, self.now)):
+            return Blocker("Loop", f"NodePool/{pool.name}", why)
         price = self._price(claim, node, pool)
         lost = lost_usd(pods, node, price, self.now, self._startups)
         unknown = unpriced(claim, node, self.catalog)

@@ -58,6 +58,7 @@ def next_search(inputs: Inputs) -> datetime | None:
         *(backoff.until for backoff in ledger.subnet_backoffs.values()),
         *(held.until for health in ledger.health.values() for held in health.offerings.values()),
         *(health.backoff.until for health in ledger.health.values() if health.backoff),
+        *(end for health in ledger.health.values() for end in (health.launches.until, health.moves.until)),
     ]
     return first_after(inputs.now, moments)
 

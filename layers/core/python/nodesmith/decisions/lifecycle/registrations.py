@@ -1,31 +1,58 @@
-"""Registrations: the registration health of NodePools, from whether their nodes have joined the cluster.
+"""The health of NodePools: whether their nodes have joined the cluster, and whether nodes were bought in vain.
 
 A NodePool whose nodes do not join (a broken image, user data, network, role) is in back-off, longer each time, and so
 is the failed offering within it. Other NodePools are not affected. Each claim counts once, however often it is seen.
+
+Two breakers per NodePool bound what is bought in vain, whatever the cause (ADR 59). `launches` trips when nodes do not
+register, do not initialize or serve no pod. `moves` trips when nodes are bought and soon replaced again and again, and
+then stops only what nodesmith itself removes, so that pods get nodes all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
+from nodesmith.decisions.provisioning.attempts import Workloads
 from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.breakers import (
+    CLOSED,
+    FREE_ATTEMPTS,
+    IN_VAIN_WINDOW,
+    MOST_IN_VAIN,
+    Breaker,
+    InVain,
+    Wasted,
+)
 from nodesmith.model.ledger.gangs import ROLLED_BACK
 from nodesmith.model.ledger.learned import (
     REMEMBERED_NODES,
     Ending,
     RegistrationHealth,
     basis_of,
+    lasting,
     next_backoff,
 )
-from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
+from nodesmith.model.snapshot import Snapshot
 
 FIRST_WAIT = timedelta(minutes=5)
 _KEPT = timedelta(days=1)
+LATE = timedelta(minutes=30)
+"""How long after its registration a node that is not initialized counts as bought in vain."""
+_LATELY = timedelta(hours=1)
+JUDGED = timedelta(minutes=5)
+"""How long after its initialization a node that no pod has come to counts as bought in vain, if it is still there."""
+MOST_USES = 100
+"""How many claims one run marks at most: each takes a write, and none is urgent."""
+MOST_RESETS = 6
+"""How many resets within a day are obeyed, so that a controller that changes a NodePool all the time stops nothing."""
+_KEPT_SPECS = 8
 _BLAMELESS = frozenset(
     {
         "InsufficientCapacity",
@@ -50,6 +77,12 @@ def registrations(
         claim = command.claim
         if registered is not None and not claim.is_by_hand and claim.nodepool in known:
             known[claim.nodepool] = _noted(known[claim.nodepool], claim, registered, now)
+    bought = _purchases(ledger, now)
+    known = {
+        name: _judged(_reset(health, pools[name], ledger, mine, now), mine, now)
+        for name, health in known.items()
+        for mine in [bought.get(name, [])]
+    }
     return {
         name: health
         for name, health in known.items()
@@ -65,7 +98,7 @@ def _renewed(health: RegistrationHealth | None, basis: str, now: datetime) -> Re
     """Return `health`, or a fresh start if the NodePool or its EC2NodeClass has changed since."""
     if health is None:
         return RegistrationHealth(basis)
-    return health if health.basis == basis else RegistrationHealth(basis, now, revision=health.revision)
+    return health if health.basis == basis else lasting(health, basis, now)
 
 
 def _ending(command: Command) -> bool | None:
@@ -116,3 +149,148 @@ def _failed(after: RegistrationHealth, claim: NodeClaim, now: datetime) -> Regis
 
 def _offering(claim: NodeClaim) -> OfferingKey:
     return OfferingKey(claim.capacity_type, claim.instance_type, claim.zone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Purchase:
+    """One node that was bought, and what became of it: `why` if it was in vain, None if not or not yet known."""
+
+    claim: str
+    at: datetime
+    why: InVain | None
+    is_used: bool
+    again: int
+
+
+_IN_VAIN = {IN_VAIN: InVain.UNUSED, WITHDRAWN: InVain.WITHDRAWN}
+
+
+def _purchases(ledger: Ledger, now: datetime) -> dict[str, list[_Purchase]]:
+    """Return the purchases by NodePool, from claims and departures."""
+    found: dict[str, list[_Purchase]] = {}
+    for claim in ledger.claims:
+        if not claim.is_by_hand:
+            serves = not claim.nominated and claim.initialized_at is not None
+            why, is_used = _in_vain(claim, now), claim.use == USED or serves
+            made = _Purchase(claim.name, claim.bought_at, why, is_used, claim.again)
+            found.setdefault(claim.nodepool, []).append(made)
+    for gone in ledger.departures:
+        if gone.bought_at is not None:
+            why, is_used = _IN_VAIN.get(gone.use) if _is_early(gone) else None, gone.use == USED
+            made = _Purchase(gone.claim, gone.bought_at, why, is_used, gone.again)
+            found.setdefault(gone.nodepool, []).append(made)
+    return found
+
+
+def _in_vain(claim: NodeClaim, now: datetime) -> InVain | None:
+    """Return how a claim came to nothing, None if it did not or that is not known."""
+    if claim.phase is Phase.GIVEN_UP:
+        is_blamed = claim.instance_id and claim.reason not in _BLAMELESS and not claim.was_not_needed
+        return InVain.NOT_REGISTERED if is_blamed else None
+    if claim.phase is Phase.REGISTERED and now - claim.phase_since >= LATE:
+        return InVain.NOT_INITIALIZED
+    return _IN_VAIN.get(claim.use) if counts_as_attempt(claim) and _is_early(claim) else None
+
+
+def _is_early(bought: NodeClaim | Departure) -> bool:
+    """Return whether it is not a late attempt for a workload, which has a back-off of its own and stops nobody else."""
+    return max(bought.attempts.values(), default=1) <= FREE_ATTEMPTS
+
+
+def _reset(
+    health: RegistrationHealth, pool: NodePool, ledger: Ledger, bought: Iterable[_Purchase], now: datetime
+) -> RegistrationHealth:
+    """Return the health with new breakers if the user has asked for that, or has changed the NodePool since.
+
+    Going back to a spec that was tried resets nothing: two controllers that change it in turn would keep buying.
+    """
+    status = ledger.nodeclasses.get(pool.nodeclass.name)
+    spec = f"{pool.spec} {status.hash}" if status else pool.spec
+    is_asked = pool.options.reset_launches not in ("", health.reset)
+    is_watched = health.launches != CLOSED or health.moves != CLOSED
+    is_new = is_watched and bool(health.specs) and spec not in health.specs
+    if not is_watched and not any(each.again or each.why for each in bought):
+        after = replace(health, specs=())
+    else:
+        known = health.specs if spec in health.specs else (*health.specs, spec)
+        after = replace(health, specs=known[-_KEPT_SPECS:])
+    lately = [at for at in health.resets if now - at < IN_VAIN_WINDOW]
+    if not (is_asked or is_new) or len(lately) >= MOST_RESETS:
+        return after
+    reset = pool.options.reset_launches or health.reset
+    return replace(after, launches=CLOSED, moves=CLOSED, reset=reset, resets=(*lately, now))
+
+
+def _judged(health: RegistrationHealth, bought: Iterable[_Purchase], now: datetime) -> RegistrationHealth:
+    """Return the health with its breakers as these purchases leave them."""
+    since = max(now - IN_VAIN_WINDOW, health.reset_at or now - IN_VAIN_WINDOW)
+    bought = [each for each in bought if each.at >= since]
+    in_vain = [(each, each.why) for each in bought if each.why is not None]
+    looped = [(each, InVain.MOVED_AGAIN) for each in bought if each.again >= MOST_IN_VAIN]
+    used = [each.at for each in bought if each.is_used]
+    launches = _of_launches(health.launches.noted(_wasted(in_vain), since), used, now)
+    moves = _of_moves(health.moves.noted(_wasted(looped), since), now)
+    return replace(health, launches=launches, moves=moves)
+
+
+def _wasted(purchases: Iterable[tuple[_Purchase, InVain]]) -> list[Wasted]:
+    """Return purchases by the time of their decision."""
+    found: dict[datetime, list[tuple[str, InVain]]] = {}
+    for each, why in purchases:
+        found.setdefault(each.at, []).append((each.claim, why))
+    return [Wasted(at, len(mine), min(mine)[1], min(mine)[0]) for at, mine in sorted(found.items())]
+
+
+def _of_launches(breaker: Breaker, used: Sequence[datetime], now: datetime) -> Breaker:
+    """Return a breaker after a look at it: tripped, tripped again, or closed because nodes are used."""
+    lately = sum(now - at < _LATELY for at in used)
+    is_outnumbered = lately >= max(1, sum(each.nodes for each in breaker.wasted))
+    if not breaker.is_tripped:
+        if breaker.is_due and not is_outnumbered:
+            return breaker.tripped(now)
+        recent = tuple(each for each in breaker.wasted if now - each.at < _LATELY)
+        return replace(breaker, wasted=recent) if lately >= max(1, sum(e.nodes for e in recent)) else breaker
+    until = breaker.until or now
+    if is_outnumbered or any(at >= until for at in used):
+        return CLOSED
+    return breaker.tripped(now) if now >= until and _tried(breaker) else breaker
+
+
+def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
+    """Return a breaker after a look at it. A day without a loop closes it."""
+    if breaker.holds(now) or not breaker.wasted:
+        return breaker if breaker.wasted or breaker.holds(now) else CLOSED
+    return breaker.tripped(now) if not breaker.is_tripped or _tried(breaker) else breaker
+
+
+def _tried(breaker: Breaker) -> bool:
+    """Return whether a purchase after its last wait was in vain as well."""
+    tried = (each for each in breaker.wasted if each.why is not InVain.WITHDRAWN)
+    return any(breaker.until is not None and each.at >= breaker.until for each in tried)
+
+
+def uses(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) -> dict[str, str]:
+    """Return the new value of `use` by NodeClaim, for at most `MOST_USES` claims of the last day."""
+    ready = {Phase.INITIALIZED, Phase.TERMINATING, Phase.DRAINED}
+    due = [
+        c for c in ledger.claims if c.nominated and c.use != USED and c.phase in ready and c.initialized_at
+    ]
+    if not due:
+        return {}
+    hosts = {pod.node for pod in snapshot.pods if pod.node and pod.shape.moves}
+    keys = {pod.key for pod in snapshot.pods if not pod.node}
+    waiting = keys | {names.of(pod) for pod in snapshot.pods if not pod.node}
+    found: dict[str, str] = {}
+    for claim in due:
+        node = snapshot.node_of(claim)
+        if node is None or claim.initialized_at is None:
+            continue
+        came = node.last_pod_event_at
+        if node.name in hosts or (came is not None and came >= claim.bought_at):
+            found[claim.name] = USED
+        elif claim.is_ending or now - claim.initialized_at >= JUDGED:
+            found[claim.name] = (
+                WITHDRAWN if waiting.isdisjoint((*claim.nominated, *claim.attempts)) else IN_VAIN
+            )
+    changed = (c.name for c in due if found.get(c.name, c.use) != c.use)
+    return {name: found[name] for name in islice(changed, MOST_USES)}

@@ -43,7 +43,8 @@ from nodesmith.model.commands import (
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, Phase
-from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, owner_uid, parsed_nodepools
+from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, parsed_nodepools
+from nodesmith.model.karpenter.ownership import owner_uid
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Manifest, Pod

@@ -7,6 +7,9 @@ another one), and this module judges the purchases themselves. The first two att
 that comes a back-off, and then one node at a time is bought for one pod, until a pod of the workload has stayed for a
 minute.
 
+A claim also records how many nodes in a row nodesmith has removed from under the same pods soon after buying them, and
+later whether its node was used. The breakers of NodePools rest on both (`decisions.lifecycle.registrations`).
+
 Instances that EC2 takes back, and claims that never became nodes, do not count: they have back-offs of their own.
 """
 
@@ -15,42 +18,45 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from operator import itemgetter
 from typing import Any
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.existing import by_age
+from nodesmith.decisions.termination.waiting import EXPIRED
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.capacity import ATTACHABLE
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, write_requirements
+from nodesmith.model.karpenter.nodeclaims import WITHDRAWN, NodeClaim, write_requirements
 from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
-from nodesmith.model.ledger.ledger import Ledger, counts_as_attempt
+from nodesmith.model.ledger.breakers import FREE_ATTEMPTS, LONGEST_WAIT, MOST_IN_VAIN, wait_after
+from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
+from nodesmith.model.ledger.moves import Reason as MoveReason
 from nodesmith.model.snapshot import Snapshot
 
-FREE_ATTEMPTS = 2
-"""How often nodes are bought for the same pods without a wait."""
-FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=2), timedelta(hours=1)
-"""The wait between the second and third purchase, a minute of which a node needs to be ready; it doubles each time."""
 STAYED = timedelta(minutes=1)
 """How long after its node's initialization a pod must be there to count as running."""
-REMEMBERED = timedelta(hours=3)
+REMEMBERED = timedelta(hours=50)
 """Older purchases have no effect on the next one."""
+_GRACE = timedelta(minutes=5)
+_RETURNED, _RETURNED_TO_EMPTY = timedelta(minutes=5), timedelta(minutes=1)
+"""How long after its node began to end a pod without a node counts as one that lost it, or lacks an empty node."""
+_SOON: Mapping[str, timedelta] = {
+    MoveReason.UNDERUTILIZED: timedelta(hours=1),
+    MoveReason.UNBALANCED: timedelta(hours=1),
+    MoveReason.DRIFTED: timedelta(hours=3),
+    MoveReason.EMPTY: timedelta(minutes=10),
+    EXPIRED: timedelta(minutes=20),
+}
+"""Cause of an end that nodesmith chose → the age of a node up to which that was soon after its purchase."""
 _FIX = (
     "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or with another spec,"
-    " get nodes at once"
+    " get nodes at once, and so do all once the NodePool or its annotation nodesmith.dev/reset-launches is changed"
 )
 _DIGITS = 8
-
-
-def wait_after(attempt: int) -> timedelta:
-    """Return how long after the purchase of a failed attempt the next one may follow."""
-    if attempt < FREE_ATTEMPTS:
-        return timedelta()
-    doubled: int = 2 ** min(attempt - FREE_ATTEMPTS, 10)
-    return min(LONGEST_WAIT, FIRST_WAIT * doubled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +89,17 @@ class AttemptHistory:
 
 @dataclass(frozen=True, slots=True)
 class _Purchase:
-    """A node that was bought for a workload; `ready_at` is None until it is ready."""
+    """A node that was bought for a workload; `ready_at` is None until it is ready.
+
+    `withdrawn` is True if no pod waited for it then, so that it says little about pods that come later.
+    """
 
     claim: str
     at: datetime
     attempt: int
     ready_at: datetime | None
     served: bool
+    withdrawn: bool = False
 
     @property
     def is_trial(self) -> bool:
@@ -148,20 +158,18 @@ def histories(
 def _purchases(
     ledger: Ledger, workloads: Collection[str], since: datetime
 ) -> Iterator[tuple[str, _Purchase]]:
-    for claim in ledger.claims:
-        if claim.bought_at < since or not counts_as_attempt(claim):
+    resets = {name: at for name, health in ledger.health.items() if (at := health.reset_at) is not None}
+    bought: list[tuple[NodeClaim | Departure, str, datetime | None, datetime | None]]
+    bought = [(c, c.name, c.bought_at, c.terminating_at) for c in ledger.claims if counts_as_attempt(c)]
+    bought += [(gone, gone.claim, gone.bought_at, gone.at) for gone in ledger.departures]
+    for each, name, at, ended_at in bought:
+        if at is None or at < max(since, resets.get(each.nodepool, since)):
             continue
-        for workload, attempt in claim.attempts.items():
+        ready_at, withdrawn = each.initialized_at or ended_at, each.use == WITHDRAWN
+        for workload, attempt in each.attempts.items():
             if workload in workloads:
-                ready_at, served = claim.initialized_at or claim.terminating_at, workload in claim.served
-                yield workload, _Purchase(claim.name, claim.bought_at, attempt, ready_at, served)
-    for gone in ledger.departures:
-        if gone.bought_at is None or gone.bought_at < since:
-            continue
-        for workload, attempt in gone.attempts.items():
-            if workload in workloads:
-                ready_at, served = gone.initialized_at or gone.at, workload in gone.served
-                yield workload, _Purchase(gone.claim, gone.bought_at, attempt, ready_at, served)
+                served = workload in each.served
+                yield workload, _Purchase(name, at, attempt, ready_at, served, withdrawn)
 
 
 def _pods_on(names: Collection[str], ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[NodeClaim, Pod]]:
@@ -182,7 +190,8 @@ def _judge(purchase: _Purchase, oldest: datetime, hosts: bool, is_expecting: boo
     if hosts:
         return Verdict.RAN if now - purchase.ready_at >= STAYED else Verdict.OPEN
     # Pods that were created after the node was ready and the back-off had ended do not count against the purchase.
-    waited_until = max(purchase.ready_at, purchase.at + wait_after(purchase.attempt)) + STAYED
+    wait = min(wait_after(purchase.attempt), _GRACE if purchase.withdrawn else LONGEST_WAIT)
+    waited_until = max(purchase.ready_at, purchase.at + wait) + STAYED
     return Verdict.FAILED if oldest <= waited_until else Verdict.RAN
 
 
@@ -195,7 +204,7 @@ def _history(judged: Sequence[tuple[Verdict, _Purchase]]) -> AttemptHistory:
     trial = max(open_trials, key=lambda each: (each.at, each.claim), default=None)
     ready_at = trial.ready_at if trial is not None else None
     return AttemptHistory(
-        failed=max((each.attempt - (verdict is Verdict.OPEN) for verdict, each in later), default=0),
+        failed=max((0, *(each.attempt - (verdict is Verdict.OPEN) for verdict, each in later))),
         until=max((each.at + wait_after(each.attempt) for each in failed), default=None),
         trial=trial.claim if trial is not None else "",
         known_at=ready_at + STAYED if ready_at is not None else None,
@@ -227,6 +236,53 @@ def stayed(ledger: Ledger, snapshot: Snapshot, now: datetime, names: Workloads) 
     }
 
 
+def removed_soon(bought_at: datetime, at: datetime, cause: str, again: int) -> bool:
+    """Return whether nodesmith chose to end a node soon after it was bought, or again while it is known to loop."""
+    within = _SOON.get(cause)
+    if within is None:
+        return False
+    return at - bought_at <= (REMEMBERED if again >= MOST_IN_VAIN else within)
+
+
+def _returned(cause: str) -> timedelta:
+    return _RETURNED_TO_EMPTY if cause == MoveReason.EMPTY else _RETURNED
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """How many nodes in a row nodesmith has removed from under pods, by the node and by the workload."""
+
+    by_node: Mapping[str, int]
+    by_workload: Mapping[str, int]
+
+    @classmethod
+    def of(cls, ledger: Ledger, now: datetime) -> _Removed:
+        """Return what ends or is about to, and what has ended a moment ago."""
+        by_node: dict[str, int] = {}
+        rows: list[tuple[int, Mapping[str, int]]] = []
+        moving = {name: str(m.reason) for m in ledger.moves if not m.is_over for name in m.sources}
+        for claim in ledger.claims:
+            at = claim.terminating_at or now
+            cause = claim.cause if claim.is_ending else moving.get(claim.name, "")
+            if removed_soon(claim.bought_at, at, cause, claim.again):
+                by_node[claim.node_name] = claim.again + 1
+                if now - at <= _returned(cause):
+                    rows.append((claim.again + 1, claim.attempts))
+        for gone in ledger.departures:
+            is_new = gone.bought_at is not None and now - gone.at <= _returned(gone.cause)
+            if is_new and removed_soon(gone.bought_at or now, gone.at, gone.cause, gone.again):
+                rows.append((gone.again + 1, gone.attempts))
+        by_workload = {
+            workload: row for row, attempts in sorted(rows, key=itemgetter(0)) for workload in attempts
+        }
+        return cls(by_node, by_workload)
+
+    def under(self, pods: Iterable[Pod], names: Workloads) -> int:
+        """Return the longest such row for any of these pods."""
+        rows = (self.by_node.get(p.node, 0) if p.node else self.by_workload.get(names.of(p), 0) for p in pods)
+        return max(rows, default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Repeating:
     """The history of workloads that nodes were bought for before, by workload name: see `Workloads`."""
@@ -234,6 +290,7 @@ class Repeating:
     histories: Mapping[str, AttemptHistory]
     names: Workloads
     now: datetime
+    ledger: Ledger = field(default_factory=Ledger)
 
     def split(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[tuple[Pod, Reason]]]:
         """Split pods into those that may be bought for and those that wait, each with the reason."""
@@ -264,10 +321,11 @@ class Repeating:
     def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
         """Return the nodes to buy with the attempt number of each workload in their claims.
 
-        Pods that still have a node are not counted: they run.
+        It is 0 for pods that still have a node, since they run.
         """
-        workloads = {pod.key: self.names.of(pod) for pod in pods if not pod.node}
-        return tuple(self._noted(node, workloads) for node in nodes)
+        there = {pod.key: pod for pod in pods}
+        removed = _Removed.of(self.ledger, self.now)
+        return tuple(self._noted(node, there, removed) for node in nodes)
 
     def attempts_of(self, pods: Iterable[Pod]) -> FrozenMap[int]:
         """Return the attempt number of each workload of `pods`, without pods that still have a node."""
@@ -277,9 +335,12 @@ class Repeating:
         known = self.histories
         return FrozenMap({w: known.get(w, AttemptHistory()).failed + 1 for w in sorted(workloads)})
 
-    def _noted(self, node: PlannedNode, workloads: Mapping[str, str]) -> PlannedNode:
-        attempts = self._attempts({workloads[pod] for pod in node.claim.nominated if pod in workloads})
-        return replace(node, claim=replace(node.claim, attempts=attempts))
+    def _noted(self, node: PlannedNode, there: Mapping[str, Pod], removed: _Removed) -> PlannedNode:
+        mine = [there[key] for key in node.claim.nominated if key in there]
+        moved = {self.names.of(pod): 0 for pod in mine if pod.node}
+        attempts = FrozenMap({**moved, **self.attempts_of(mine)})
+        claim = replace(node.claim, attempts=attempts, again=removed.under(mine, self.names))
+        return replace(node, claim=claim)
 
 
 def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:

@@ -52,6 +52,7 @@ from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.policies import PreferencePolicy
 from nodesmith.model.snapshot import Snapshot
 
@@ -111,7 +112,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))
     left = [*stuck, *shares.told(), *held]
     freed = freed_at((why for _, why in left), inputs.ledger, inputs.now)
-    due = first((due, freed, _opening(snapshot, inputs.now) if left else None))
+    due = first((due, freed, _opening(snapshot, inputs.ledger, inputs.now) if left else None))
     plan = replace(
         idle,
         nodes=nodes,
@@ -132,10 +133,11 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     return plan, Rest(tuple(map(tuple, chosen.purchase.tiers)), planner, offers)
 
 
-def _opening(snapshot: Snapshot, now: datetime) -> datetime | None:
-    """Return when the first NodePool that its schedule has closed opens, None if none is closed."""
+def _opening(snapshot: Snapshot, ledger: Ledger, now: datetime) -> datetime | None:
+    """Return when the first NodePool that its schedule or its breaker has closed opens, None if none is closed."""
     closed = (pool for pool in parsed_nodepools(snapshot.nodepools).values() if not is_open(pool, now))
-    return first(opens_from(pool, now) for pool in closed)
+    waits = (health.launches.until for health in ledger.health.values())
+    return first((*(opens_from(pool, now) for pool in closed), first_after(now, waits)))
 
 
 def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating:
@@ -144,7 +146,7 @@ def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating
     expecting = [(there.nominated[pod.key], pod) for pod in there.waiting]
     displaced = judging((pod for pod in there.fresh if not pod.node), names)
     fared = histories(displaced, expecting, inputs.ledger, snapshot, inputs.now, names)
-    return Repeating(fared, names, inputs.now)
+    return Repeating(fared, names, inputs.now, inputs.ledger)
 
 
 def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:

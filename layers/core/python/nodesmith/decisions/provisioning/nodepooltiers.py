@@ -35,7 +35,7 @@ from nodesmith.model.ec2.instancetypes import (
     all_with_parts,
     needs_dedicated,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
+from nodesmith.model.karpenter.nodeclaims import USED, WITHDRAWN, NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
 from nodesmith.model.kubernetes.podannotations import surcharge_problems
 from nodesmith.model.ledger.learned import (
@@ -305,7 +305,9 @@ def health_of(pool: NodePool, ledger: Ledger) -> RegistrationHealth | None:
 
 
 def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
-    """Return why a NodePool whose nodes do not join may not buy now; empty if it may."""
+    """Return why a NodePool whose nodes do not join, or were bought in vain, may not buy now; empty if it may."""
+    if why := breaker_obstacle(pool.name, ledger, now):
+        return why
     health = health_of(pool, ledger)
     if health is None or health.backoff is None:
         return ""
@@ -315,14 +317,44 @@ def trial_obstacle(pool: NodePool, ledger: Ledger, now: datetime) -> str:
     return f"{_failed(health)}; it is tried with one node, NodeClaim {tried}" if tried else ""
 
 
+def breaker_obstacle(nodepool: str, ledger: Ledger, now: datetime) -> str:
+    """Return why a NodePool whose nodes were bought in vain may not buy now; empty if it may.
+
+    After the wait it is tried with one node, and with the next once that one is used.
+    """
+    health = ledger.health.get(nodepool)
+    if health is None or not health.launches.is_tripped:
+        return ""
+    breaker = health.launches
+    if breaker.holds(now):
+        return breaker.said(now)
+    since = breaker.until or now
+    tried = next((c.name for c in ledger.claims if c.nodepool == nodepool and _is_open(c, since)), None)
+    return f"{breaker.said(now)}, NodeClaim {tried}" if tried else ""
+
+
+def _is_open(claim: NodeClaim, since: datetime) -> bool:
+    """Return whether a claim was bought since a time, and it is not known yet whether that was in vain."""
+    is_over = claim.phase is Phase.GIVEN_UP or claim.use in (USED, WITHDRAWN)
+    return claim.bought_at >= since and not is_over and (bool(claim.nominated) or claim.phase in _UNDER_WAY)
+
+
 def limited_to_trial(template: Template, ledger: Ledger, nodes: int = 1) -> Template:
-    """Limit a NodePool whose nodes did not join to so many nodes."""
-    health = health_of(template.pool, ledger)
-    if health is None or health.backoff is None:
+    """Limit a NodePool whose nodes did not join, or were bought in vain, to so many nodes."""
+    why = why_on_trial(template.pool, ledger)
+    if not why:
         return template
     left = min(nodes, template.remaining.get(NODES, nodes))
-    why = f"{_failed(health)}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
+    why = f"{why}; it is tried with {'one node' if nodes == 1 else f'{nodes} nodes'} first"
     return replace(template, remaining=Resources({**template.remaining, NODES: left}), trial=why)
+
+
+def why_on_trial(pool: NodePool, ledger: Ledger) -> str:
+    """Return why a NodePool buys one node at a time; empty if it does not."""
+    known, health = ledger.health.get(pool.name), health_of(pool, ledger)
+    if known is not None and known.launches.is_tripped:
+        return known.launches.told
+    return _failed(health) if health is not None and health.backoff is not None else ""
 
 
 def _failed(health: RegistrationHealth) -> str:

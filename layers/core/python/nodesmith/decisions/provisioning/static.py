@@ -16,10 +16,10 @@ from itertools import chain
 
 from nodesmith.decisions.budgets import closed_obstacle, is_open
 from nodesmith.decisions.provisioning.nodepooltiers import (
-    health_of,
     parsed_nodeclasses,
     pool_obstacle,
     template_of,
+    why_on_trial,
 )
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import claim_name, planned_node
@@ -92,8 +92,7 @@ def planned(
     by_zone = _by_zone(template)
     if not by_zone:
         raise Rejected(template.obstacle or "no offering that it allows is available now")
-    health = health_of(pool, inputs.ledger)
-    on_trial = health is not None and health.backoff is not None
+    on_trial = bool(why_on_trial(pool, inputs.ledger))
     counts = Counter(_zone(claim) for claim in mine if not claim.is_ending)
     number = 1 if on_trial else lacking
     for index in range(number):

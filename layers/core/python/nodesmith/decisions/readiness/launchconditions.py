@@ -30,6 +30,7 @@ from nodesmith.model.hashes import (
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
+from nodesmith.model.ledger.breakers import RESET_HINT
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
@@ -215,6 +216,39 @@ def limit_events(
         for each in conditions
         if each.status == "True" and known.get(each.type) != each.reason
     ]
+
+
+BOUGHT_IN_VAIN = "NodesBoughtInVain"
+"""The condition of NodePools whose breaker has tripped. It does not affect Ready."""
+
+
+def breaker_condition(
+    health: RegistrationHealth | None, manifest: Mapping[str, Any], now: datetime
+) -> list[StatusCondition]:
+    """Return whether nodes of a NodePool were bought in vain, and what waits for that; nothing if they never were."""
+    tripped = [each for each in (health.launches, health.moves) if each.is_tripped] if health else []
+    if tripped:
+        message = shortened("; ".join((*(each.said(now) for each in tripped), RESET_HINT)))
+        return [StatusCondition(BOUGHT_IN_VAIN, "True", str(tripped[0].why or "NodesTried"), message)]
+    shown = (manifest.get("status") or {}).get("conditions") or ()
+    was_shown = any(condition.get("type") == BOUGHT_IN_VAIN for condition in shown)
+    return [StatusCondition(BOUGHT_IN_VAIN, "False", "NodesUsed")] if was_shown else []
+
+
+def breaker_events(
+    name: str, manifest: Mapping[str, Any], conditions: Iterable[StatusCondition]
+) -> list[ObjectEvent]:
+    """Return the Events about a breaker that trips, trips again or closes, unless the object shows that already."""
+    shown = (manifest.get("status") or {}).get("conditions") or ()
+    known: Mapping[str, Any] = next((c for c in shown if c.get("type") == BOUGHT_IN_VAIN), {})
+    for each in conditions:
+        if each.status == "True" and known.get("message") != each.message:
+            return [ObjectEvent("NodePool", name, BOUGHT_IN_VAIN, each.message, warning=True)]
+        if each.status == "False" and known.get("status") == "True":
+            return [
+                ObjectEvent("NodePool", name, "LaunchesResumed", "its breaker was reset, or nodes are used")
+            ]
+    return []
 
 
 MOST_AT_ONCE = 200

@@ -14,6 +14,7 @@ SYMPTOMS: Mapping[str, timedelta] = {
     "Rejected": timedelta(minutes=10),
     "SnapshotsWritten": timedelta(minutes=10),
     "NodePoolsUnhealthy": timedelta(minutes=5),
+    "NodesBoughtInVain": timedelta(0),
     "PodsKilledWithoutGrace": timedelta(0),
 }
 """Count of a run that indicates a problem → how long it must recur before it is a finding.

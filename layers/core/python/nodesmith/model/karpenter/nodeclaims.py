@@ -73,6 +73,9 @@ SURPLUS = "WarmCapacityNotNeeded"
 ENDING = frozenset({Phase.TERMINATING, Phase.DRAINED, Phase.DETACHED, Phase.TERMINATED})
 """The phases that termination handles. None of them leads back to an earlier phase."""
 
+USED, WITHDRAWN, IN_VAIN = "Used", "Withdrawn", "InVain"
+"""A pod other than a DaemonSet's has come; the pods that waited are gone; or they wait, and none has come."""
+
 SUCCESSORS: Mapping[Phase, frozenset[Phase]] = {
     Phase.PENDING: frozenset({Phase.LAUNCHED, Phase.TERMINATING, Phase.GIVEN_UP}),
     Phase.LAUNCHED: frozenset({Phase.REGISTERED, Phase.WARMING, Phase.TERMINATING, Phase.GIVEN_UP}),
@@ -147,9 +150,13 @@ class NodeClaim:
     nominated: tuple[str, ...] = ()
     """namespace/name of the pods that this claim was bought for."""
     attempts: Mapping[str, int] = FrozenMap()
-    """Workload of those pods → number of purchases in a row, from 1, without any of its pods having started to run."""
+    """Workload of those pods → purchases in a row, from 1, on which none of its pods has run; 0 if they run."""
     served: tuple[str, ...] = ()
     """The workloads in `attempts` with more than one attempt whose pods stayed on its Node."""
+    use: str = ""
+    """What became of the purchase once its Node was ready: `USED`, `WITHDRAWN`, `IN_VAIN`; empty if not known."""
+    again: int = 0
+    """How many nodes in a row, before this one, nodesmith has removed from under the same pods soon after buying it."""
     launched_at: datetime | None = None
     stopped_at: datetime | None = None
     started_at: datetime | None = None

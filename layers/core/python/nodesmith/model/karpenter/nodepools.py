@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requireme
 from nodesmith.model.apimachinery.taints import Taint, is_temporary
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
 from nodesmith.model.ec2.instancetypes import GpuParts, read_gpu_parts
-from nodesmith.model.hashes import content_hash, nodepool_hash
+from nodesmith.model.hashes import content_hash, nodepool_hash, spec_digest
 from nodesmith.model.karpenter.disruption import (
     BUDGET_TIMEZONE,
     MOST_AN_HOUR,
@@ -33,8 +33,10 @@ from nodesmith.model.karpenter.disruption import (
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
 from nodesmith.model.policies import (
     NODE_SURCHARGE,
+    RESET_LAUNCHES,
     USD_PER_HOUR,
     USD_PER_MONTH,
+    read_reset,
     read_surcharge,
     read_usd,
     read_usd_of_month,
@@ -83,6 +85,7 @@ _KNOWN = frozenset(
         DAEMONSET_HOLD,
         NODE_REPAIR,
         REBALANCE,
+        RESET_LAUNCHES,
         SPOT_TYPES,
         GPU_PARTS,
         LIMIT_USD_PER_HOUR,
@@ -98,6 +101,7 @@ _MOST_SPOT_TYPES = 60
 """the maximum number of types that a launch may name"""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=24)
 _USUAL_HOLD, _LONGEST_HOLD = timedelta(minutes=5), timedelta(hours=1)
+Value = TypeVar("Value")
 Word = TypeVar("Word", bound=StrEnum)
 _DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
 
@@ -154,6 +158,8 @@ class Options:
     """a limit in dollars that cannot be read, and what would be right; nothing is bought until it can"""
     objective: Objective = Objective.LOWEST_PRICE
     """of all NodePools with its weight, as they are packed together"""
+    reset_launches: str = ""
+    """the last reset of the breaker against runaways that the user asked for; "" for none"""
 
 
 DEFAULTS = Options()
@@ -166,7 +172,7 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
             remedy = f"not an annotation of nodesmith{did_you_mean(key, _KNOWN)}; it has no effect"
             _refuse(key, annotations[key], remedy, report)
     return Options(
-        _surcharge(annotations, report),
+        _value(annotations, NODE_SURCHARGE, 0.0, read_surcharge, report),
         _timeout(annotations, LAUNCH_TIMEOUT, DEFAULTS.launch_timeout, report),
         _timeout(annotations, REGISTRATION_TIMEOUT, DEFAULTS.registration_timeout, report),
         _provisioner(annotations, report),
@@ -178,16 +184,19 @@ def read_options(annotations: Mapping[str, str], report: Report) -> Options:
         _gpu_parts(annotations, report),
         *_limits(annotations, report),
         _word(annotations, OBJECTIVE, DEFAULTS.objective, report),
+        _value(annotations, RESET_LAUNCHES, "", read_reset, report),
     )
 
 
-def _surcharge(annotations: Mapping[str, str], report: Report) -> float:
-    text = annotations.get(NODE_SURCHARGE, "0")
+def _value(
+    annotations: Mapping[str, str], key: str, default: Value, read: Callable[[str], Value], report: Report
+) -> Value:
+    text = annotations.get(key)
     try:
-        return read_surcharge(text)
+        return default if text is None else read(text)
     except ValueError as error:
-        _refuse(NODE_SURCHARGE, text, str(error), report)
-    return 0.0
+        _refuse(key, str(text), str(error), report)
+    return default
 
 
 def _timeout(annotations: Mapping[str, str], key: str, default: timedelta, report: Report) -> timedelta:
@@ -309,6 +318,8 @@ class NodePool:
     """Karpenter's hash of the fields whose change replaces nodes (static drift)."""
     content: str = ""
     """Hash of the whole object, see `content_hash`."""
+    spec: str = ""
+    """Digest of its spec, see `spec_digest`."""
     deleting: bool = False
 
     @property
@@ -349,6 +360,7 @@ def parse_nodepool(manifest: Mapping[str, object]) -> Parsed[NodePool]:
         replicas=read.spec.get("replicas"),
         hash=nodepool_hash(template),
         content=content_hash(read),
+        spec=spec_digest(read),
         options=options,
         windows=read_windows(annotations, read.report),
     )
@@ -367,15 +379,6 @@ def parsed_nodepools(manifests: tuple[Mapping[str, object], ...]) -> dict[str, N
 def rebalances_zones(pools: Iterable[NodePool]) -> bool:
     """Return whether any NodePool asks for zone rebalancing. If so, moves of all NodePools respect it."""
     return any(pool.disruption.rebalances_zones for pool in pools)
-
-
-def owner_uid(manifest: Mapping[str, Any]) -> str:
-    """Return the uid of the owner of a NodePool's NodeClaims, whether or not the NodePool can be read.
-
-    Empty if there is no owner.
-    """
-    metadata = manifest.get("metadata") or {}
-    return str(metadata.get("uid") or (metadata.get("annotations") or {}).get(PROVISIONER_UID) or "")
 
 
 def _template(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from nodesmith.model.apimachinery.labels import AWS_DOMAIN, NODECLASS, NODEPOOL
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, OWN_VERSIONS
 from nodesmith.model.karpenter.nodeclaimobjects import DECISION, ORIGIN
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import PROVISIONER_UID
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 
 Manifest = Mapping[str, Any]
@@ -22,6 +23,15 @@ KARPENTERS_LEASE = "karpenter-leader-election"
 """Karpenter's default name. Its chart disables leader election for a single replica."""
 KARPENTERS_MANAGER = "karpenter"
 """The manager of the fields that Karpenter writes, in `metadata.managedFields`."""
+
+
+def owner_uid(manifest: Mapping[str, Any]) -> str:
+    """Return the uid of the owner of a NodePool's NodeClaims, whether or not the NodePool can be read.
+
+    Empty if there is no owner.
+    """
+    metadata = manifest.get("metadata") or {}
+    return str(metadata.get("uid") or (metadata.get("annotations") or {}).get(PROVISIONER_UID) or "")
 
 
 @dataclass(frozen=True, slots=True)

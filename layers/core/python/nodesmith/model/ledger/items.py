@@ -29,6 +29,7 @@ from nodesmith.model.karpenter.nodeclaims import (
     write_taints,
 )
 from nodesmith.model.ledger import gangs, moves
+from nodesmith.model.ledger.breakers import CLOSED, Breaker
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import (
@@ -89,8 +90,16 @@ def health_item(health: RegistrationHealth) -> Item:
         "message": health.message,
         "backoff": backoff_item(health.backoff) if health.backoff else None,
         "offerings": _offering_items(health.offerings),
+        **{name: each.to_item() for name, each in _breakers(health) if each != CLOSED},
+        **({"specs": list(health.specs)} if health.specs else {}),
+        **({"reset": health.reset} if health.reset else {}),
+        **({"resets": [at.isoformat() for at in health.resets]} if health.resets else {}),
         "revision": health.revision,
     }
+
+
+def _breakers(health: RegistrationHealth) -> tuple[tuple[str, Breaker], ...]:
+    return ("launches", health.launches), ("moves", health.moves)
 
 
 def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
@@ -103,6 +112,11 @@ def read_health(item: Mapping[str, Any]) -> RegistrationHealth:
         message=item["message"],
         backoff=read_backoff(item["backoff"]) if item["backoff"] else None,
         offerings=_read_offerings(item["offerings"]),
+        launches=Breaker.from_item(item.get("launches")),
+        moves=Breaker.from_item(item.get("moves")),
+        specs=tuple(map(str, item.get("specs", ()))),
+        reset=str(item.get("reset", "")),
+        resets=tuple(map(datetime.fromisoformat, item.get("resets", ()))),
         revision=int(item["revision"]),
     )
 
@@ -258,7 +272,9 @@ def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
     """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
     values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
     written = {
-        _KEYS.get(name, name): _write(name, value) for name, value in values if value not in (None, "", ())
+        _KEYS.get(name, name): _write(name, value)
+        for name, value in values
+        if value not in (None, "", ()) and (name != "again" or value)
     }
     return {**written, **_as_known_before(claim)} if claim.buffer else written
 

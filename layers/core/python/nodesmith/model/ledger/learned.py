@@ -21,6 +21,7 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.ledger.breakers import CLOSED, Breaker
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 
@@ -238,8 +239,23 @@ class RegistrationHealth:
     message: str = ""
     backoff: Backoff | None = None
     offerings: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
+    launches: Breaker = CLOSED
+    """stops launches. Like the fields below, it does not depend on `basis`."""
+    moves: Breaker = CLOSED
+    """stops the voluntary disruption of its nodes"""
+    specs: tuple[str, ...] = ()
+    """Digests of the specs that it had since nodes were last bought in vain, newest last."""
+    reset: str = ""
+    """The value of the annotation RESET_LAUNCHES that was last obeyed."""
+    resets: tuple[datetime, ...] = ()
+    """When the breakers were reset, newest last. Purchases before the newest do not count any more."""
     revision: int = 0
     """Number of writes to the ledger: the optimistic lock."""
+
+    @property
+    def reset_at(self) -> datetime | None:
+        """When the breakers were last reset."""
+        return self.resets[-1] if self.resets else None
 
     @property
     def failures(self) -> int:
@@ -264,9 +280,18 @@ def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
     return f"{pool.uid}/{pool.generation} {pool.nodeclass.name}/{resolved} {images}"
 
 
+_LASTING = "launches", "moves", "specs", "reset", "resets", "revision"
+"""What of a NodePool's health does not depend on its basis."""
+
+
 def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
-    """Return the health if it was observed with `basis`, else None."""
-    return health if health is not None and health.basis == basis else None
+    """Return the health if it was observed with `basis`, else what of it lasts; None if nothing is known."""
+    return health if health is None or health.basis == basis else lasting(health, basis)
+
+
+def lasting(health: RegistrationHealth, basis: str, since: datetime | None = None) -> RegistrationHealth:
+    """Return the health of a NodePool whose basis has changed."""
+    return replace(RegistrationHealth(basis, since), **{name: getattr(health, name) for name in _LASTING})
 
 
 HALF_LIFE = timedelta(hours=24)

@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import IN_VAIN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.gangs import Gang
@@ -112,7 +112,7 @@ class Ledger:
 PAUSED = "DisruptionPaused"
 """The condition of NodePools while disruption is paused."""
 RATE_WINDOW = timedelta(hours=1)
-REPEATED_WINDOW = timedelta(hours=2)
+REPEATED_WINDOW = timedelta(hours=26)
 """How long the departure of a repeated attempt is kept: longer than the longest wait before the next attempt."""
 _TAKEN = frozenset(Fate) - {Fate.TERMINATED, Fate.STOPPED}
 """Causes of ends that EC2 is responsible for."""
@@ -156,8 +156,8 @@ class Handover:
 class Departure:
     """A forgotten NodeClaim and when its end began, kept for as long as a rate limit looks back.
 
-    The other fields are those of the claim about the pods that it was bought for. They are set only if the claim counts
-    as an attempt.
+    `bought_at` and `cause` are the claim's. The other fields are those about the pods that it was bought for. They are
+    set only if the claim counts as an attempt.
     """
 
     claim: str
@@ -167,6 +167,10 @@ class Departure:
     initialized_at: datetime | None = None
     attempts: Mapping[str, int] = FrozenMap()
     served: tuple[str, ...] = ()
+    cause: str = ""
+    use: str = ""
+    """The claim's `use`; `IN_VAIN` if it had none yet."""
+    again: int = 0
 
     @property
     def kept_until(self) -> datetime:
@@ -179,15 +183,17 @@ def departure_of(claim: NodeClaim) -> Departure | None:
     """Return the departure of a forgotten claim, None if its end was not decided."""
     if claim.terminating_at is None:
         return None
-    departure = Departure(claim.name, claim.nodepool, claim.terminating_at)
+    departure = Departure(claim.name, claim.nodepool, claim.terminating_at, cause=claim.cause)
     if not (claim.attempts and counts_as_attempt(claim)):
-        return departure
+        return replace(departure, again=claim.again)
     return replace(
         departure,
         bought_at=claim.bought_at,
         initialized_at=claim.initialized_at,
         attempts=claim.attempts,
         served=claim.served,
+        use=claim.use or IN_VAIN,
+        again=claim.again,
     )
 
 
@@ -244,6 +250,8 @@ def departure_item(departure: Departure) -> dict[str, Any]:
         written |= {"boughtAt": departure.bought_at.isoformat(), "attempts": dict(departure.attempts)}
     if departure.initialized_at is not None:
         written["initializedAt"] = departure.initialized_at.isoformat()
+    told = {"cause": departure.cause, "use": departure.use, "again": departure.again}
+    written |= {name: value for name, value in told.items() if value}
     return written | ({"served": list(departure.served)} if departure.served else {})
 
 
@@ -253,4 +261,5 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
     at, bought_at, initialized_at = (datetime.fromisoformat(each) if each else None for each in moments)
     assert at is not None  # noqa: S101
     attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
-    return Departure(item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served)
+    told = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))
+    return Departure(item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *told)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, wait_after
+from nodesmith.decisions.provisioning.attempts import Repeating, Workloads
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
@@ -45,6 +45,7 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.ledger.breakers import wait_after
 from nodesmith.model.snapshot import Snapshot
 
 _USABLE = frozenset({EXPIRED, IMAGES_CHANGED})
@@ -53,12 +54,8 @@ _ENDED_AT_ONCE = frozenset({Phase.LAUNCHED, Phase.WARMING, Phase.STOPPED})
 _EPSILON_USD = 1e-9
 _SETTLED_OTHERWISE = TYPE_KEYS | {INSTANCE_TYPE, CAPACITY_TYPE, HOSTNAME, NODECLASS}
 """Labels of a planned node that its pods need not have: what they ask of these is checked for each pod."""
-_ORDER = {
-    phase: number
-    for number, phase in enumerate(
-        (Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING)
-    )
-}
+_BY_READINESS = Phase.STOPPED, Phase.STOPPING, Phase.WARMING, Phase.LAUNCHED, Phase.PENDING
+_ORDER = {phase: number for number, phase in enumerate(_BY_READINESS)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,153 @@
+"""Breakers: what a NodePool has bought in vain, and how long its launches or replacements are paused for that.
+
+A breaker remembers at most `KEPT_PURCHASES` purchases, each for a day, so its size has a bound whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=10), timedelta(days=1)
+"""The wait after the second purchase in vain, and the longest one. Each is twelve times the one before."""
+FREE_ATTEMPTS = 2
+"""How often nodes are bought for the same pods without a wait."""
+_GROWTH = 12
+
+
+def wait_after(purchases: int) -> timedelta:
+    """Return the wait after so many purchases in a row that came to nothing, so that a day has at most four.
+
+    The second follows the first at once.
+    """
+    if purchases < FREE_ATTEMPTS:
+        return timedelta()
+    grown: int = _GROWTH ** min(purchases - FREE_ATTEMPTS, 3)
+    return min(LONGEST_WAIT, FIRST_WAIT * grown)
+
+
+class InVain(StrEnum):
+    """How a purchase came to nothing. The values are the reasons of the condition NodesBoughtInVain."""
+
+    NOT_REGISTERED = "NodesNotRegistered"
+    NOT_INITIALIZED = "NodesNotInitialized"
+    UNUSED = "NodesUnused"
+    """pods that it was bought for still waited when the node was ready, and none came"""
+    WITHDRAWN = "PodsWithdrawn"
+    """no pod came, and those that it was bought for were gone"""
+    MOVED_AGAIN = "NodesReplacedAgain"
+    """a replacement that was itself replaced soon, or a node for pods whose node nodesmith had just removed"""
+
+
+_IN_WORDS: Mapping[InVain, str] = {
+    InVain.NOT_REGISTERED: "they did not join the cluster",
+    InVain.NOT_INITIALIZED: "they were not initialized within half an hour",
+    InVain.UNUSED: "the pods that they were bought for never ran there",
+    InVain.WITHDRAWN: "the pods that they were bought for were gone when they were ready",
+    InVain.MOVED_AGAIN: "each was removed soon, and another was bought for the same pods",
+}
+RESET_HINT = "find the cause, then change the NodePool or its annotation nodesmith.dev/reset-launches"
+
+
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """The nodes of one purchase that came to nothing: when it was decided, how many, and one of their NodeClaims."""
+
+    at: datetime
+    nodes: int
+    why: InVain
+    claim: str
+
+
+MOST_IN_VAIN, MOST_WITHDRAWN = 3, 8
+"""How many purchases trip a breaker, unless more nodes were used in the last hour; the second if pods were withdrawn.
+
+Nodes that were bought together are one purchase.
+"""
+KEPT_PURCHASES = 8
+"""The most purchases in vain that a breaker remembers."""
+IN_VAIN_WINDOW = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The purchases in vain of a NodePool, oldest first, and how often in a row they have tripped the breaker.
+
+    Until `until` nothing is bought; from then on one node at a time is tried (half-open), until it turns out well.
+    """
+
+    wasted: tuple[Wasted, ...] = ()
+    trips: int = 0
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Return whether nothing may be bought now."""
+        return self.until is not None and now < self.until
+
+    @property
+    def is_tripped(self) -> bool:
+        """Whether it has tripped and no trial has turned out well since."""
+        return self.trips > 0
+
+    @property
+    def why(self) -> InVain | None:
+        """Return how most of the purchases came to nothing, None if there are none."""
+        kinds = [each.why for each in self.wasted]
+        return max(sorted(set(kinds)), key=kinds.count, default=None)
+
+    @property
+    def told(self) -> str:
+        """What was bought in vain, as a clause."""
+        last = f", the last time NodeClaim {self.wasted[-1].claim}" if self.wasted else ""
+        why = self.why or InVain.UNUSED
+        times = f"{len(self.wasted)} times in a row" if why is not InVain.MOVED_AGAIN else "again and again"
+        return f"nodes were bought in vain {times}{last} ({_IN_WORDS[why]})"
+
+    def said(self, now: datetime) -> str:
+        """Return what was bought in vain, what waits for it, and until when."""
+        is_loop = self.why is InVain.MOVED_AGAIN
+        what = "disruption of its nodes is paused" if is_loop else "its launches are paused"
+        if self.until is not None and self.holds(now):
+            return f"{self.told}; {what} until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self.told}; it is tried with one node"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so many purchases in a row were in vain that it trips."""
+        withdrawn = sum(each.why is InVain.WITHDRAWN for each in self.wasted)
+        return len(self.wasted) - withdrawn >= MOST_IN_VAIN or len(self.wasted) >= MOST_WITHDRAWN
+
+    def noted(self, found: Iterable[Wasted], since: datetime) -> Breaker:
+        """Return it with further purchases in vain, each once, and without those before `since`."""
+        known = {each.at: each for each in self.wasted}
+        for each in found:
+            before = known.get(each.at)
+            known[each.at] = each if before is None or before.nodes < each.nodes else before
+        kept = [known[at] for at in sorted(known) if at >= since]
+        return replace(self, wasted=tuple(kept[-KEPT_PURCHASES:]))
+
+    def tripped(self, now: datetime) -> Breaker:
+        """Return it after it trips once more."""
+        return replace(self, trips=self.trips + 1, until=now + wait_after(FREE_ATTEMPTS + 1 + self.trips))
+
+    def to_item(self) -> dict[str, Any]:
+        """Return the JSON document that `from_item` reads."""
+        wasted = [[each.at.isoformat(), each.nodes, each.why, each.claim] for each in self.wasted]
+        until = {"until": self.until.isoformat()} if self.until else {}
+        return {"wasted": wasted, "trips": self.trips, **until}
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any] | None) -> Breaker:
+        """Read what `to_item` writes, without purchases of kinds that only later releases know."""
+        if item is None:
+            return CLOSED
+        rows = [row for row in item["wasted"] if row[2] in set(InVain)]
+        wasted = (Wasted(datetime.fromisoformat(at), int(n), InVain(why), c) for at, n, why, c, *_ in rows)
+        until = datetime.fromisoformat(item["until"]) if item.get("until") else None
+        return cls(tuple(wasted), int(item["trips"]), until)
+
+
+CLOSED = Breaker()
