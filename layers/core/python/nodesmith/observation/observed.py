@@ -80,7 +80,7 @@ def _users(
 
 
 FORMAT = "nodesmith-snapshot"
-VERSION = 4
+VERSION, DELTA_VERSION = 4, 5
 UNSCHEDULABLE, NOMINATED, DELETING, NOT_READY = 1, 2, 4, 8
 """Bits of a pod's `flags`."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, RecursionError)
