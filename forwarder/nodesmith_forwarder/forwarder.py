@@ -17,9 +17,10 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith_forwarder.backoff import wait_seconds
+from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
-from nodesmith_forwarder.recording import Part, Recorder
+from nodesmith_forwarder.recording import Recorder
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -74,13 +75,14 @@ class Forwarder:
         labels_kept: tuple[str, ...] = (),
     ) -> None:
         self._cluster = cluster
-        self._recorder = Recorder(cluster, labels_kept)
         self._blobs = blobs
         self._hints = hints
         self._heartbeats = heartbeats
         self._clock = clock
         self._rhythm = rhythm
-        self._world = World(clock, pace, self._recorder)
+        changes = Changes(labels_kept)
+        self._world = World(clock, pace, changes)
+        self._recorder = Recorder(cluster, changes, self._world.whole)
         self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}
@@ -168,10 +170,7 @@ class Forwarder:
         if self._written is None:
             return False
         at, digest = self._written
-        if self._recorder.has_base:
-            data = self._recorder.delta(at, part)
-        else:
-            data = self._recorder.encoded(at, part, self._world.whole).head
+        data = self._recorder.again(at, part)
         return data is not None and sha256(data).digest() == digest
 
     def _deliver(self, now: datetime, part: Part | None) -> NodesmithError | None:
@@ -193,7 +192,7 @@ class Forwarder:
 
     def _write(self, now: datetime, part: Part | None) -> None:
         """Write the snapshot, after its base if that is new: whoever reads a delta finds its base."""
-        made = self._recorder.encoded(now, part, self._world.whole)
+        made = self._recorder.encoded(now, part)
         try:
             if made.base:
                 self._blobs.put(snapshot_base_key(self._cluster, made.digest), made.base)

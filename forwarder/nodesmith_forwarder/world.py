@@ -33,10 +33,10 @@ from nodesmith.observation.workloads import (
     wanted,
     watched_kinds,
 )
+from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family
-from nodesmith_forwarder.recording import Part, Recorder
 from nodesmith_forwarder.triggers import has_grown, triggered
 from nodesmith_forwarder.windows import Pace, Topic, Windows
 
@@ -45,7 +45,7 @@ _UNSYNCED = "How long they have not been up to date."
 
 
 class Taken(NamedTuple):
-    """The state at one moment: how many items each closed window held, and what a delta is made from (`Recorder.part`).
+    """The state at one moment: how many items each closed window held, and what a delta is made from (`Changes.part`).
 
     `pending` is the number of pods for which a node could help. `is_touched` is True if any change at all was seen
     since the last time. `may_use_room` is True if there are CapacityBuffers, or workloads that lack pods since they
@@ -66,8 +66,8 @@ class World:
     taken, because it would claim knowledge that is missing.
     """
 
-    def __init__(self, clock: Clock, pace: Pace, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, clock: Clock, pace: Pace, changes: Changes | None = None) -> None:
+        self._changes = changes or Changes()
         self.changed = Condition()
         self.windows = Windows(pace)
         self._clock = clock
@@ -151,16 +151,16 @@ class World:
                 return None
             closed, is_touched = self.windows.take(self._clock.now()), self._is_touched
             self._is_touched = False
-            part = self._recorder.part(
+            part = self._changes.part(
                 self._mirrors, self._departures, self._growths, is_proactive=bool(self._proactive)
             )
             return Taken(closed, part, self._pending, is_touched, self._may_use_room())
 
     def whole(self) -> Observed:
-        """Return all observed objects; the recorder notes what changes from now on."""
+        """Return all observed objects; changes are noted from now on."""
         with self.changed:
             found = observed(self._mirrors.values(), self._departures, self._growths)
-            self._recorder.restart(found.pods)
+            self._changes.restart(found)
             return found
 
     def _may_use_room(self) -> bool:
@@ -191,7 +191,7 @@ class World:
                 self._is_touched = True
                 self._count(change)
                 self._date(change, now)
-                self._recorder.note(change, self._departures)
+                self._changes.note(change, self._departures)
                 self._refer(change)
                 opened = self._grow(change, now) or opened
                 self._tally.note(change, now)

@@ -318,7 +318,9 @@ def _formats() -> list[Format]:
         Format(
             "snapshot",
             lambda: _unzipped(_snapshot()),
-            lambda document: repr(decoding.read(_bytes(document))),  # shapes compare by identity
+            lambda document: repr(
+                decoding.decode(gzip.compress(_bytes(document)))
+            ),  # shapes compare by identity
             repr(decoding.decode(_snapshot())),
             versions.SNAPSHOT,
         ),

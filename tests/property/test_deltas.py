@@ -25,6 +25,7 @@ from nodesmith.observation.mirror import (
     VOLUMES,
     WatchedKind,
 )
+from nodesmith_forwarder.changes import Changes
 from nodesmith_forwarder.recording import Recorder
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -42,8 +43,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.at = START
-        self.recorder = Recorder("c", ("team",), small_bytes=0)
-        self.world = World(self, Pace(), self.recorder)
+        changes = Changes(("team",))
+        self.world = World(self, Pace(), changes)
+        self.recorder = Recorder("c", changes, self.world.whole, small_bytes=0)
         self.reader = Reader()
         self.objects: dict[str, bytes] = {}
         self.deltas = 0
@@ -60,7 +62,7 @@ class Cluster:
         """Write, and compare what is read with what a whole snapshot would be."""
         taken = self.world.take()
         assert taken is not None
-        made = self.recorder.encoded(self.at, taken.part, self.world.whole)
+        made = self.recorder.encoded(self.at, taken.part)
         if made.base:
             self.objects[snapshot_base_key("c", made.digest)] = made.base
         self.deltas += not made.base
@@ -87,10 +89,15 @@ def pod(draw: st.DrawFn) -> Manifest:
             owner = {"kind": "DaemonSet", "name": "agent", "controller": True}
             made["metadata"] |= {"namespace": "default", "ownerReferences": [owner]}
         case "ends":
-            made["metadata"] |= {"deletionTimestamp": "2026-11-21T12:00:30Z", "deletionGracePeriodSeconds": 30}
+            made["metadata"] |= {
+                "deletionTimestamp": "2026-11-21T12:00:30Z",
+                "deletionGracePeriodSeconds": 30,
+            }
         case "selects":
             spread = made["spec"]["topologySpreadConstraints"][0]
-            made["spec"]["topologySpreadConstraints"] = [{**spread, "labelSelector": {"matchLabels": {"x": "y"}}}]
+            made["spec"]["topologySpreadConstraints"] = [
+                {**spread, "labelSelector": {"matchLabels": {"x": "y"}}}
+            ]
         case "names spaces":
             term = {
                 "topologyKey": "kubernetes.io/hostname",
@@ -168,7 +175,9 @@ def histories(draw: st.DrawFn) -> list[Any]:
     """Draw steps: an object that comes or changes, one that goes, a write, or an hour that passes."""
     steps: list[Any] = []
     for _ in range(draw(st.integers(5, 40))):
-        what = draw(st.sampled_from(["pods", "pods", "pods", "nodes", "nodeclaims", "poddisruptionbudgets", ""]))
+        what = draw(
+            st.sampled_from(["pods", "pods", "pods", "nodes", "nodeclaims", "poddisruptionbudgets", ""])
+        )
         kind, made = other(draw) if not what else (MAKERS[what][0], MAKERS[what][1](draw))
         steps.append((draw(st.sampled_from(["put", "put", "put", "drop"])), kind, made))
         if draw(st.integers(0, 2)) == 0:
