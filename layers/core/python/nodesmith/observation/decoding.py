@@ -305,7 +305,7 @@ class _Base:
     def _nodes(self, changed: Manifest, events: Mapping[str, int]) -> list[tuple[str, Node | str]]:
         names = [str(each["metadata"]["name"]) for each in changed["put"]]
         put = dict(nodes_of(changed["put"], (events.get(name, 0) for name in names)))
-        nodes = {**self.nodes, **put}
+        nodes: dict[str, Node | str] = {**self.nodes, **put}
         for name, node in put.items():
             known = self.nodes.get(name)
             if name not in events and isinstance(node, Node) and isinstance(known, Node):
@@ -313,9 +313,9 @@ class _Base:
         for name in changed["gone"]:
             nodes.pop(name, None)
         for name, event in events.items():
-            node = nodes.get(name)
-            if isinstance(node, Node) and name not in put:
-                nodes[name] = replace(node, last_pod_event_at=moment_of(event) if event else None)
+            known = nodes.get(name)
+            if isinstance(known, Node) and name not in put:
+                nodes[name] = replace(known, last_pod_event_at=moment_of(event) if event else None)
         return sorted(nodes.items(), key=lambda item: item[0]) if put else list(nodes.items())
 
     def _budgets(self, changed: Manifest) -> list[Any]:

@@ -24,8 +24,8 @@ from nodesmith.observation.observed import (
     Observed,
     ending_nodes,
     held_volumes,
+    todays,
 )
-from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
 from nodesmith.observation.workloads import admission, expected_pods, grown_workloads, pod_templates
