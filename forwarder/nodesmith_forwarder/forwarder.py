@@ -191,7 +191,7 @@ class Forwarder:
         return failed
 
     def _write(self, now: datetime, part: Part | None) -> None:
-        """Write the snapshot, after its base if that is new: whoever reads a delta finds its base."""
+        """Write the snapshot, after its base if that is new, so that a function that reads a delta finds its base."""
         made = self._recorder.encoded(now, part)
         try:
             if made.base:
