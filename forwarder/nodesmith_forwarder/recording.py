@@ -38,7 +38,7 @@ from nodesmith.observation.observed import DELTA_VERSION, Observed
 from nodesmith.observation.reduction.pods import ReducedPod
 from nodesmith_forwarder.changes import COMPARED, Changes, Part, Touched
 
-SMALL_BYTES = 512 * 2**10
+SMALL_BYTES = 256 * 2**10
 """A snapshot of at most this size is always written whole, and is read with one request."""
 _OLDEST = timedelta(minutes=30)
 """The age at which a base is replaced when something changes, in case it was lost or damaged."""

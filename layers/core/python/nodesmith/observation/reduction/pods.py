@@ -36,6 +36,7 @@ from nodesmith.observation.reduction.podspecs import (
     limits_text,
     reduce_spec,
     resized,
+    shared_labels,
     with_infeasible,
     without_empty,
 )
@@ -121,10 +122,10 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
         name=str(metadata["name"]),
-        namespace=str(metadata["namespace"]),
+        namespace=sys.intern(str(metadata["namespace"])),
         uid=str(metadata["uid"]),
         shape=_shape_text(metadata, with_infeasible(spec, status), container_statuses(status), owner),
-        labels=dict(metadata.get("labels") or {}),
+        labels=shared_labels(metadata.get("labels") or {}),
         created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
         owner_group=sys.intern(_group(controller)),
