@@ -20,7 +20,7 @@ from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
-from nodesmith_forwarder.recording import Recorder
+from nodesmith_forwarder.recording import SMALL_BYTES, Recorder
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -73,6 +73,7 @@ class Forwarder:
         pace: Pace = Pace(),  # noqa: B008 frozen
         rhythm: Rhythm = Rhythm(),
         labels_kept: tuple[str, ...] = (),
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         self._cluster = cluster
         self._blobs = blobs
@@ -82,7 +83,7 @@ class Forwarder:
         self._rhythm = rhythm
         changes = Changes(labels_kept)
         self._world = World(clock, pace, changes)
-        self._recorder = Recorder(cluster, changes, self._world.whole)
+        self._recorder = Recorder(cluster, changes, self._world.whole, small_bytes)
         self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}

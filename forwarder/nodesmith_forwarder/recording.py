@@ -24,7 +24,6 @@ from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.encoding import (
     Context,
     Kind,
-    Row,
     columns,
     compressed,
     header,
@@ -113,9 +112,9 @@ class Recorder:
             size=len(data),
             at=taken_at,
             context=made.context,
-            index_of={kind: index for index, kind in enumerate(made.kinds)},
-            kinds=made.kinds,
-            tied=made.refusals,
+            index_of={kind: index for index, (kind, _) in enumerate(made.pods.groups)},
+            kinds=[kind for kind, _ in made.pods.groups],
+            tied=made.pods.tied,
             sections=kept,
             offered={name: places for name, places in offered if places},
             now=made.context,
@@ -166,8 +165,8 @@ class Recorder:
         pods = self._pods(base, part)
         if pods is None:
             return None
-        gone, put = pods
-        names = sorted({pod.whereabouts for rows in put.values() for pod, _ in rows if pod.whereabouts})
+        gone, put, tied = pods
+        names = sorted({pod.whereabouts for group in put.values() for pod in group if pod.whereabouts})
         index_of = {name: index for index, name in enumerate(names)}
         groups = []
         for kind in sorted({*gone, *put}):
@@ -175,7 +174,7 @@ class Recorder:
             about = {"at": bisect_left(base.kinds, kind), "shape": shape_of(kind)}
             if at is not None:
                 about = {"at": at, "gone": sorted(gone.get(kind, ()))}
-            groups.append({**about, **columns(put.get(kind, ()), index_of)})
+            groups.append({**about, **columns(put.get(kind, ()), index_of, tied)})
         nodes = part.touched[NODES.name]
         others = {name: Touched(None, node) for name, node in base.now_nodes.items()}
         others |= {
@@ -194,10 +193,8 @@ class Recorder:
             "without": sorted(base.sections.keys() - base.now_sections.keys()),
         }
 
-    def _pods(self, base: _Base, part: Part) -> tuple[dict[Kind, list[str]], dict[Kind, list[Row]]] | None:
-        """Return the names that groups of the base lose, and the pods that they or new groups get."""
-        gone: dict[Kind, list[str]] = {}
-        put: dict[Kind, list[Row]] = {}
+    def _pods(self, base: _Base, part: Part) -> _Moved | None:
+        moved = _Moved({}, {}, {})
         touched = part.touched[PODS.name]
         others = {key: Touched(pod, pod) for key, pod in base.now_tied.items() if key not in touched}
         for key, (before, after) in {**touched, **others}.items():
@@ -208,11 +205,19 @@ class Recorder:
                 kind = base.tied[key][0] if key in base.tied else base.context.kind(before)[0]
                 if kind not in base.index_of:
                     return None
-                gone.setdefault(kind, []).append(before.name)
+                moved.gone.setdefault(kind, []).append(before.name)
             if after is not None:
-                kind, refusal = base.now.kind(after)
-                put.setdefault(kind, []).append((after, refusal))
-        return gone, put
+                moved.tied[key] = kind, _ = base.now.kind(after)
+                moved.put.setdefault(kind, []).append(after)
+        return moved
+
+
+class _Moved(NamedTuple):
+    """The names of pods that groups of the base lose, and the pods that they or new groups get."""
+
+    gone: dict[Kind, list[str]]
+    put: dict[Kind, list[ReducedPod]]
+    tied: dict[str, tuple[Kind, str]]
 
 
 def _changed(

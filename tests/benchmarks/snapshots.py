@@ -207,7 +207,7 @@ class _Measured:
 
 
 class _Server:
-    """An API server with a generated cluster, which sends the pods that `push` is given to whoever watches pods."""
+    """An API server with a generated cluster, which sends the pods in `pushed` to the watch of pods."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -192,6 +192,8 @@ class Reader:
     def _known(self, digest: str, data: bytes) -> _Base:
         if self._base is None or self._base.digest != digest or self._base.data != data:
             self._base = None
+            if not data:
+                raise Rejected(f"snapshot: it is a delta alone, expected its base {digest} behind it")
             found = hashlib.sha256(data).hexdigest()
             if found != digest:
                 raise Rejected(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaimobjects import shown_pod_event
@@ -45,10 +45,7 @@ class Written(NamedTuple):
 
     document: dict[str, Any]
     context: Context
-    kinds: list[Kind]
-    """what the groups of pods have in common, in their order in the document"""
-    refusals: Mapping[str, tuple[Kind, str]]
-    """for pods with volumes or devices, by `namespace/name`: their kind, and why volumes keep them off every node"""
+    pods: Groups
 
 
 def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
@@ -56,7 +53,7 @@ def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
     context = Context(observed, taken_at)
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
     nodes = sorted(observed.nodes, key=_name)
-    groups, refusals = grouped(context, observed.pods)
+    pods = grouped(context, observed.pods)
     index_of = {name: index for index, name in enumerate(names)}
     document = {
         **header(cluster, taken_at, VERSION),
@@ -64,11 +61,13 @@ def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
         "nodeNames": names,
         "nodes": list(map(context.node, nodes)),
         "podEvents": _pod_events(observed, nodes),
-        "pods": [{"shape": shape_of(kind), **columns(pods, index_of)} for kind, pods in groups],
+        "pods": [
+            {"shape": shape_of(kind), **columns(group, index_of, pods.tied)} for kind, group in pods.groups
+        ],
         "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
     }
-    return Written(document, context, [kind for kind, _ in groups], refusals)
+    return Written(document, context, pods)
 
 
 def header(cluster: str, taken_at: datetime, version: int) -> dict[str, Any]:
@@ -249,22 +248,29 @@ class Kind(NamedTuple):
     devices: str
 
 
-Row: TypeAlias = tuple[ReducedPod, str]
-"""A pod, and why volumes keep it off every node."""
+class Groups(NamedTuple):
+    """The pods of a cluster by their kind, in the order of a snapshot."""
+
+    groups: list[tuple[Kind, list[ReducedPod]]]
+    tied: Mapping[str, tuple[Kind, str]]
+    """for pods with volumes or devices, by `namespace/name`: their kind, and why volumes keep them off every node"""
 
 
-def grouped(
-    context: Context, pods: Iterable[ReducedPod]
-) -> tuple[list[tuple[Kind, list[Row]]], dict[str, tuple[Kind, str]]]:
-    """Return the groups of pods in the order of the snapshot, and the kinds and refusals of tied pods by key."""
-    groups: dict[Kind, list[Row]] = {}
+def grouped(context: Context, pods: Iterable[ReducedPod]) -> Groups:
+    """Return pods in groups."""
+    groups: dict[Kind, list[ReducedPod]] = {}
     tied = {}
     for pod in pods:
         kind, refusal = context.kind(pod)
-        groups.setdefault(kind, []).append((pod, refusal))
+        groups.setdefault(kind, []).append(pod)
         if is_tied(pod):
-            tied[f"{pod.namespace}/{pod.name}"] = kind, refusal
-    return sorted(groups.items(), key=lambda item: item[0]), tied
+            tied[key_of(pod)] = kind, refusal
+    return Groups(sorted(groups.items(), key=lambda item: item[0]), tied)
+
+
+def key_of(pod: ReducedPod) -> str:
+    """Return `namespace/name`."""
+    return f"{pod.namespace}/{pod.name}"
 
 
 def shape_of(kind: Kind) -> dict[str, Any]:
@@ -281,12 +287,13 @@ def shape_of(kind: Kind) -> dict[str, Any]:
     return manifest
 
 
-def columns(rows: Sequence[Row], index_of: Mapping[str, int]) -> dict[str, Any]:
+def columns(
+    pods: Iterable[ReducedPod], index_of: Mapping[str, int], tied: Mapping[str, tuple[Kind, str]]
+) -> dict[str, Any]:
     """Return the pods of a group as columns, sorted by name."""
-    rows = sorted(rows, key=lambda row: row[0].name)
-    pods = [pod for pod, _ in rows]
+    pods = sorted(pods, key=lambda pod: pod.name)
     rare = {
-        "refusals": {pod.name: why for pod, why in rows if why},
+        "refusals": {pod.name: why for pod in pods if is_tied(pod) and (why := tied[key_of(pod)][1])},
         "deletions": {pod.name: pod.deletion for pod in pods if pod.deletion is not None},
         "started": {pod.name: pod.started for pod in pods if pod.started is not None},
         "startups": {pod.name: pod.startup_minutes for pod in pods if pod.startup_minutes},

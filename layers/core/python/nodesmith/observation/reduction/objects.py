@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from sys import intern
 from typing import Any
 
@@ -15,6 +17,7 @@ from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
 from nodesmith.model.kubernetes.podannotations import NODE_PROTECTIONS, PROACTIVE, with_do_not_disrupt
 from nodesmith.model.kubernetes.pods import Manifest
+from nodesmith.observation.reduction.devices import text_of
 from nodesmith.observation.reduction.podspecs import interned, without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN, DELETION_DELAY)
@@ -173,7 +176,19 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
 
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
-    return None if is_foreign(manifest) else reduce_custom(manifest)
+    if is_foreign(manifest):
+        return None
+    kept = reduce_custom(manifest)
+    spec = kept.get("spec") or {}
+    if isinstance(spec.get("requirements"), list):
+        spec["requirements"] = [_one_of(text_of(each)) for each in spec["requirements"]]
+    return kept
+
+
+@lru_cache(maxsize=8192)
+def _one_of(requirement: str) -> Any:
+    """Return the value of a JSON text, which all NodeClaims share that have it."""
+    return json.loads(requirement)
 
 
 _BUFFER_ANNOTATIONS = ("nodesmith.dev/buffer-", "nodesmith.dev/warm-")

@@ -301,7 +301,6 @@ def _annotations(metadata: Manifest) -> dict[str, str]:
 NOTEWORTHY_MINUTES = 10
 """A shorter startup is not kept: nearly all pods take less, and the eviction cost already covers that."""
 _MOST_MINUTES = 360
-_DAY_SECONDS = 86_400.0
 
 
 # The startup time of a pod, from which the cost of moving it is calculated.
@@ -322,7 +321,7 @@ def startup_minutes(metadata: Manifest, status: Manifest) -> int:
     restarts = sum(int(container.get("restartCount") or 0) for container in containers)
     starts = [parse_time(status["startTime"]), *(_began(c) for c in containers if c.get("restartCount"))]
     last = max((start for start in starts if start is not None and start <= at), default=at)
-    times = 1 + restarts / max(1.0, (at - made).total_seconds() / _DAY_SECONDS)
+    times = 1 + restarts / max(1.0, (at - made).total_seconds() / 86_400)
     minutes = int((at - last).total_seconds() * times / 60)
     return min(minutes, _MOST_MINUTES) if minutes > NOTEWORTHY_MINUTES else 0
 
