@@ -8,8 +8,7 @@ from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources, total
+from nodesmith.model.apimachinery.quantities import NOTHING, QuantityError, Resources, parse_resources, total
 from nodesmith.observation.mirror import (
     BUDGETS,
     CSI_NODES,

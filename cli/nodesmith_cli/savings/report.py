@@ -11,7 +11,7 @@ from typing import Any
 
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.model.apimachinery.labels import RESERVED
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources, format_amount
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.savings.analysis import Analysis

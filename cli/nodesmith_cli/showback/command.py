@@ -11,8 +11,7 @@ from pathlib import Path
 
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.allocationobjects import ALLOCATIONS
-from nodesmith.model.allocations import Allocation, MoveOutcome
+from nodesmith.model.allocations import ALLOCATIONS, Allocation, MoveOutcome
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explaincommands import Where
 from nodesmith_cli.showback.grouping import Group, grouped, in_dollars
