@@ -87,7 +87,7 @@ def _document(text: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise Rejected(f"snapshot: expected the field 'format' to be {FORMAT!r}, found {found!r}")
-    if not (_is_readable(document) or _is_delta(document)):
+    if not _is_readable(document):
         raise Rejected(
             f"snapshot: field 'version' is {document.get('version')!r}, this release reads 1 to {VERSION}: "
             "deploy the forwarder and the functions from the same release"
@@ -99,13 +99,14 @@ def _is_readable(document: Manifest) -> bool:
     """Return whether this release can read the document. Later versions state the oldest version that can read them."""
     version = document.get("version")
     oldest = document.get("readableFrom", version)
-    return version in _READABLE or (
-        isinstance(version, int) and isinstance(oldest, int) and oldest <= VERSION < version
+    known, newest = ((DELTA_VERSION,), DELTA_VERSION) if _is_delta(document) else (_READABLE, VERSION)
+    return version in known or (
+        isinstance(version, int) and isinstance(oldest, int) and oldest <= newest < version
     )
 
 
 def _is_delta(document: Manifest) -> bool:
-    return document.get("version") == DELTA_VERSION and isinstance(document.get("base"), str)
+    return isinstance(document.get("base"), str)
 
 
 def inflated(data: bytes) -> bytes:
