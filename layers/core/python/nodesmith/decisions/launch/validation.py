@@ -1,8 +1,8 @@
 """Which EC2NodeClasses cannot be launched from, and why, checked before anything is bought.
 
 EBS has limits by volume type. Source: EC2's API reference (CreateVolume, LaunchTemplateEbsBlockDeviceRequest) and the
-EBS user guide, as of 2026: gp3 volumes have up to 64 TiB, 80,000 IOPS and 2,000 MiB/s. A type that the mapping leaves
-to EC2 is not checked. EC2 refuses some addresses, and pods of the cluster's IP family cannot reach others.
+EBS user guide, as of 2026. A type that the mapping leaves to EC2 is not checked. EC2 refuses some addresses, and pods of
+the cluster's IP family cannot reach others.
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ def family_obstacle(nodeclass: EC2NodeClass, cluster: ClusterInfo) -> Obstacle |
     if nodeclass.ami_family in WINDOWS_FAMILIES and (found := _not_for_windows(nodeclass, cluster)):
         return found
     for field, why in _unmapped(nodeclass):
-        return Obstacle(
-            "UnsupportedKubeletConfiguration", f"spec.kubelet.{field}: {why}", f"spec.kubelet.{field}"
-        )
+        where = f"spec.kubelet.{field}"
+        return Obstacle("UnsupportedKubeletConfiguration", f"{where}: {why}", where)
     return None
 
 
