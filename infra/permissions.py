@@ -31,6 +31,7 @@ from nodesmith.keys import (
     on_sale_key,
     shadow_key,
     snapshot_key,
+    snapshot_keys,
     unplaced_key,
 )
 from nodesmith.model.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
@@ -61,11 +62,19 @@ class Scope:
     notifications: bool = True
 
 
-def read_grants(region: str, *keys: str) -> list[Grant]:
+_BASES = "a large cluster's snapshot changes others, each named by the digest of its content"
+
+
+def snapshot_grants(region: str, *keys: str) -> list[Grant]:
+    """Read the cluster's snapshot, and other objects."""
+    return read_grants(region, snapshot_keys(CLUSTER), *keys, wildcard=_BASES)
+
+
+def read_grants(region: str, *keys: str, wildcard: str = "") -> list[Grant]:
     """Read these objects. Permission to list makes S3 answer 404 for a missing object instead of 403."""
     arns = tuple(names.object_arn(region, key) for key in keys)
     return [
-        Grant("Read", ("s3:GetObject",), arns, _OWN_BUCKET),
+        Grant("Read", ("s3:GetObject",), arns, _OWN_BUCKET, wildcard),
         Grant("List", ("s3:ListBucket",), (names.bucket_arn(region),), _OWN_BUCKET),
     ]
 
@@ -95,7 +104,7 @@ def forwarder_grants(scope: Scope) -> list[Grant]:
     keys = (*(metrics_key(cluster, concern) for concern in MEASURED), on_sale_key(cluster))
     arns = tuple(names.object_arn(scope.region, key) for key in keys)
     return [
-        write_grant(scope.region, snapshot_key(cluster)),
+        write_grant(scope.region, snapshot_keys(cluster), wildcard=_BASES),
         heartbeat_grant(scope.region, "PutItem", cluster),
         Grant("ReadMetrics", ("s3:GetObject",), arns, _OWN_BUCKET),
         wake_grant(scope.region, scope.vpcs, *WOKEN, "shadow"),
@@ -166,7 +175,7 @@ def buying_grants(scope: Scope, *kept: str, starts: bool = False) -> list[Grant]
         ledger_grant(scope.region),
         learned_grant(scope.region, beside=forwarder_partition_key(CLUSTER)),
         budget_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), *kept),
+        *snapshot_grants(scope.region, catalog_key(scope.region), *kept),
         write_grant(
             scope.region,
             decision_key(CLUSTER, "*"),
@@ -183,7 +192,7 @@ def lifecycle_grants(scope: Scope) -> list[Grant]:
     return [
         ledger_grant(scope.region),
         learned_grant(scope.region, "PutItem"),
-        *read_grants(scope.region, snapshot_key(CLUSTER), unplaced_key(CLUSTER)),
+        *snapshot_grants(scope.region, unplaced_key(CLUSTER)),
         describe_grant(scope.region, "Instances"),
         tag_grant(scope.region),
         stop_grant(scope.region),
@@ -205,7 +214,7 @@ def termination_grants(scope: Scope) -> list[Grant]:
     """End nodes: see what runs, terminate it. RBAC covers taints and evictions."""
     return [
         ledger_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER)),
+        *snapshot_grants(scope.region),
         describe_grant(scope.region, "Instances"),
         terminate_grant(scope.region),
         describe_cluster_grant(scope),
@@ -226,7 +235,7 @@ def readiness_grants(scope: Scope) -> list[Grant]:
     )
     return [
         ledger_grant(scope.region, beside=budget_partition_key(scope.region)),
-        *read_grants(scope.region, snapshot_key(CLUSTER)),
+        *snapshot_grants(scope.region),
         describe_grant(
             scope.region,
             "AvailabilityZones",
@@ -253,10 +262,9 @@ def readiness_grants(scope: Scope) -> list[Grant]:
 
 def observation_grants(scope: Scope) -> list[Grant]:
     """Write the snapshot in place of the forwarder."""
-    key = snapshot_key(CLUSTER)
     return [
-        *read_grants(scope.region, key),
-        write_grant(scope.region, key),
+        *snapshot_grants(scope.region),
+        write_grant(scope.region, snapshot_key(CLUSTER)),
         heartbeat_grant(scope.region, "Query"),
         describe_cluster_grant(scope),
     ]
@@ -266,7 +274,7 @@ def shadow_grants(scope: Scope) -> list[Grant]:
     """Read the snapshot of an observed cluster, and write its shadows. Nothing else can be changed."""
     key = shadow_key(CLUSTER)
     return [
-        *read_grants(scope.region, snapshot_key(CLUSTER), catalog_key(scope.region), key),
+        *snapshot_grants(scope.region, catalog_key(scope.region), key),
         write_grant(scope.region, key),
         heartbeat_grant(scope.region, "Query"),
     ]
@@ -276,7 +284,7 @@ def repair_grants(scope: Scope) -> list[Grant]:
     """Choose unhealthy nodes to end; termination ends them. RBAC covers Events."""
     return [
         ledger_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER)),
+        *snapshot_grants(scope.region),
         describe_cluster_grant(scope),
         *metrics_grants(scope, "repair"),
     ]
@@ -311,7 +319,7 @@ def garbagecollection_grants(scope: Scope) -> list[Grant]:
     )
     return [
         ledger_grant(scope.region),
-        *read_grants(scope.region, snapshot_key(CLUSTER), *priced_by),
+        *snapshot_grants(scope.region, *priced_by),
         *booking_grants(scope),
         describe_grant(scope.region, "Instances", "LaunchTemplates", "NetworkInterfaces", "Volumes"),
         *collection_grants(scope.region),

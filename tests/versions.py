@@ -80,6 +80,11 @@ SNAPSHOT = _layout(
     records="pods/[] pods/[]/shape pods/[]/shape/spec nodes/[] nodes/[]/spec nodes/[]/status daemonsets/[] "
     "poddisruptionbudgets/[] volumeattachments/[] provisioningrequests/[] provisioningrequests/[]/spec",
 )
+DELTA = _layout(
+    "podEvents sections",
+    records="pods/[] pods/[]/shape pods/[]/shape/spec nodes/put/[] nodes/put/[]/spec nodes/put/[]/status "
+    "poddisruptionbudgets/put/[]",
+)
 CATALOG = _layout("offerings", "zones/[] types/[] types/[]/[]/[] offerings/*/[]")
 METRICS = _layout(
     "counters histograms gauges counters/*/[]/[] histograms/*/[]/[] gauges/*/series/[]/[]",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from threading import Event, Thread
@@ -12,16 +12,15 @@ from typing import Protocol
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.decisions.dispatch import QUIET_AFTER
 from nodesmith.errors import NodesmithError
-from nodesmith.keys import snapshot_key
+from nodesmith.keys import snapshot_base_key, snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
-from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED
-from nodesmith.observation.observed import Observed
-from nodesmith.observation.workloads import grown_workloads
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith_forwarder.backoff import wait_seconds
+from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
+from nodesmith_forwarder.recording import SMALL_BYTES, Recorder
 from nodesmith_forwarder.watching import Watch
 from nodesmith_forwarder.windows import Pace
 from nodesmith_forwarder.world import World
@@ -74,15 +73,17 @@ class Forwarder:
         pace: Pace = Pace(),  # noqa: B008 frozen
         rhythm: Rhythm = Rhythm(),
         labels_kept: tuple[str, ...] = (),
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         self._cluster = cluster
-        self._labels_kept = labels_kept
         self._blobs = blobs
         self._hints = hints
         self._heartbeats = heartbeats
         self._clock = clock
         self._rhythm = rhythm
-        self._world = World(clock, pace)
+        changes = Changes(labels_kept)
+        self._world = World(clock, pace, changes)
+        self._recorder = Recorder(cluster, changes, self._world.whole, small_bytes)
         self._functions = FunctionMetrics(blobs, cluster, clock)
         self._watches = [Watch(kind, server, self._world) for kind in WATCHED]
         self._owed: dict[Concern, int] = {}
@@ -143,23 +144,20 @@ class Forwarder:
         now, taken = self._clock.now(), self._world.take()
         if taken is None:
             return
-        closed, observed, is_touched = taken
-        pending = sum(pod.is_provisionable for pod in observed.pods)
-        self._owed.update({t: count for t, count in closed.items() if t is not None})
+        pending = taken.pending
+        self._owed.update({t: count for t, count in taken.closed.items() if t is not None})
         self._is_pending = bool(pending)
         is_renewal = self._renew_at is not None and self._renew_at <= now
         if pending and (is_renewal or Concern.PROVISIONING in self._owed):
             self._owed[Concern.PROVISIONING] = pending
         elif not pending:
-            if not (observed.capacitybuffers or any(grown_workloads(observed, now))):
-                self._owed.pop(
-                    Concern.PROVISIONING, None
-                )  # without them, there is no room that may be used up
+            if not taken.may_use_room:
+                self._owed.pop(Concern.PROVISIONING, None)
             self._renew_at = None
-        self._is_unwritten = self._is_unwritten or bool(closed) or self._has_been_away(now)
-        if not self._is_unwritten and is_touched:
-            self._is_unwritten = not self._is_as_written(observed)
-        self._settle(self._deliver(now, observed), now)
+        self._is_unwritten = self._is_unwritten or bool(taken.closed) or self._has_been_away(now)
+        if not self._is_unwritten and taken.is_touched:
+            self._is_unwritten = not self._is_as_written(taken.part)
+        self._settle(self._deliver(now, taken.part), now)
 
     def _has_been_away(self, now: datetime) -> bool:
         """Return whether observation may have taken the forwarder for dead and written a snapshot of its own."""
@@ -168,24 +166,22 @@ class Forwarder:
         at, _ = self._written
         return now - max(at, self.last_beat or at) > self._rhythm.heartbeat + _LATE
 
-    def _is_as_written(self, observed: Observed) -> bool:
+    def _is_as_written(self, part: Part | None) -> bool:
         """Return whether a new snapshot would differ from the one in the bucket only in its time."""
         if self._written is None:
             return False
         at, digest = self._written
-        return sha256(self._encoded(at, observed)).digest() == digest
+        data = self._recorder.again(at, part)
+        return data is not None and sha256(data).digest() == digest
 
-    def _encoded(self, at: datetime, observed: Observed) -> bytes:
-        return encode(self._cluster, at, replace(observed, labels_kept=self._labels_kept))
-
-    def _deliver(self, now: datetime, observed: Observed) -> NodesmithError | None:
+    def _deliver(self, now: datetime, part: Part | None) -> NodesmithError | None:
         """Write the snapshot, then send owed hints; what fails stays owed. Hints refer to a snapshot that is written.
 
         A heartbeat claims that the snapshot is current, so none is sent while it cannot be written.
         """
         try:
             if self._is_unwritten:
-                self._write(now, observed)
+                self._write(now, part)
         except NodesmithError as error:
             return error
         failed = self._send_owed(now)
@@ -195,10 +191,18 @@ class Forwarder:
             failed = error
         return failed
 
-    def _write(self, now: datetime, observed: Observed) -> None:
-        data = self._encoded(now, observed)
-        self._blobs.put(snapshot_key(self._cluster), data)
-        self._written, self._is_unwritten = (now, sha256(data).digest()), False
+    def _write(self, now: datetime, part: Part | None) -> None:
+        """Write the snapshot, after its base if that is new, so that a function that reads a delta finds its base."""
+        made = self._recorder.encoded(now, part)
+        try:
+            if made.base:
+                self._blobs.put(snapshot_base_key(self._cluster, made.digest), made.base)
+            self._blobs.put(snapshot_key(self._cluster), made.head)
+        except NodesmithError:
+            if made.base:
+                self._recorder.forget()
+            raise
+        self._written, self._is_unwritten = (now, sha256(made.head).digest()), False
 
     def _beat(self, now: datetime) -> None:
         """Write a heartbeat when it is due, and at once if the last one may make a changed cluster look quiet."""

@@ -25,7 +25,15 @@ from nodesmith.observation.mirror import (
     observed,
 )
 from nodesmith.observation.observed import Observed, ended_by, ended_by_claim
-from nodesmith.observation.workloads import Owner, count_owned, is_proactive, wanted, watched_kinds
+from nodesmith.observation.workloads import (
+    Owner,
+    count_owned,
+    grown_workloads,
+    is_proactive,
+    wanted,
+    watched_kinds,
+)
+from nodesmith_forwarder.changes import Changes, Part
 from nodesmith_forwarder.clock import Clock
 from nodesmith_forwarder.metrics import Tally
 from nodesmith_forwarder.metrics.exposition import Family
@@ -37,14 +45,18 @@ _UNSYNCED = "How long they have not been up to date."
 
 
 class Taken(NamedTuple):
-    """The state at one moment: how many items each closed window held, and all observed objects.
+    """The state at one moment: how many items each closed window held, and what a delta is made from (`Changes.part`).
 
-    `is_touched` is True if any change at all was seen since the last time.
+    `pending` is the number of pods for which a node could help. `is_touched` is True if any change at all was seen
+    since the last time. `may_use_room` is True if there are CapacityBuffers, or workloads that lack pods since they
+    have grown.
     """
 
     closed: Mapping[Topic, int]
-    observed: Observed
+    part: Part | None
+    pending: int
     is_touched: bool
+    may_use_room: bool
 
 
 class World:
@@ -54,7 +66,8 @@ class World:
     taken, because it would claim knowledge that is missing.
     """
 
-    def __init__(self, clock: Clock, pace: Pace) -> None:
+    def __init__(self, clock: Clock, pace: Pace, changes: Changes | None = None) -> None:
+        self._changes = changes or Changes()
         self.changed = Condition()
         self.windows = Windows(pace)
         self._clock = clock
@@ -71,6 +84,7 @@ class World:
         """The number of pods of each controller."""
         self._growths: dict[str, int] = {}
         """When a workload that lacked no pods was last seen to grow, in seconds since 1970."""
+        self._pending = 0
         self._claiming = 0
         """The number of pods that claim devices."""
         self._unsynced_since: datetime | None = clock.now()
@@ -137,9 +151,25 @@ class World:
                 return None
             closed, is_touched = self.windows.take(self._clock.now()), self._is_touched
             self._is_touched = False
-            return Taken(
-                closed, observed(self._mirrors.values(), self._departures, self._growths), is_touched
+            part = self._changes.part(
+                self._mirrors, self._departures, self._growths, is_proactive=bool(self._proactive)
             )
+            return Taken(closed, part, self._pending, is_touched, self._may_use_room())
+
+    def whole(self) -> Observed:
+        """Return all observed objects; changes are noted from now on."""
+        with self.changed:
+            found = observed(self._mirrors.values(), self._departures, self._growths)
+            self._changes.restart(found)
+            return found
+
+    def _may_use_room(self) -> bool:
+        if self._mirrors[CAPACITY_BUFFERS.name].objects:
+            return True
+        if not self._proactive:
+            return False
+        found = observed(self._mirrors.values(), self._departures, self._growths)
+        return any(grown_workloads(found, self._clock.now()))
 
     def measured(self) -> tuple[list[Family], Observed]:
         """Return the metrics counted so far, and all objects as far as they are currently known."""
@@ -161,6 +191,7 @@ class World:
                 self._is_touched = True
                 self._count(change)
                 self._date(change, now)
+                self._changes.note(change, self._departures)
                 self._refer(change)
                 opened = self._grow(change, now) or opened
                 self._tally.note(change, now)
@@ -204,6 +235,7 @@ class World:
                 continue
             if change.kind == PODS:
                 count_owned(self._owned, state, step)
+                self._pending += step * state.is_provisionable
                 if state.devices:
                     self._claiming += step
             if change.kind == PODS and state.is_provisionable:

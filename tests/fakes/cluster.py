@@ -22,8 +22,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, Gone, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.observation.observed import Observed
-from nodesmith.observation.olderversions import Todays, todays
+from nodesmith.observation.observed import Observed, Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal

@@ -7,6 +7,7 @@ compressed it is what they hold.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -43,7 +44,10 @@ from nodesmith.model.metricsobjects import (
 )
 from nodesmith.model.policies import DefaultSpread
 from nodesmith.observation import decoding
+from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
+from nodesmith_forwarder.changes import Changes, Part, Touched
+from nodesmith_forwarder.recording import Recorder
 from tests import builders, versions
 from tests.fakes.blobs import FakeBlobs
 from tests.formats.observed import OBSERVED
@@ -279,6 +283,39 @@ def _snapshot() -> bytes:
     return decoding.encode(CLUSTER, NOW, OBSERVED)
 
 
+_BASE = decoding.encode(CLUSTER, NOW, OBSERVED)
+
+
+def _delta() -> Any:
+    """Return a delta in which a pod, a node and a budget came and others changed or went."""
+    pod, machine, guard = OBSERVED.pods[0], OBSERVED.nodes[0], OBSERVED.poddisruptionbudgets[0]
+    recorder = Recorder(CLUSTER, Changes(), lambda: OBSERVED, small_bytes=0)
+    recorder.encoded(NOW, None)
+    moved, other = (
+        replace(pod, node="node-b"),
+        replace(pod, name="new", shape=pod.shape.replace("cpu", "gpu")),
+    )
+    status = {**machine["status"], "conditions": []}
+    fewer = {**guard, "status": {**guard["status"], "disruptionsAllowed": 0}}
+    touched = {
+        PODS.name: {"default/a": Touched(pod, moved), "default/new": Touched(None, other)},
+        NODES.name: {machine["metadata"]["name"]: Touched(machine, {**machine, "status": status})},
+        NODECLAIMS.name: {each["metadata"]["name"]: Touched(each, None) for each in OBSERVED.nodeclaims},
+        BUDGETS.name: {"default/web": Touched(guard, fewer)},
+    }
+    rest = replace(OBSERVED, nodepools=(), nodeoverlays=())
+    tied = {f"{each.namespace}/{each.name}": each for each in OBSERVED.pods if each.claims or each.devices}
+    events = {machine["metadata"]["name"]: 1_763_712_000}
+    data = recorder.delta(NOW, Part(touched, events, rest, tied, 0, ((), ("", ""))))
+    assert data is not None
+    return {**_unzipped(data), "base": "its digest"}  # which differs between versions of zlib
+
+
+def _changed(document: Any) -> str:
+    delta = {**document, "base": hashlib.sha256(_BASE).hexdigest()}
+    return repr(decoding.decode(gzip.compress(_bytes(delta)) + _BASE))
+
+
 def _said(document: Any) -> object:
     """Return what lifecycle and provisioning read of the pods that stay without a node."""
     from nodesmith.controllers.launching.unschedulable import _messages, read_tried, read_unschedulable
@@ -318,10 +355,13 @@ def _formats() -> list[Format]:
         Format(
             "snapshot",
             lambda: _unzipped(_snapshot()),
-            lambda document: repr(decoding.read(_bytes(document))),  # shapes compare by identity
+            lambda document: repr(
+                decoding.decode(gzip.compress(_bytes(document)))
+            ),  # shapes compare by identity
             repr(decoding.decode(_snapshot())),
             versions.SNAPSHOT,
         ),
+        Format("delta", _delta, _changed, _changed(_delta()), versions.DELTA),
         Format(
             "catalog",
             lambda: _unzipped(catalogs.encode(told)),

@@ -19,7 +19,9 @@ from nodesmith.keys import (
     metrics_key,
     on_sale_key,
     partition_key,
+    snapshot_base_key,
     snapshot_key,
+    snapshot_keys,
 )
 from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
 from nodesmith.settings import function_name
@@ -174,6 +176,7 @@ def test_each_function_writes_only_its_own_objects(region: Template) -> None:
     objects = [
         snapshot_key("alpha"),
         snapshot_key("beta"),
+        snapshot_base_key("alpha", "0" * 64),
         decision_key("alpha", "d-1"),
         decision_snapshot_key("alpha", "d-1"),
         decision_key("beta", "d-1"),
@@ -207,7 +210,8 @@ def test_each_function_writes_only_its_own_objects(region: Template) -> None:
 def test_each_function_reads_its_clusters_snapshot_and_gets_404_if_it_is_missing(
     region: Template, concern: str
 ) -> None:
-    assert may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('alpha')}", **OWN)
+    for key in (snapshot_key("alpha"), snapshot_base_key("alpha", "0" * 64)):
+        assert may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{key}", **OWN)
     assert not may_for_alpha(region, concern, "s3:GetObject", f"{BUCKET}/{snapshot_key('beta')}", **OWN)
     assert may_for_alpha(
         region, concern, "s3:ListBucket", BUCKET, **OWN
@@ -405,7 +409,7 @@ def test_the_forwarder_writes_one_object_reads_metrics_and_wakes_concerns(region
     }
     assert asked == {
         *(("s3:GetObject", f"{BUCKET}/{key}") for key in measured),
-        ("s3:PutObject", f"{BUCKET}/{snapshot_key(cluster)}"),
+        ("s3:PutObject", f"{BUCKET}/{snapshot_keys(cluster)}"),
         ("dynamodb:PutItem", TABLE),
         *(("lambda:InvokeFunction", f"{LAMBDA}:{name}:live") for name in woken),
     }

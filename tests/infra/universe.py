@@ -25,6 +25,7 @@ from nodesmith.keys import (
     on_sale_key,
     partition_key,
     shadow_key,
+    snapshot_base_key,
     snapshot_key,
     unplaced_key,
 )
@@ -147,6 +148,7 @@ def cluster_calls(of: Cluster, asking: Cluster) -> Iterator[Call]:
 def _kept(of: Cluster, asking: Cluster) -> Iterator[Call]:
     objects = {
         "the snapshot": snapshot_key(of.name),
+        "a base of snapshots": snapshot_base_key(of.name, "0" * 64),
         "a decision": decision_key(of.name, "d-1"),
         "a decision's snapshot": decision_snapshot_key(of.name, "d-1"),
         **{

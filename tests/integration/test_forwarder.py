@@ -15,11 +15,14 @@ import pytest
 import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.errors import Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
-from nodesmith.observation.decoding import decode
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder import watching
 from nodesmith_forwarder.forwarder import Forwarder, Rhythm
@@ -63,10 +66,10 @@ class Stage:
         return self.server.store
 
     @contextmanager
-    def forwarding(self, rhythm: Rhythm | None = None) -> Iterator[Forwarder]:
+    def forwarding(self, rhythm: Rhythm | None = None, **options: Any) -> Iterator[Forwarder]:
         api = ApiServer(connect(self.server.url, "", lambda: "token"))
         outside = (self.blobs, self.hints, self.heartbeats, self.clock)
-        forwarder = Forwarder("east", api, *outside, rhythm=rhythm or Rhythm())
+        forwarder = Forwarder("east", api, *outside, rhythm=rhythm or Rhythm(), **options)
         stop = Event()
         thread = Thread(target=forwarder.run, args=(stop,), daemon=True)
         thread.start()
@@ -87,7 +90,9 @@ class Stage:
 
     @property
     def snapshot(self) -> Snapshot:
-        return decode(self.blobs.objects[snapshot_key("east")])
+        found = newest_snapshot(self.blobs, "east")
+        assert found is not None
+        return found
 
     def pods(self) -> set[str]:
         return {pod.key.split("/")[1] for pod in self.snapshot.pods} if self.blobs.objects else set()
@@ -453,3 +458,46 @@ def test_a_watch_that_crashes_stops_the_forwarder(stage: Stage, monkeypatch: pyt
     forwarder = Forwarder("east", api, stage.blobs, stage.hints, stage.heartbeats, stage.clock)
     with pytest.raises(RuntimeError, match="a watch has died"):
         forwarder.run(Event())
+
+
+def test_a_large_cluster_is_written_as_a_base_and_deltas_until_a_new_forwarder_starts(stage: Stage) -> None:
+    created(stage.store, "pods", {**pending("z"), "status": {}})
+    with stage.forwarding(small_bytes=0):
+        eventually(lambda: len(stage.blobs.puts) == 2)
+        first, head = stage.blobs.puts
+        assert head == snapshot_key("east")
+        assert first.startswith("clusters/east/snapshot.")
+        created(stage.store, "pods", pending("a"))
+        eventually(lambda: stage.told(Concern.PROVISIONING) > 0)
+        assert stage.pods() == {"a", "z"}
+        assert set(stage.blobs.puts) == {first, head}
+    created(stage.store, "pods", pending("b"))
+    with stage.forwarding(small_bytes=0):
+        eventually(lambda: stage.pods() == {"a", "b", "z"})
+        assert len(set(stage.blobs.puts)) == 3
+
+
+class Refusing(FakeBlobs):
+    """A bucket that refuses the next delta after a base, as if the forwarder had died in between."""
+
+    is_refusing = False
+
+    def put(self, key: str, data: bytes) -> None:
+        if self.is_refusing and key == snapshot_key("east"):
+            self.is_refusing = False
+            raise Transient("the bucket is down", "ServiceUnavailable")
+        super().put(key, data)
+
+
+def test_a_delta_that_was_not_written_after_its_base_changes_nothing_until_the_next_base(
+    stage: Stage,
+) -> None:
+    stage.blobs = blobs = Refusing()
+    blobs.objects[snapshot_key("east")] = before = encode("east", stage.clock.now(), Observed())
+    blobs.is_refusing = True
+    created(stage.store, "pods", pending("a"))
+    with stage.forwarding(small_bytes=0):
+        eventually(lambda: len(blobs.puts) == 1)
+        assert blobs.objects[snapshot_key("east")] == before
+        eventually(lambda: stage.pods() == {"a"})
+    assert [key == snapshot_key("east") for key in blobs.puts[:3]] == [False, False, True]

@@ -407,7 +407,7 @@ def test_a_new_phase_alone_wakes_nothing() -> None:
     taken = scene.world.take()
     assert taken is not None
     assert taken[0] == {}
-    assert [pod.phase for pod in taken[1].pods] == ["Running"]
+    assert [pod.phase for pod in scene.world.whole().pods] == ["Running"]
 
 
 def test_nodepools_show_allowed_disruptions_and_nodes_that_count_against_budgets() -> None:

@@ -151,7 +151,9 @@ class Records:
         """Read the cluster's newest snapshot: the forwarder's if it is stored here, else that of a decision."""
         latest = self._blobs.get(snapshot_key(self.cluster))
         if latest is not None:
-            return latest
+            from nodesmith.observation.decoding import Reader
+
+            return Reader().completed(latest, self.cluster, self._blobs.get)
         kept = (self.snapshot(decision) for decision in self.ids()[: -_LOOK_BACK - 1 : -1])
         return next((snapshot for snapshot in kept if snapshot is not None), None)
 

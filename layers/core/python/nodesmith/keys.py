@@ -10,6 +10,16 @@ def snapshot_key(cluster: str) -> str:
     return f"clusters/{cluster}/snapshot.json.gz"
 
 
+def snapshot_base_key(cluster: str, digest: str) -> str:
+    """Return the key of the S3 object with the whole snapshot that deltas change, given the SHA-256 of its bytes."""
+    return f"clusters/{cluster}/snapshot.{digest}.json.gz"
+
+
+def snapshot_keys(cluster: str) -> str:
+    """Return the pattern of the keys of a cluster's snapshot and of the bases of its deltas."""
+    return f"clusters/{cluster}/snapshot.*"
+
+
 def decision_key(cluster: str, decision: str) -> str:
     """Return the key of the S3 object with a decision's record."""
     return f"clusters/{cluster}/decisions/{decision}.json.gz"

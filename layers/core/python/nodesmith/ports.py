@@ -37,7 +37,7 @@ from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
 if TYPE_CHECKING:
-    from nodesmith.observation.olderversions import Todays
+    from nodesmith.observation.observed import Todays
 
 
 class Store(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from nodesmith.controllers.observation import newest_snapshot, own_snapshot
+from nodesmith.controllers.observation import completed, newest_snapshot, own_snapshot
 from nodesmith.decisions.allocations.division import Hour
 from nodesmith.decisions.allocations.nodes import (
     UNKNOWN,
@@ -272,7 +272,9 @@ class _Books:
             key, snapshot = snapshot_key(self._run.cluster_name), None
             try:
                 data = self._run.history.old_version(key, version)
-                snapshot = None if data is None else own_snapshot(data, self._run.cluster_name)
+                if data is not None:
+                    data = completed(data, self._run.blobs, self._run.cluster_name)
+                    snapshot = own_snapshot(data, self._run.cluster_name)
             except Rejected as error:
                 self._report.faults.append(f"{key}, version {version}: {error}; it is left out")
             self._snapshots = {version: snapshot}  # the last of an hour is the first of the next

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from nodesmith.controllers.moves.look import Disruption, Look, Memory, close, note_search, open_again, timed
 from nodesmith.controllers.moves.moves import carry_on
 from nodesmith.controllers.nodeclaims.objects import rewrite
-from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions.disruption import notifications
 from nodesmith.decisions.disruption.drift import drifting, judged, noted
@@ -26,7 +26,6 @@ from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Failures
-from nodesmith.keys import snapshot_key
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
@@ -64,7 +63,7 @@ def disrupt(run: Disruption) -> Look | None:
 
     Raises Transient if a call failed, after everything else is done.
     """
-    data = run.blobs.get(snapshot_key(run.cluster_name))
+    data = newest_data(run.blobs, run.cluster_name)
     if data is None:
         return None
     look = Look(run, own_snapshot(data, run.cluster_name), data, run.store.load())

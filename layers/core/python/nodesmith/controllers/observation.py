@@ -83,8 +83,22 @@ _READER = Reader()
 
 def newest_snapshot(blobs: Blobs, cluster: str) -> Snapshot | None:
     """Return a cluster's newest snapshot, None if there is none yet. Raises Transient, Rejected (`own_snapshot`)."""
-    data = blobs.get(snapshot_key(cluster))
+    data = newest_data(blobs, cluster)
     return None if data is None else own_snapshot(data, cluster)
+
+
+def newest_data(blobs: Blobs, cluster: str) -> bytes | None:
+    """Return the bytes of a cluster's newest snapshot, with its base if it is a delta; None if there is none yet.
+
+    Raises Transient, or Rejected if its base does not exist.
+    """
+    head = blobs.get(snapshot_key(cluster))
+    return None if head is None else completed(head, blobs, cluster)
+
+
+def completed(head: bytes, blobs: Blobs, cluster: str) -> bytes:
+    """Return the bytes of a snapshot, given the object at its key or an old version. Raises like `newest_data`."""
+    return _READER.completed(head, cluster, blobs.get)
 
 
 def own_snapshot(data: bytes, cluster: str) -> Snapshot:

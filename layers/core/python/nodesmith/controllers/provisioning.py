@@ -20,7 +20,7 @@ from nodesmith.controllers.launching.launch import (
 )
 from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until, resume_starts
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
-from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import SelfHints
 from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import (
@@ -40,7 +40,6 @@ from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.keys import snapshot_key
 from nodesmith.launcheffects import Allowance, Settled, note_refused
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
@@ -253,7 +252,7 @@ def _look_again(run: Provisioning, why: str, wait: timedelta) -> None:
 def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     """Load, decide, record and buy once; return whether there is nothing more to do."""
     started = run.stopwatch()
-    data = run.blobs.get(snapshot_key(run.cluster_name))
+    data = newest_data(run.blobs, run.cluster_name)
     if data is None:
         return True
     outcome.due = run.clock()

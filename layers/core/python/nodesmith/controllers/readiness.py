@@ -11,7 +11,14 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.due import first, first_after, held_nodeclasses, next_hold, next_resolution, to_resolve
+from nodesmith.decisions.due import (
+    first,
+    first_after,
+    held_nodeclasses,
+    next_hold,
+    next_resolution,
+    to_resolve,
+)
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
     announcements,

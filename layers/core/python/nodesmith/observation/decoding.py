@@ -10,55 +10,63 @@ from which its pods' volumes can be reached (`spec.volumeNodeAffinity`) and the 
 has the reasons why volumes keep a pod off every node. `volumeattachments` has the volumes that are still attached to
 ending nodes. In the same way as volumes, a shape has what its pods claim of devices (`spec.deviceClaims`); `devices` is
 there while pods claim any: how many of each kind are where, and how many of them are free.
+
+A large cluster's snapshot is a **delta**, followed by the whole snapshot that it changes, its **base**: two gzip
+members. A delta has everything that has changed since its base, which it names by its SHA-256:
+
+    base          the digest of the base's bytes
+    pods          groups as above. `at` is the index of the base's group that changes, and `gone` the names of those of
+                  its pods that changed or went; a group with a `shape` is new, and comes before the one at `at`
+    nodes         `put` are manifests, `gone` names; nodeclaims and poddisruptionbudgets likewise
+    podEvents     for nodes on which they may have changed: name → seconds since 1970, 0 if unknown
+    sections      all other fields that have changed; `without` are the names of those that are no longer there
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.keys import snapshot_base_key
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.capacity import AttachLimits
-from nodesmith.model.karpenter.ownership import KarpenterSign, is_foreign
-from nodesmith.model.kubernetes.devices import ClusterDevices, parse_devices
-from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
-from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment, parse_node
-from nodesmith.model.kubernetes.pods import GrownWorkload, Manifest, Pod, PodTemplate, Shape
-from nodesmith.model.kubernetes.provisioningrequests import ProvisioningRequest, parse_request
-from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.kubernetes.pods import Manifest, Pod
+from nodesmith.model.kubernetes.shapereading import Namespaces
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode
-from nodesmith.observation.observed import (
-    DELETING,
-    FORMAT,
-    NOMINATED,
-    NOT_READY,
-    UNREADABLE,
-    UNSCHEDULABLE,
-    VERSION,
-    Observed,
+from nodesmith.observation.observed import DELTA_VERSION, FORMAT, UNREADABLE, VERSION, Observed
+from nodesmith.observation.parts import (
+    Group,
+    Parts,
+    assembled,
+    budgets_of,
+    groups_of,
+    moment_of,
+    namespaces_of,
+    nodes_of,
+    parts_of,
+    pods_of,
+    wrong,
 )
-from nodesmith.observation.podgroups import with_pod_groups
+from nodesmith.observation.reduction.devices import text_of
 
-__all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated", "read"]
+__all__ = ["LARGEST_BYTES", "UNREADABLE", "Observed", "decode", "encode", "inflated"]
 
 _READABLE = range(1, VERSION + 1)
 """Version 1 has no volumes; its pods with volumes are refused (see `parse_shape`). Version 2 has no namespaces and does
-not count volumes. Version 3 has no PodDisruptionBudgets, no attachments and no readiness of pods."""
-_KNOWS_NAMESPACES = 3
-SOMEWHERE = "a node that the snapshot does not name"
-"""The nominated node of a pod in snapshots of releases that did not include it."""
+not count volumes. Version 3 has no PodDisruptionBudgets, no attachments and no readiness of pods. Version 5 are
+deltas."""
 _GZIP = b"\x1f\x8b"
-LARGEST_BYTES = 64 * 2**20
-"""Maximum decompressed size, so that it fits into a function's memory. 20,000 pods on 1,000 nodes take 3 MiB."""
+LARGEST_BYTES = 128 * 2**20
+"""Maximum decompressed size, so that it fits into a function's memory. 300,000 pods on 15,000 nodes with their
+NodeClaims take 76 MiB."""
 
 
 def decode(data: bytes) -> Snapshot:
@@ -67,73 +75,11 @@ def decode(data: bytes) -> Snapshot:
     An object that cannot be read becomes an entry in `problems`. Raises Rejected, with what was found, for bytes that
     are truncated, damaged, something else, or of another format version.
     """
-    return read(inflated(data))
-
-
-def read(text: bytes) -> Snapshot:
-    """Read the text of a snapshot, see `decode`."""
-    document = _document(text)
-    try:
-        problems = [str(problem) for problem in document["problems"]]
-        known = Namespaces(document["namespaces"]) if document["version"] >= _KNOWS_NAMESPACES else None
-        snapshot = Snapshot(
-            cluster=str(document["cluster"]),
-            taken_at=parse_time(document["takenAt"]),
-            pods=tuple(_pods(document["pods"], document["nodeNames"], known, problems)),
-            nodes=tuple(_nodes(document["nodes"], document.get("podEvents") or (), problems)),
-            daemonsets=tuple(parse_shape(manifest, known) for manifest in document["daemonsets"]),
-            capacitybuffers=tuple(_buffers(document.get("capacitybuffers") or ())),
-            podtemplates=dict(_templates(document.get("podtemplates") or (), known)),
-            nodepools=tuple(each for each in document["nodepools"] if not is_foreign(each)),
-            nodeclasses=tuple(document["nodeclasses"]),
-            nodeclaims=tuple(each for each in document["nodeclaims"] if not is_foreign(each)),
-            quotas=tuple(document.get("capacityquotas") or ()),
-            foreign_nodepools=tuple(filter(is_foreign, document["nodepools"])),
-            budgets=tuple(_budgets(document.get("poddisruptionbudgets") or (), problems)),
-            attachments=tuple(
-                VolumeAttachment(str(held["node"]), str(held["volume"]), tuple(map(str, held["pods"])))
-                for held in document.get("volumeattachments") or ()
-            ),
-            nodeoverlays=tuple(document.get("nodeoverlays") or ()),
-            requests=tuple(_requests(document.get("provisioningrequests") or (), problems)),
-            devices=_devices(document.get("devices"), problems),
-            grown=tuple(_grown(document.get("grownworkloads") or (), known)),
-            attach_limits=_attach_limits(document.get("attachLimits") or {}),
-            karpenter=_sign(document.get("karpenter")),
-            problems=tuple(problems),
-        )
-        groups = document.get("podgroups") or ()
-        return with_pod_groups(snapshot, groups) if groups else snapshot
-    except UNREADABLE as error:
-        raise Rejected(f"snapshot: a part is missing or wrong ({error!r})") from None
-
-
-def _devices(manifest: Manifest | None, problems: list[str]) -> ClusterDevices | None:
-    if manifest is None:
-        return None
-    try:
-        return parse_devices(manifest)
-    except UNREADABLE as error:
-        problems.append(f"the cluster's devices cannot be read and are left out: {error!r}")
-        return None
-
-
-def _sign(document: Manifest | None) -> KarpenterSign | None:
-    return KarpenterSign(parse_time(document["seenAt"]), str(document["sign"])) if document else None
-
-
-def _attach_limits(stated: Manifest) -> AttachLimits:
-    return AttachLimits(
-        FrozenMap(
-            {
-                str(driver): FrozenMap({str(kind): int(most) for kind, most in known.items()})
-                for driver, known in stated.items()
-            }
-        )
-    )
+    return Reader().read(data)
 
 
 def _document(text: bytes) -> dict[str, Any]:
+    """Return the document of a text. Raises Rejected unless it is one that this release reads."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -153,13 +99,23 @@ def _is_readable(document: Manifest) -> bool:
     """Return whether this release can read the document. Later versions state the oldest version that can read them."""
     version = document.get("version")
     oldest = document.get("readableFrom", version)
-    return version in _READABLE or (
-        isinstance(version, int) and isinstance(oldest, int) and oldest <= VERSION < version
+    known, newest = ((DELTA_VERSION,), DELTA_VERSION) if _is_delta(document) else (_READABLE, VERSION)
+    return version in known or (
+        isinstance(version, int) and isinstance(oldest, int) and oldest <= newest < version
     )
+
+
+def _is_delta(document: Manifest) -> bool:
+    return isinstance(document.get("base"), str)
 
 
 def inflated(data: bytes) -> bytes:
     """Decompress at most `LARGEST_BYTES`, because a few kilobytes can expand to any size. Raises Rejected."""
+    return _inflated_first(data)[0]
+
+
+def _inflated_first(data: bytes) -> tuple[bytes, bytes]:
+    """Decompress like `inflated`, and return what follows the first gzip member as well."""
     if not data.startswith(_GZIP):
         raise _odd(data, "not gzip")
     inflater = zlib.decompressobj(wbits=31)
@@ -173,7 +129,7 @@ def inflated(data: bytes) -> bytes:
         )
     if not inflater.eof:
         raise Rejected(f"snapshot: truncated or damaged, found {len(data)} bytes (the end is missing)")
-    return text
+    return text, inflater.unused_data
 
 
 def _odd(found: bytes, why: str) -> Rejected:
@@ -181,140 +137,87 @@ def _odd(found: bytes, why: str) -> Rejected:
     return Rejected(f"snapshot: expected gzip of a JSON object, found {began} ({why})")
 
 
-def _nodes(manifests: Iterable[Manifest], pod_events: Iterable[int], problems: list[str]) -> Iterator[Node]:
-    for manifest, event in zip(manifests, chain(pod_events, repeat(0)), strict=False):
-        try:
-            yield parse_node(manifest, _moment(event) if event else None)
-        except UNREADABLE as error:
-            problems.append(f"Node/{manifest['metadata']['name']}: cannot be read and is left out: {error}")
-
-
-def _buffers(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Yield CapacityBuffers. They may be invalid, but each has a name and a namespace, which decisions rely on."""
-    for manifest in manifests:
-        about = manifest["metadata"]
-        identity = {"name": str(about["name"]), "namespace": str(about["namespace"])}
-        yield {**manifest, "metadata": {**about, **identity}}
-
-
-def _templates(manifests: Iterable[Manifest], known: Namespaces | None) -> Iterator[tuple[str, PodTemplate]]:
-    for manifest in manifests:
-        about = manifest["metadata"]
-        template = PodTemplate(
-            kind=str(manifest["kind"]),
-            name=str(about["name"]),
-            shape=parse_shape(manifest["pod"], known),
-            generation=int(about["generation"]),
-            replicas=int(manifest.get("replicas") or 0),
-            images=tuple(map(str, manifest.get("images") or ())),
-        )
-        yield template.key, template
-
-
-def _grown(manifests: Sequence[Manifest], known: Namespaces | None) -> Iterator[GrownWorkload]:
-    for manifest, (_, template) in zip(manifests, _templates(manifests, known), strict=True):
-        grown_at = datetime.fromtimestamp(manifest["grown"], UTC)
-        yield GrownWorkload(template, int(manifest["lacking"]), grown_at)
-
-
-def _budgets(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[PodDisruptionBudget]:
-    for manifest in manifests:
-        try:
-            yield parse_budget(manifest)
-        except UNREADABLE as error:
-            about = manifest["metadata"]
-            problems.append(
-                f"PodDisruptionBudget/{about['namespace']}/{about['name']}: cannot be read and is left out: {error}"
-            )
-
-
-def _requests(manifests: Iterable[Manifest], problems: list[str]) -> Iterator[ProvisioningRequest]:
-    for manifest in manifests:
-        try:
-            yield parse_request(manifest)
-        except UNREADABLE as error:
-            about = manifest["metadata"]
-            problems.append(
-                f"ProvisioningRequest/{about['namespace']}/{about['name']}: cannot be read and is left out: {error!r}"
-            )
-
-
-def _pods(
-    groups: Iterable[Manifest], node_names: Sequence[str], known: Namespaces | None, problems: list[str]
-) -> Iterator[Pod]:
-    moments: dict[int, datetime] = {}
-    names = [*node_names, ""]  # index -1 means no node
-    for group in groups:
-        try:
-            yield from _group(group, parse_shape(group["shape"], known), names, moments)
-        except UNREADABLE as error:
-            named = ", ".join(map(str, group["names"][:3]))
-            problems.append(f"Pod/{named} and pods of the same shape cannot be read: {error}")
-
-
-def _group(
-    group: Manifest, shape: Shape, node_names: Sequence[str], moments: dict[int, datetime]
-) -> list[Pod]:
-    pods = []
-    rare = ("refusals", "deletions", "started", "startups")
-    refusals, deletions, started, startups = (group.get(name) or {} for name in rare)
-    is_rare = bool(refusals or deletions or started or startups)
-    columns = zip(group["names"], group["created"], group["nodes"], group["flags"], strict=True)
-    for name, created, node, flags in columns:
-        moment = moments.get(created)
-        if moment is None:
-            moment = moments[created] = datetime.fromtimestamp(created, UTC)
-        key = f"{shape.namespace}/{name}"
-        if not (flags or is_rare):  # nearly all pods; this branch halves their cost
-            pods.append(Pod(key, shape, moment, node_names[node]))
-            continue
-        pods.append(
-            Pod(
-                key,
-                shape,
-                moment,
-                "" if flags & NOMINATED else node_names[node],
-                bool(flags & UNSCHEDULABLE),
-                (node_names[node] or SOMEWHERE) if flags & NOMINATED else "",
-                bool(flags & DELETING),
-                str(refusals.get(name, "")),
-                _moment(deletions.get(name)) if deletions else None,
-                _moment(started.get(name)) if started else None,
-                not flags & NOT_READY,
-                int(startups.get(name, 0)),
-            )
-        )
-    return pods
-
-
-def _moment(seconds: int | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-
-
 # Even in an idle cluster, a snapshot is written every minute and every function reads it. Decompressing and
 # comparing the text takes a twentieth of the time of parsing it.
 _TAKEN_AT = b'"takenAt":"'
+_LARGE_BYTES = 8 * 2**20
+"""A whole snapshot with a longer text takes the place of a base in memory."""
 
 
 class Reader:
-    """Reads snapshots like `decode`, and keeps the last one, whose content must not be modified."""
+    """Reads snapshots like `decode`, and keeps the last one and the last base, whose content must not be modified."""
 
     def __init__(self) -> None:
         self._last: tuple[bytes, Snapshot] | None = None
+        self._base: _Base | None = None
 
     def read(self, data: bytes) -> Snapshot:
         """Read a snapshot. Raises Rejected like `decode`."""
-        text = inflated(data)
+        text, behind = _inflated_first(data)
         taken_at, digest = _parted(text)
-        if taken_at is None:
-            return read(text)
-        if self._last is not None and self._last[0] == digest:
+        if taken_at is not None and self._last is not None and self._last[0] == digest:
             return replace(self._last[1], taken_at=taken_at)
         self._last = None  # so that two snapshots are never in memory at once
-        snapshot = read(text)
+        size, document = len(text), _document(text)
+        del text
+        if _is_delta(document):
+            parts = self._known(str(document["base"]), behind).changed_by(document)
+        else:
+            self._base = self._base if size < _LARGE_BYTES else None
+            parts = parts_of(document)
+        snapshot = assembled(parts)
         if snapshot.taken_at == taken_at:
             self._last = digest, snapshot
         return snapshot
+
+    def completed(self, head: bytes, cluster: str, get: Callable[[str], bytes | None]) -> bytes:
+        """Return the bytes of a snapshot, given the object at its key: a delta gets the bytes of its base.
+
+        `get` returns the object at a key, None if there is none. It is not called for a base that was read before.
+        Raises Rejected if the base does not exist.
+        """
+        digest = _base_of(head)
+        if digest is None:
+            return head
+        if self._base is not None and self._base.digest == digest:
+            return head + self._base.data
+        key = snapshot_base_key(cluster, digest)
+        base = get(key)
+        if base is None:
+            raise Rejected(
+                f"snapshot: it is a delta of {key}, which does not exist: the forwarder writes another within half an"
+                " hour if the cluster changes; restart it to have one now"
+            )
+        return head + base
+
+    def _known(self, digest: str, data: bytes) -> _Base:
+        if self._base is None or self._base.digest != digest or self._base.data != data:
+            self._base = None
+            if not data:
+                raise Rejected(f"snapshot: it is a delta alone, expected its base {digest} behind it")
+            found = hashlib.sha256(data).hexdigest()
+            if found != digest:
+                raise Rejected(
+                    f"snapshot: truncated or damaged, its base has {len(data)} bytes with the digest {found}, "
+                    f"the delta is one of {digest}"
+                )
+            document = _document(inflated(data))
+            if _is_delta(document):
+                raise Rejected("snapshot: its base is a delta, expected a whole snapshot")
+            self._base = _Base.of(digest, data, parts_of(document))
+        return self._base
+
+
+_DELTA = re.compile(rb'\{"base":"([0-9a-f]{64})"')
+
+
+def _base_of(head: bytes) -> str | None:
+    """Return the digest of the base that a snapshot's object names, None for a whole snapshot or anything else."""
+    try:
+        found = _DELTA.match(zlib.decompressobj(wbits=31).decompress(head, 80))
+    except zlib.error:
+        return None
+    return found[1].decode() if found else None
 
 
 def _parted(text: bytes) -> tuple[datetime | None, bytes]:
@@ -330,3 +233,111 @@ def _parted(text: bytes) -> tuple[datetime | None, bytes]:
         return parse_time(text[start:end].decode()), digest.digest()
     except ValueError:
         return None, b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A base that was read, with what each of its deltas needs."""
+
+    digest: str
+    data: bytes
+    parts: Parts
+    known: Namespaces | None
+    nodes: Mapping[str, Node | str]
+    nodeclaims: Mapping[str, Manifest]
+    budgets: Mapping[str, tuple[str, Any]]
+    """`namespace/name` → the text of its manifest, which is its rank, and its element of `Parts.budgets`"""
+
+    @classmethod
+    def of(cls, digest: str, data: bytes, parts: Parts) -> _Base:
+        """Raises Rejected."""
+        try:
+            return cls(
+                digest=digest,
+                data=data,
+                parts=parts,
+                known=namespaces_of(parts.rest),
+                nodes=dict(parts.nodes),
+                nodeclaims={str(each["metadata"]["name"]): each for each in parts.nodeclaims},
+                budgets={_key(manifest): (text_of(manifest), (manifest, b)) for manifest, b in parts.budgets},
+            )
+        except UNREADABLE as error:
+            raise wrong(error) from None
+
+    def changed_by(self, delta: dict[str, Any]) -> Parts:
+        """Return the parts of the snapshot that is the base with a delta. Raises Rejected."""
+        try:
+            if delta["cluster"] != self.parts.rest["cluster"]:
+                raise Rejected(
+                    f"snapshot: field 'cluster' is {delta['cluster']!r}, that of its base is "
+                    f"{self.parts.rest['cluster']!r}"
+                )
+            kept = {name: value for name, value in self.parts.rest.items() if name not in delta["without"]}
+            return Parts(
+                rest={**kept, **delta["sections"], "takenAt": delta["takenAt"]},
+                groups=list(self._groups(delta)),
+                nodes=self._nodes(delta["nodes"], delta["podEvents"]),
+                nodeclaims=_by_name(self.nodeclaims, delta["nodeclaims"]),
+                budgets=self._budgets(delta["poddisruptionbudgets"]),
+            )
+        except UNREADABLE as error:
+            raise wrong(error) from None
+
+    def _groups(self, delta: Manifest) -> Iterator[Group]:
+        names, moments, at = [*delta["nodeNames"], ""], dict[int, datetime](), 0
+        groups = self.parts.groups
+        for changed in delta["pods"]:
+            if not at <= changed["at"] <= len(groups):
+                raise ValueError(f"group {changed['at']} after {at} of {len(groups)}")
+            yield from groups[at : changed["at"]]
+            at = changed["at"]
+            if "shape" in changed:
+                yield from groups_of([changed], delta["nodeNames"], self.known)
+                continue
+            shape, pods, problem = groups[at]
+            at += 1
+            if shape is None:
+                yield shape, pods, problem
+                continue
+            gone = {f"{shape.namespace}/{name}" for name in changed["gone"]}
+            left = [pod for pod in pods if pod.key not in gone] + pods_of(changed, shape, names, moments)
+            if left:
+                yield shape, tuple(sorted(left, key=_pod_key)), ""
+        yield from groups[at:]
+
+    def _nodes(self, changed: Manifest, events: Mapping[str, int]) -> list[tuple[str, Node | str]]:
+        names = [str(each["metadata"]["name"]) for each in changed["put"]]
+        put = dict(nodes_of(changed["put"], (events.get(name, 0) for name in names)))
+        nodes: dict[str, Node | str] = {**self.nodes, **put}
+        for name, node in put.items():
+            known = self.nodes.get(name)
+            if name not in events and isinstance(node, Node) and isinstance(known, Node):
+                nodes[name] = replace(node, last_pod_event_at=known.last_pod_event_at)
+        for name in changed["gone"]:
+            nodes.pop(name, None)
+        for name, event in events.items():
+            known = nodes.get(name)
+            if isinstance(known, Node) and name not in put:
+                nodes[name] = replace(known, last_pod_event_at=moment_of(event) if event else None)
+        return sorted(nodes.items(), key=lambda item: item[0]) if put else list(nodes.items())
+
+    def _budgets(self, changed: Manifest) -> list[Any]:
+        budgets = {**self.budgets, **{_key(m): (text_of(m), (m, b)) for m, b in budgets_of(changed["put"])}}
+        for key in changed["gone"]:
+            budgets.pop(key, None)
+        return [each for _, each in sorted(budgets.values(), key=lambda item: item[0])]
+
+
+def _by_name(base: Mapping[str, Manifest], changed: Manifest) -> list[Manifest]:
+    objects = {**base, **{str(each["metadata"]["name"]): each for each in changed["put"]}}
+    for name in changed["gone"]:
+        objects.pop(name, None)
+    return [objects[name] for name in sorted(objects)]
+
+
+def _key(budget: Manifest) -> str:
+    return f"{budget['metadata']['namespace']}/{budget['metadata']['name']}"
+
+
+def _pod_key(pod: Pod) -> str:
+    return pod.key

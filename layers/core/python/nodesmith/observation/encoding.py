@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,64 +24,84 @@ from nodesmith.observation.observed import (
     Observed,
     ending_nodes,
     held_volumes,
+    todays,
 )
-from nodesmith.observation.olderversions import todays
 from nodesmith.observation.reduction.pods import ReducedPod
-from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 from nodesmith.observation.volumes import Attachments, Reach, Volumes
-from nodesmith.observation.workloads import (
-    controlled_templates,
-    grown_workloads,
-    referred_objects,
-    templates_to_pull,
-    workloads,
-)
+from nodesmith.observation.workloads import admission, expected_pods, grown_workloads, pod_templates
 
 _COMPRESSION = 6
-_UNTOLD = frozenset({"size", "owner", "created"})
-"""What reduced workloads have for the forwarder alone."""
+_PIECE = 1000
+"""How many elements of a list are written at a time."""
 
 
 def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
-    """Write a snapshot. `taken_at` is kept to the millisecond."""
-    volumes = Volumes(observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses)
-    attachments = Attachments(observed.pods, volumes, observed.csinodes, observed.nodes)
+    """Write a whole snapshot. `taken_at` is kept to the millisecond."""
+    return compressed(written(cluster, taken_at, observed).document)
+
+
+class Written(NamedTuple):
+    """A whole snapshot as a document, and what `deltas` compares later states with."""
+
+    document: dict[str, Any]
+    context: Context
+    pods: Groups
+
+
+def written(cluster: str, taken_at: datetime, observed: Observed) -> Written:
+    """Return a whole snapshot before it is compressed."""
+    context = Context(observed, taken_at)
     names = sorted({*map(_name, observed.nodes), *(p.whereabouts for p in observed.pods if p.whereabouts)})
-    index_of = {name: index for index, name in enumerate(names)}
-    ending = ending_nodes(observed.nodes, observed.nodeclaims)
-    daemons = list(expected_pods(observed))
-    templates = list(pod_templates(observed))
-    admitted = _admission(observed)
-    grown = [{**each, "pod": admitted(each["pod"])} for each in grown_workloads(observed, taken_at)]
-    planned = [each["pod"] for each in (*templates, *grown)]
-    shapes = {*(pod.shape for pod in observed.pods), *map(_text, (*daemons, *planned))}
     nodes = sorted(observed.nodes, key=_name)
-    karpenters = todays(observed)
+    pods = grouped(context, observed.pods)
+    index_of = {name: index for index, name in enumerate(names)}
     document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "cluster": cluster,
-        "takenAt": taken_at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        **header(cluster, taken_at, VERSION),
+        **sections(observed, context),
         "nodeNames": names,
-        "nodes": [_node(node, attachments.offered(node)) for node in nodes],
+        "nodes": list(map(context.node, nodes)),
         "podEvents": _pod_events(observed, nodes),
-        "pods": list(_groups(observed, volumes, attachments, _kept_keys(observed, shapes), index_of)),
-        "daemonsets": sorted(daemons, key=_text),
-        "podtemplates": sorted(templates, key=_text),
+        "pods": [
+            {"shape": shape_of(kind), **columns(group, index_of, pods.tied)} for kind, group in pods.groups
+        ],
+        "nodeclaims": sorted(observed.nodeclaims, key=_name),
+        "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
+    }
+    return Written(document, context, pods)
+
+
+def header(cluster: str, taken_at: datetime, version: int) -> dict[str, Any]:
+    """Return the fields with which every document begins."""
+    at = taken_at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return {"format": FORMAT, "version": version, "cluster": cluster, "takenAt": at}
+
+
+def sections(observed: Observed, context: Context) -> dict[str, Any]:
+    """Return the parts of a document that are few, beside nodes, NodeClaims, budgets and pods.
+
+    Of pods, it suffices to pass one of each shape, the newest of each DaemonSet, and all with volumes or devices; all
+    if CapacityBuffers refer to custom resources, or Namespaces ask for proactive scale-up.
+    """
+    attachments = context.attachments
+    karpenters = todays(observed)
+    ending = ending_nodes(observed.nodes, observed.nodeclaims)
+    document = {
+        "daemonsets": sorted(context.daemons, key=_text),
+        "podtemplates": sorted(context.templates, key=_text),
         "capacitybuffers": sorted(observed.capacitybuffers, key=_text),
         "nodepools": sorted(karpenters.nodepools, key=_name),
         "nodeclasses": sorted(karpenters.nodeclasses, key=_name),
-        "nodeclaims": sorted(observed.nodeclaims, key=_name),
         "capacityquotas": sorted(observed.capacityquotas, key=_name),
-        "namespaces": _namespaces(observed, selected_namespace_keys(shapes)),
-        "poddisruptionbudgets": sorted(observed.poddisruptionbudgets, key=_text),
+        "namespaces": _namespaces(observed, selected_namespace_keys(context.shapes)),
         "attachLimits": {driver: dict(known) for driver, known in attachments.of_new_nodes.stated.items()},
-        "volumeattachments": list(held_volumes(observed.volumeattachments, ending, observed.pods, volumes)),
+        "volumeattachments": list(
+            held_volumes(observed.volumeattachments, ending, observed.pods, context.volumes)
+        ),
         **_requests(observed),
         "problems": sorted((*observed.problems, *karpenters.problems)),
     }
     if any(pod.devices for pod in observed.pods):
-        document["devices"] = _device_claims(observed).document()
+        document["devices"] = context.claims.document()
     if observed.nodeoverlays:
         document["nodeoverlays"] = sorted(observed.nodeoverlays, key=_name)
     signs = [(str(each["renewed"]), _held(each)) for each in observed.leases]
@@ -90,18 +110,86 @@ def encode(cluster: str, taken_at: datetime, observed: Observed) -> bytes:
         signs.append((at, f"wrote objects of kind {what}"))
     if signs:
         document["karpenter"] = dict(zip(("seenAt", "sign"), max(signs), strict=True))
-    if grown:
-        document["grownworkloads"] = grown
-    return gzip.compress(_text(document).encode(), _COMPRESSION, mtime=0)
+    if context.grown:
+        document["grownworkloads"] = context.grown
+    return document
 
 
-def _device_claims(observed: Observed) -> DeviceClaims:
-    return DeviceClaims(
-        observed.resourceclaims,
-        observed.resourceclaimtemplates,
-        observed.deviceclasses,
-        observed.resourceslices,
-    )
+class Context:
+    """What the rows of pods and nodes depend on beside the pod or node itself."""
+
+    def __init__(self, observed: Observed, taken_at: datetime) -> None:
+        self.volumes = Volumes(
+            observed.persistentvolumeclaims, observed.persistentvolumes, observed.storageclasses
+        )
+        self.attachments = Attachments(observed.pods, self.volumes, observed.csinodes, observed.nodes)
+        self.claims = DeviceClaims(
+            observed.resourceclaims,
+            observed.resourceclaimtemplates,
+            observed.deviceclasses,
+            observed.resourceslices,
+        )
+        admitted = admission(observed)
+        self.daemons = list(expected_pods(observed))
+        self.templates = list(pod_templates(observed))
+        grown = grown_workloads(observed, taken_at)
+        self.grown = [{**each, "pod": admitted(each["pod"])} for each in grown]
+        planned = [each["pod"] for each in (*self.templates, *self.grown)]
+        self.shapes = frozenset((*(p.shape for p in observed.pods), *map(_text, (*self.daemons, *planned))))
+        self.selected = selected_keys(self.shapes) | frozenset(observed.labels_kept)
+        self.guarded = guarded_keys(observed.poddisruptionbudgets)
+        self._others = sorted(self.selected)
+        self._keys = {name: sorted(self.selected | keys) for name, keys in self.guarded.items()}
+
+    def kind(self, pod: ReducedPod) -> tuple[Kind, str]:
+        """Return a pod's kind, and why volumes keep it off every node, empty if they do not."""
+        keys = self._keys.get(pod.namespace, self._others)
+        labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
+        if not is_tied(pod):
+            return Kind(pod.shape, labels, "", (), ""), ""
+        mounts = bool(pod.claims)  # also for pods on a node: the node may end, but their volumes stay
+        reach = self.volumes.reach(pod) if mounts else Reach()
+        refusal = reach.refusal or (self.attachments.refusal(pod) if mounts else "")
+        claimed = self.claims.resolved(pod.namespace, pod.devices, is_bound=bool(pod.node))
+        count = self.attachments.count(pod)
+        return Kind(pod.shape, labels, reach.terms, count, claimed if pod.devices else ""), refusal
+
+    def node(self, node: Manifest) -> Manifest:
+        """Return a node with the places for volumes that it offers."""
+        attachable = self.attachments.offered(node)
+        if not attachable:
+            return node
+        status = node.get("status") or {}
+        allocatable = {**(status.get("allocatable") or {}), **attachable}
+        return {**node, "status": {**status, "allocatable": allocatable}}
+
+
+def is_tied(pod: ReducedPod) -> bool:
+    """Return whether a pod's kind depends on other objects: it has volumes or claims devices."""
+    return bool(pod.claims or pod.devices)
+
+
+def compressed(document: Mapping[str, Any]) -> bytes:
+    """Return the gzip of a document's JSON, equal for equal documents.
+
+    The text of a large cluster has a hundred MB. It is written in pieces, so that it never exists as a whole.
+    """
+    deflater = zlib.compressobj(_COMPRESSION, wbits=31)
+    return b"".join((*(deflater.compress(piece.encode()) for piece in _pieces(document)), deflater.flush()))
+
+
+def _pieces(document: Mapping[str, Any]) -> Iterator[str]:
+    before = "{"
+    for name, value in sorted(document.items()):
+        yield f"{before}{_text(name)}:"
+        before = ","
+        if not (isinstance(value, list) and value):
+            yield _text(value)
+            continue
+        for start in range(0, len(value), _PIECE):
+            yield ("," if start else "[") + _text(value[start : start + _PIECE])[1:-1]
+        yield "]"
+    yield "}"
 
 
 def _held(lease: Manifest) -> str:
@@ -150,7 +238,7 @@ def _pod_events(observed: Observed, nodes: Iterable[Manifest]) -> list[int]:
     return [max(latest.get(_name(node), 0), written.get(provider_id, 0)) for node, provider_id in ids]
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """What pods of a group have in common: shape, selected labels, reach and numbers of volumes, claimed devices."""
 
     shape: str
@@ -160,44 +248,33 @@ class _Kind(NamedTuple):
     devices: str
 
 
-def _groups(
-    observed: Observed,
-    volumes: Volumes,
-    attachments: Attachments,
-    selected: frozenset[str],
-    index_of: Mapping[str, int],
-) -> Iterator[Mapping[str, Any]]:
-    others = sorted(selected)
-    guarded = {
-        name: sorted(selected | keys) for name, keys in guarded_keys(observed.poddisruptionbudgets).items()
-    }
-    groups: dict[_Kind, list[tuple[ReducedPod, str]]] = {}
-    claims = _device_claims(observed)
-    for pod in observed.pods:
-        keys = guarded.get(pod.namespace, others)
-        labels = tuple((key, pod.labels[key]) for key in keys if key in pod.labels)
-        mounts = bool(pod.claims)  # also for pods on a node: the node may end, but their volumes stay
-        reach = volumes.reach(pod) if mounts else Reach()
-        refusal = reach.refusal or (attachments.refusal(pod) if mounts else "")
-        devices = claims.resolved(pod.namespace, pod.devices, is_bound=bool(pod.node)) if pod.devices else ""
-        kind = _Kind(pod.shape, labels, reach.terms, attachments.count(pod), devices)
-        groups.setdefault(kind, []).append((pod, refusal))
-    for kind, members in sorted(groups.items(), key=lambda item: item[0]):
-        members.sort(key=lambda member: member[0].name)
-        refusals = {pod.name: why for pod, why in members if why}
-        pods = [pod for pod, _ in members]
-        deletions = {pod.name: pod.deletion for pod in pods if pod.deletion is not None}
-        started = {pod.name: pod.started for pod in pods if pod.started is not None}
-        startups = {pod.name: pod.startup_minutes for pod in pods if pod.startup_minutes}
-        rare = {"refusals": refusals, "deletions": deletions, "started": started, "startups": startups}
-        yield {
-            "shape": _manifest(kind),
-            **_columns(pods, index_of),
-            **{name: values for name, values in rare.items() if values},
-        }
+class Groups(NamedTuple):
+    """The pods of a cluster by their kind, in the order of a snapshot."""
+
+    groups: list[tuple[Kind, list[ReducedPod]]]
+    tied: Mapping[str, tuple[Kind, str]]
+    """for pods with volumes or devices, by `namespace/name`: their kind, and why volumes keep them off every node"""
 
 
-def _manifest(kind: _Kind) -> dict[str, Any]:
+def grouped(context: Context, pods: Iterable[ReducedPod]) -> Groups:
+    """Return pods in groups."""
+    groups: dict[Kind, list[ReducedPod]] = {}
+    tied = {}
+    for pod in pods:
+        kind, refusal = context.kind(pod)
+        groups.setdefault(kind, []).append(pod)
+        if is_tied(pod):
+            tied[key_of(pod)] = kind, refusal
+    return Groups(sorted(groups.items(), key=lambda item: item[0]), tied)
+
+
+def key_of(pod: ReducedPod) -> str:
+    """Return `namespace/name`."""
+    return f"{pod.namespace}/{pod.name}"
+
+
+def shape_of(kind: Kind) -> dict[str, Any]:
+    """Return the manifest of a group's shape."""
     manifest: dict[str, Any] = json.loads(kind.shape)
     if kind.labels:
         manifest["metadata"]["labels"] = dict(kind.labels)
@@ -210,19 +287,23 @@ def _manifest(kind: _Kind) -> dict[str, Any]:
     return manifest
 
 
-def _node(node: Manifest, attachable: Mapping[str, int]) -> Manifest:
-    if not attachable:
-        return node
-    status = node.get("status") or {}
-    return {**node, "status": {**status, "allocatable": {**(status.get("allocatable") or {}), **attachable}}}
-
-
-def _columns(pods: Sequence[ReducedPod], index_of: Mapping[str, int]) -> dict[str, Any]:
+def columns(
+    pods: Iterable[ReducedPod], index_of: Mapping[str, int], tied: Mapping[str, tuple[Kind, str]]
+) -> dict[str, Any]:
+    """Return the pods of a group as columns, sorted by name."""
+    pods = sorted(pods, key=lambda pod: pod.name)
+    rare = {
+        "refusals": {pod.name: why for pod in pods if is_tied(pod) and (why := tied[key_of(pod)][1])},
+        "deletions": {pod.name: pod.deletion for pod in pods if pod.deletion is not None},
+        "started": {pod.name: pod.started for pod in pods if pod.started is not None},
+        "startups": {pod.name: pod.startup_minutes for pod in pods if pod.startup_minutes},
+    }
     return {
         "names": [pod.name for pod in pods],
         "created": [pod.created for pod in pods],
         "nodes": [index_of.get(pod.whereabouts, -1) for pod in pods],
         "flags": [_flags(pod) for pod in pods],
+        **{name: values for name, values in rare.items() if values},
     }
 
 
@@ -242,10 +323,6 @@ def _text(value: object) -> str:
 # Labels that no selector in the cluster uses (`job-name`, `statefulset.kubernetes.io/pod-name`, `pod-template-
 # hash`, a workflow's run id …) cannot affect decisions, but would give every pod a shape of its own.
 _KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
-
-
-def _kept_keys(observed: Observed, shapes: Iterable[str]) -> frozenset[str]:
-    return selected_keys(shapes) | frozenset(observed.labels_kept)
 
 
 def selected_keys(shapes: Iterable[str]) -> frozenset[str]:
@@ -301,95 +378,3 @@ def _keys(constraint: Mapping[str, Any]) -> Iterator[str]:
 def _selector_keys(selector: Mapping[str, Any]) -> Iterator[str]:
     yield from selector.get("matchLabels") or ()
     yield from (str(expression.get("key")) for expression in selector.get("matchExpressions") or ())
-
-
-# The pods that DaemonSets will create on new nodes are derived from their existing pods. Webhooks, a vertical
-# autoscaler and the namespace's LimitRanges change the requests in a pod's template. The newest pod of a DaemonSet
-# shows the result of all of these (karpenter: GetDaemonSetPod).
-_Key = tuple[str, str]
-"""A DaemonSet's namespace and name."""
-
-
-def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Yield the pod that each DaemonSet would create.
-
-    It is like the DaemonSet's newest pod. If there is none, it is the template with the changes that admission makes.
-    Its affinity is always the template's, because the controller pins every existing pod to its node.
-    """
-    newest, admitted = _newest(observed.pods), _admission(observed)
-    for daemonset in observed.daemonsets:
-        known = newest.get(_key(daemonset))
-        yield {**daemonset, "spec": _unpinned(known, daemonset["spec"])} if known else admitted(daemonset)
-
-
-def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
-    """Yield the cluster's PodTemplates, and the workloads and custom resources that CapacityBuffers refer to.
-
-    `pod` of each is the pod that the API server would admit.
-    """
-    admitted, wanted = _admission(observed), referred_objects(observed.capacitybuffers)
-    pulled = templates_to_pull(observed.capacitybuffers)
-    for template in observed.podtemplates:
-        seen = _seen(template, "PodTemplate", pulled)
-        yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
-    for kind, each in workloads(observed) if wanted else ():
-        if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
-            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name not in _UNTOLD}
-            yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
-    for each in controlled_templates(observed, wanted):
-        yield {**_seen(each, each["kind"], pulled), "pod": admitted(each["pod"])}
-
-
-def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:
-    """Return a template, without its images unless instances pull them."""
-    about = template["metadata"]
-    if template.get("images") and (kind, about["namespace"], about["name"]) in pulled:
-        return template
-    return {name: value for name, value in template.items() if name != "images"}
-
-
-def _admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:
-    """Return a function that makes the changes of admission to a reduced pod from a template."""
-    defaults = _default_requests(observed.limitranges)
-    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
-
-    def admitted(pod: Manifest) -> dict[str, Any]:
-        template = {**pod["spec"]}
-        runtime = classes.get(template.pop("runtimeClassName", ""), {})
-        spec = with_default_requests(template, defaults.get(str(pod["metadata"]["namespace"]), {}))
-        return {**pod, "spec": with_runtime_class(spec, runtime)}
-
-    return admitted
-
-
-def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
-    """Return the default requests of containers by namespace. If several LimitRanges apply, the first by name wins."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
-        namespace = str(each["metadata"]["namespace"])
-        found[namespace] = {**each["requests"], **found.get(namespace, {})}
-    return found
-
-
-def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
-    """Return the spec of the newest pod of each DaemonSet; if several have the same age, of the last by name."""
-    youngest: dict[tuple[str, str], tuple[int, str]] = {}  # for each shape, since only shapes need parsing
-    for pod in pods:
-        if pod.owner_kind == "DaemonSet":
-            alike, age = (pod.namespace, pod.shape), (pod.created, pod.name)
-            youngest[alike] = max(age, youngest.get(alike, age))
-    found: dict[_Key, Manifest] = {}
-    for (_, shape), _ in sorted(youngest.items(), key=lambda item: item[1]):
-        manifest = json.loads(shape)
-        found[_key(manifest)] = manifest.get("spec") or {}
-    return found
-
-
-def _unpinned(spec: Manifest, template: Manifest) -> Mapping[str, Any]:
-    affinity = {"affinity": template["affinity"]} if template.get("affinity") else {}
-    return {**spec, **affinity}
-
-
-def _key(manifest: Manifest) -> _Key:
-    metadata = manifest["metadata"]
-    return str(metadata["namespace"]), str(metadata["ownerReferences"][0]["name"])

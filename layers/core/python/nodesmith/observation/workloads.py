@@ -1,4 +1,4 @@
-"""Workloads: those that CapacityBuffers refer to, and those that lack pods because they have just grown.
+"""Workloads: those that CapacityBuffers refer to, those that lack pods because they have just grown, and DaemonSets.
 
 Proactive scale-up reads ReplicaSets, StatefulSets and Jobs of Namespaces that ask for it. Their controllers create pods
 at a limited rate (20 a second by default), so the pods of a large growth come over minutes.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,9 +23,12 @@ from nodesmith.model.kubernetes.podannotations import PROACTIVE
 from nodesmith.model.kubernetes.pods import GROWING, LACKING_FOR, Manifest
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.pods import ReducedPod
+from nodesmith.observation.reduction.podspecs import with_default_requests, with_runtime_class
 
 _UNJUDGED_SECONDS = 10
 """How old a pod may be that kube-scheduler has not judged yet and that still counts as missing."""
+_UNTOLD = frozenset({"size", "owner", "created"})
+"""What reduced workloads have for the forwarder alone."""
 Owner = tuple[str, str, str]
 """Kind, namespace and name of a workload."""
 
@@ -201,3 +204,95 @@ def count_owned(counted: Counter[Owner], pod: ReducedPod, step: int) -> None:
         counted[owner] += step
         if not counted[owner]:
             del counted[owner]
+
+
+# The pods that DaemonSets will create on new nodes are derived from their existing pods. Webhooks, a vertical
+# autoscaler and the namespace's LimitRanges change the requests in a pod's template. The newest pod of a DaemonSet
+# shows the result of all of these (karpenter: GetDaemonSetPod).
+_Key = tuple[str, str]
+"""A DaemonSet's namespace and name."""
+
+
+def expected_pods(observed: Observed) -> Iterator[dict[str, Any]]:
+    """Yield the pod that each DaemonSet would create.
+
+    It is like the DaemonSet's newest pod. If there is none, it is the template with the changes that admission makes.
+    Its affinity is always the template's, because the controller pins every existing pod to its node.
+    """
+    newest, admitted = _newest(observed.pods), admission(observed)
+    for daemonset in observed.daemonsets:
+        known = newest.get(_key(daemonset))
+        yield {**daemonset, "spec": _unpinned(known, daemonset["spec"])} if known else admitted(daemonset)
+
+
+def pod_templates(observed: Observed) -> Iterator[dict[str, Any]]:
+    """Yield the cluster's PodTemplates, and the workloads and custom resources that CapacityBuffers refer to.
+
+    `pod` of each is the pod that the API server would admit.
+    """
+    admitted, wanted = admission(observed), referred_objects(observed.capacitybuffers)
+    pulled = templates_to_pull(observed.capacitybuffers)
+    for template in observed.podtemplates:
+        seen = _seen(template, "PodTemplate", pulled)
+        yield {**seen, "kind": "PodTemplate", "pod": admitted(template["pod"])}
+    for kind, each in workloads(observed) if wanted else ():
+        if (kind, each["metadata"]["namespace"], each["metadata"]["name"]) in wanted:
+            kept = {name: value for name, value in _seen(each, kind, pulled).items() if name not in _UNTOLD}
+            yield {**kept, "kind": kind, "pod": admitted(each["pod"])}
+    for each in controlled_templates(observed, wanted):
+        yield {**_seen(each, each["kind"], pulled), "pod": admitted(each["pod"])}
+
+
+def _seen(template: Manifest, kind: str, pulled: Collection[tuple[str, str, str]]) -> Manifest:
+    """Return a template, without its images unless instances pull them."""
+    about = template["metadata"]
+    if template.get("images") and (kind, about["namespace"], about["name"]) in pulled:
+        return template
+    return {name: value for name, value in template.items() if name != "images"}
+
+
+def admission(observed: Observed) -> Callable[[Manifest], dict[str, Any]]:
+    """Return a function that makes the changes of admission to a reduced pod from a template."""
+    defaults = _default_requests(observed.limitranges)
+    classes = {str(each["metadata"]["name"]): each["spec"] for each in observed.runtimeclasses}
+
+    def admitted(pod: Manifest) -> dict[str, Any]:
+        template = {**pod["spec"]}
+        runtime = classes.get(template.pop("runtimeClassName", ""), {})
+        spec = with_default_requests(template, defaults.get(str(pod["metadata"]["namespace"]), {}))
+        return {**pod, "spec": with_runtime_class(spec, runtime)}
+
+    return admitted
+
+
+def _default_requests(limit_ranges: Iterable[Manifest]) -> dict[str, Mapping[str, Any]]:
+    """Return the default requests of containers by namespace. If several LimitRanges apply, the first by name wins."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in sorted(limit_ranges, key=lambda each: str(each["metadata"]["name"])):
+        namespace = str(each["metadata"]["namespace"])
+        found[namespace] = {**each["requests"], **found.get(namespace, {})}
+    return found
+
+
+def _newest(pods: Iterable[ReducedPod]) -> dict[_Key, Manifest]:
+    """Return the spec of the newest pod of each DaemonSet; if several have the same age, of the last by name."""
+    youngest: dict[tuple[str, str], tuple[int, str]] = {}  # for each shape, since only shapes need parsing
+    for pod in pods:
+        if pod.owner_kind == "DaemonSet":
+            alike, age = (pod.namespace, pod.shape), (pod.created, pod.name)
+            youngest[alike] = max(age, youngest.get(alike, age))
+    found: dict[_Key, Manifest] = {}
+    for (_, shape), _ in sorted(youngest.items(), key=lambda item: item[1]):
+        manifest = json.loads(shape)
+        found[_key(manifest)] = manifest.get("spec") or {}
+    return found
+
+
+def _unpinned(spec: Manifest, template: Manifest) -> Mapping[str, Any]:
+    affinity = {"affinity": template["affinity"]} if template.get("affinity") else {}
+    return {**spec, **affinity}
+
+
+def _key(manifest: Manifest) -> _Key:
+    metadata = manifest["metadata"]
+    return str(metadata["namespace"]), str(metadata["ownerReferences"][0]["name"])

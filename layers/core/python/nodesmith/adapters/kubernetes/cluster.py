@@ -50,8 +50,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
     observed,
 )
-from nodesmith.observation.observed import Observed
-from nodesmith.observation.olderversions import Todays, todays
+from nodesmith.observation.observed import Observed, Todays, todays
 from nodesmith.observation.reduction.objects import reduce_custom
 from nodesmith.observation.workloads import watched_kinds
 

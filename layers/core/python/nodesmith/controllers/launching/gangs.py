@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import Protocol
 
 from nodesmith.controllers.launching.launch import Buyer, TypeTable, buy_gang, write_down
-from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.lifecycle.gangs import advanced, is_done, status_updates
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, record_gang, turns
 from nodesmith.errors import Conflict, Failures
-from nodesmith.keys import decision_snapshot_key, snapshot_key
+from nodesmith.keys import decision_snapshot_key
 from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.kubernetes.provisioningrequests import said
@@ -68,7 +68,7 @@ def buy_for_requests(
     Raises Transient, Rejected.
     """
     bought = Bought()
-    data = run.blobs.get(snapshot_key(run.cluster_name))
+    data = newest_data(run.blobs, run.cluster_name)
     if data is None:
         return bought
     inputs = replace(inputs, snapshot=own_snapshot(data, run.cluster_name))

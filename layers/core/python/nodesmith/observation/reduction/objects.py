@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from sys import intern
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import AWS_DOMAIN, in_domain
@@ -14,7 +17,8 @@ from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.model.kubernetes.nodes import DELETION_DELAY
 from nodesmith.model.kubernetes.podannotations import NODE_PROTECTIONS, PROACTIVE, with_do_not_disrupt
 from nodesmith.model.kubernetes.pods import Manifest
-from nodesmith.observation.reduction.podspecs import without_empty
+from nodesmith.observation.reduction.devices import text_of
+from nodesmith.observation.reduction.podspecs import interned, without_empty
 
 _NODE_ANNOTATION_DOMAINS = ("karpenter.sh", AWS_DOMAIN, DELETION_DELAY)
 _DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -33,6 +37,9 @@ _WHEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _DEEPEST_LEVEL = 40
 """Free-form fields may be nested 16 levels deep. Deeper nesting is detected and refused when manifests are parsed."""
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
+_NODE_CONDITION = ("type", "status", "reason", "lastTransitionTime")
+_LONGEST_SHARED = 40
+"""Longer texts are seldom equal to others."""
 _STATUS = (
     "used",
     "nodes",
@@ -61,14 +68,14 @@ def reduce_node(manifest: Manifest) -> dict[str, Any]:
         "deletionTimestamp": metadata.get("deletionTimestamp"),
         "finalizers": metadata.get("finalizers"),
         "ownerReferences": _nodeclaims_of(metadata.get("ownerReferences") or ()),
-        "labels": metadata.get("labels"),
+        "labels": interned(metadata.get("labels")),
         "annotations": _node_annotations(metadata.get("annotations") or {}),
     }
     shows = {
-        "capacity": status.get("capacity"),
-        "allocatable": status.get("allocatable"),
+        "capacity": _shared(status.get("capacity")),
+        "allocatable": _shared(status.get("allocatable")),
         "conditions": [
-            without_empty({name: c.get(name) for name in ("type", "status", "reason", "lastTransitionTime")})
+            _shared(without_empty({name: c.get(name) for name in _NODE_CONDITION}))
             for c in status.get("conditions") or ()
         ],
     }
@@ -114,6 +121,7 @@ def reduce_custom(manifest: Manifest) -> dict[str, Any]:
     metadata = manifest["metadata"]
     annotations = metadata.get("annotations") or {}
     about: dict[str, Any] = {name: metadata.get(name) for name in _METADATA}
+    about |= {name: _shared(metadata.get(name)) for name in ("labels", "ownerReferences", "finalizers")}
     about["name"] = str(metadata["name"])
     about["annotations"] = {n: text for n, text in annotations.items() if n != _DROPPED_ANNOTATION}
     status = manifest.get("status") or {}
@@ -168,7 +176,19 @@ def reduce_nodeclaim(manifest: Manifest) -> dict[str, Any] | None:
 
     Raises KeyError, TypeError or AttributeError for content that no API server accepts.
     """
-    return None if is_foreign(manifest) else reduce_custom(manifest)
+    if is_foreign(manifest):
+        return None
+    kept = reduce_custom(manifest)
+    spec = kept.get("spec") or {}
+    if isinstance(spec.get("requirements"), list):
+        spec["requirements"] = [_one_of(text_of(each)) for each in spec["requirements"]]
+    return kept
+
+
+@lru_cache(maxsize=8192)
+def _one_of(requirement: str) -> Any:
+    """Return the value of a JSON text, which all NodeClaims share that have it."""
+    return json.loads(requirement)
 
 
 _BUFFER_ANNOTATIONS = ("nodesmith.dev/buffer-", "nodesmith.dev/warm-")
@@ -211,18 +231,25 @@ def reduce_request(manifest: Manifest) -> dict[str, Any]:
 
 
 def _cut(value: Any, levels: int) -> Any:
-    """Return a value without parts that are nested too deeply for readers of the snapshot."""
+    """Return a value without parts that are nested too deeply for readers of the snapshot, with shared texts."""
     match value:
         case dict():
-            return {key: _cut(inner, levels - 1) for key, inner in value.items()} if levels else None
+            return {intern(key): _cut(inner, levels - 1) for key, inner in value.items()} if levels else None
         case list():
             return [_cut(inner, levels - 1) for inner in value] if levels else None
+        case str() if len(value) <= _LONGEST_SHARED:
+            return intern(value)
         case _:
             return value
 
 
+def _shared(value: Any) -> Any:
+    """Return a value whose texts are shared with equal ones of other objects."""
+    return _cut(value, _DEEPEST_LEVEL)
+
+
 def _conditions(conditions: Sequence[Manifest]) -> list[dict[str, Any]]:
-    return [without_empty({name: c.get(name) for name in _CONDITION}) for c in conditions]
+    return [_shared(without_empty({name: c.get(name) for name in _CONDITION})) for c in conditions]
 
 
 def _node_annotations(annotations: Mapping[str, str]) -> dict[str, str]:

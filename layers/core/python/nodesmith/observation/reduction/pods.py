@@ -36,6 +36,7 @@ from nodesmith.observation.reduction.podspecs import (
     limits_text,
     reduce_spec,
     resized,
+    shared_labels,
     with_infeasible,
     without_empty,
 )
@@ -121,10 +122,10 @@ def reduce_pod(manifest: Manifest) -> ReducedPod | None:
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     return ReducedPod(
         name=str(metadata["name"]),
-        namespace=str(metadata["namespace"]),
+        namespace=sys.intern(str(metadata["namespace"])),
         uid=str(metadata["uid"]),
         shape=_shape_text(metadata, with_infeasible(spec, status), container_statuses(status), owner),
-        labels=dict(metadata.get("labels") or {}),
+        labels=shared_labels(metadata.get("labels") or {}),
         created=_seconds(metadata["creationTimestamp"]),
         owner_kind=owner.get("kind", ""),
         owner_group=sys.intern(_group(controller)),
@@ -300,7 +301,6 @@ def _annotations(metadata: Manifest) -> dict[str, str]:
 NOTEWORTHY_MINUTES = 10
 """A shorter startup is not kept: nearly all pods take less, and the eviction cost already covers that."""
 _MOST_MINUTES = 360
-_DAY_SECONDS = 86_400.0
 
 
 # The startup time of a pod, from which the cost of moving it is calculated.
@@ -321,7 +321,7 @@ def startup_minutes(metadata: Manifest, status: Manifest) -> int:
     restarts = sum(int(container.get("restartCount") or 0) for container in containers)
     starts = [parse_time(status["startTime"]), *(_began(c) for c in containers if c.get("restartCount"))]
     last = max((start for start in starts if start is not None and start <= at), default=at)
-    times = 1 + restarts / max(1.0, (at - made).total_seconds() / _DAY_SECONDS)
+    times = 1 + restarts / max(1.0, (at - made).total_seconds() / 86_400)
     minutes = int((at - last).total_seconds() * times / 60)
     return min(minutes, _MOST_MINUTES) if minutes > NOTEWORTHY_MINUTES else 0
 

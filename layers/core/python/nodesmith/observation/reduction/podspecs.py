@@ -6,7 +6,9 @@ While a container is resized in place, its allocated resources are kept beside i
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.kubernetes.pods import CRITICAL_CLASSES, DEFAULT_GRACE_SECONDS, Manifest
@@ -17,6 +19,29 @@ _PARTS = ("containers", "initContainers")
 def without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without values that mean the same as an absent field, so that equivalent objects are equal."""
     return {name: value for name, value in fields.items() if value not in (None, "", 0, [], {})}
+
+
+def interned(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Return texts by name as a dict that shares them with equal ones: most labels of most nodes are the same.
+
+    Raises TypeError for anything but texts.
+    """
+    return {sys.intern(name): sys.intern(text) for name, text in (texts or {}).items()}
+
+
+_FEW_CHARACTERS = 1000
+
+
+def shared_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the labels of a pod, which it shares with pods that have the same."""
+    texts = tuple((str(key), str(text)) for key, text in labels.items())
+    is_long = sum(len(key) + len(text) for key, text in texts) > _FEW_CHARACTERS
+    return dict(texts) if is_long else _one_of(texts)
+
+
+@lru_cache(maxsize=8192)
+def _one_of(texts: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return {sys.intern(key): sys.intern(text) for key, text in texts}
 
 
 def reduce_spec(spec: Manifest) -> dict[str, Any]:
