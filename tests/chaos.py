@@ -124,7 +124,7 @@ class ChaosWorld(World):
         self.forgery: Forgery | None = None
         """How the forwarder changes its snapshots."""
         self.excused: set[str] = set()
-        """The harm of notices that ended while services were away, which nobody could have prevented."""
+        """Harm to pods on instances that EC2 takes back, which nobody could have prevented."""
         self.rejected: Counter[str] = Counter()
         """Messages and objects that no retry could have read."""
         self.causes: Counter[str] = Counter()
@@ -405,7 +405,15 @@ class ChaosWorld(World):
             c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"]
         )
 
+    def note_forced(self) -> None:
+        """Excuse budgets that deletions within an interrupted instance's notice break: EC2 ends those pods anyway."""
+        taken = {f"node-{instance_id}" for instance_id in self._taken_at}
+        on_them = {name for name, pod in self.pods.items() if pod["spec"].get("nodeName") in taken}
+        broken = self.cluster.violations
+        self.excused |= {each for each in broken if each.split(":")[0].rpartition(" ")[2] in on_them}
+
     def _take(self) -> None:
+        self.note_forced()
         before = len(self.harm)
         super()._take()
         if self.now < self.healed_at + DRAINED_WITHIN:
@@ -761,7 +769,7 @@ class Outcome:
     met: Mapping[str, int]
     """How often each fault was met."""
     without_grace: int = 0
-    """Pods that EC2 killed when a notice ended before or soon after the faults did."""
+    """Pods that lost their grace or their budget, because EC2 took their instance during a fault or soon after."""
 
 
 def single_faults() -> Iterator[Combination]:

@@ -26,8 +26,8 @@ def report(combinations: Sequence[Combination], at_least: int = 0) -> list[Figur
     met = sum((Counter(found.met) for found in ended.values()), Counter[str]())
     graceless = sum(found.without_grace for found in ended.values())
     note = (
-        f"{len(met)} kinds of faults met {met.total():,} times; {graceless} pods without grace on instances that EC2"
-        f" took during a fault"
+        f"{len(met)} kinds of faults met {met.total():,} times; {graceless} pods lost grace or budget on"
+        f" instances that EC2 took during a fault"
     )
     return [
         Figure("chaos-combinations", len(ended), "combinations", note=note, at_least=at_least),
