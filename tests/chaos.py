@@ -1,8 +1,8 @@
 """Services fail while the small world scales up, drains, is interrupted, consolidates or upgrades.
 
-A fault lasts 30 seconds to an hour of the world's time. It acts where the functions' ports are called, so controllers,
-decisions and effects are the real ones. Fakes stand for the adapters: `tests/chaosupgrades.py` runs a sample with the
-real adapter of DynamoDB, and `tests/integration/test_chaos.py` one with all of them.
+A fault lasts 30 seconds to an hour of the world's time. It acts at the ports, so controllers, decisions and effects are
+the real ones. Fakes stand for the adapters, which are not covered: neither their retries nor how they read errors. The
+forwarder only stops writing, and the observation function does not stand in for it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,12 @@ from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import MOST_ATTEMPTS, RETRY_SECONDS, Concern, Hint
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.observation.observed import NOT_READY, UNSCHEDULABLE
-from nodesmith_formats.localsystem.faults import (
-    ANSWERED_OF,
-    FORWARDER,
-    HALVES,
-    SLOW_SECONDS,
-    Fault,
-    FaultKind,
-    Lasting,
-    Service,
-)
 from tests import builders
 from tests.branches import copied
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call
 from tests.fakes.hints import FakeHints
+from tests.faults import ANSWERED_OF, FORWARDER, HALVES, SLOW_SECONDS, Fault, FaultKind, Lasting, Service
 from tests.forgeries import Document, Forgery
 from tests.moves import MOVING, shrink
 from tests.moves import ON_DEMAND as ON_DEMAND_ONLY
@@ -324,7 +315,7 @@ class ChaosWorld(World):
         if any(each.fault.service is Service.PRICING for each in self.lasting):
             catalogs = FakeCatalogs(self.sold)
             with self.calling(Concern.CATALOG), suppress(Transient, Killed):
-                refresh_catalog(Market(self), catalogs, ListPrices({}, False), self.now)
+                refresh_catalog(Market(self), catalogs, ListPrices({}), self.now)
             self.sold = catalogs.latest()
 
     def _deliver(self) -> set[Concern]:
