@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.world import World
+
+AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
 def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
@@ -24,7 +26,7 @@ def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
         yield copied(before)
 
 
-def copied(world: World) -> World:
+def copied(world: AnyWorld) -> AnyWorld:
     """Return a copy of a world that can diverge from here; objects that never change are shared."""
     for port in (world.cloud, world.cluster):
         port.calls.clear()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import strategies as st
 
 from nodesmith.adapters.catalog.catalogs import decode, embedded_catalog, encode
 from nodesmith.errors import Rejected
-from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
+from nodesmith.model.ec2.catalog import (
+    WINDOWS,
+    Accelerator,
+    Catalog,
+    InstanceFacts,
+    NeuronDevice,
+    Offering,
+    ProductPrices,
+    sold_as,
+)
 
 WHOLE = encode(embedded_catalog("ap-east-1"))
 words = st.text("abcXYZ 0123456789-.", min_size=1, max_size=12)
@@ -79,3 +89,23 @@ def test_equal_catalogues_have_equal_bytes(catalog: Catalog) -> None:
 def test_a_truncated_catalogue_is_rejected(length: int) -> None:
     with pytest.raises(Rejected, match="catalogue"):
         decode(WHOLE[: length % len(WHOLE)])
+
+
+@pytest.mark.parametrize("price", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_stored_offering_without_a_possible_price_is_left_out(price: float) -> None:
+    known = embedded_catalog("ap-east-1")
+    wrong = replace(known.offerings["m5.large"][0], price_hourly_usd=price)
+    stored = encode(replace(known, offerings={**known.offerings, "m5.large": (wrong,)}))
+    back = decode(stored)
+    assert back.offerings["m5.large"] == ()
+    assert set(back.offerings["m5.xlarge"]) == set(known.offerings["m5.xlarge"])
+
+
+def test_a_product_without_a_possible_price_is_not_sold() -> None:
+    known = embedded_catalog("ap-east-1")
+    prices = {WINDOWS: ProductPrices(on_demand={"ap-east-1": {"m5.large": -1.0, "m5.xlarge": 2.0}})}
+    back = decode(encode(replace(known, prices=prices)))
+    found = {name: sold_as(back, name, WINDOWS) for name in ("m5.large", "m5.xlarge")}
+    on_demand = {name: [o for o in sold if o.capacity_type == "on-demand"] for name, sold in found.items()}
+    assert not on_demand["m5.large"]
+    assert {o.price_hourly_usd for o in on_demand["m5.xlarge"]} == {2.0}

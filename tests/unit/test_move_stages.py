@@ -127,6 +127,16 @@ def test_a_move_waits_for_replacements_as_long_as_karpenter_does() -> None:
     assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes", failed=True)
 
 
+def test_a_move_waits_for_a_ready_replacement_that_the_ledger_does_not_know_yet() -> None:
+    """An outage of the ledger may last longer than a replacement may take."""
+    late, hour = timedelta(minutes=1), timedelta(hours=1)
+    launched = replace(NEW, phase=Phase.LAUNCHED, node_name="")
+    assert step(REPLACING, OLD, launched, after=hour) == Await(REPLACING, for_claims=(NEW.name,))
+    registered = replace(NEW, registered_at=NOW + hour)
+    assert step(REPLACING, OLD, registered, after=hour + late) == Await(REPLACING, for_claims=(NEW.name,))
+    assert isinstance(step(REPLACING, OLD, registered, after=hour + 5 * late), Abandon)
+
+
 def test_once_all_replacements_are_ready_the_move_is_concluded_unless_disruption_is_paused() -> None:
     assert step(REPLACING, OLD, READY) == Conclude(REPLACING)
     found = step(REPLACING, OLD, READY, paused=Pause(NOW, "a release"))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,10 @@ def encode(catalog: Catalog) -> bytes:
 
 
 def decode(data: bytes) -> Catalog:
-    """Return the catalogue that `encode` wrote. Raises Rejected if the bytes are truncated or of another format."""
+    """Return the catalogue that `encode` wrote, without offerings whose price cannot be one.
+
+    Raises Rejected if the bytes are truncated or of another format.
+    """
     document = unpack(data, "catalogue")
     try:
         zones: list[list[str]] = document["zones"]
@@ -150,6 +154,8 @@ def _groups(offered: Iterable[Offering], zones: Sequence[tuple[str, str]]) -> li
 
 def _read_group(group: Sequence[Any], zones: Sequence[Sequence[str]]) -> Iterator[Offering]:
     capacity_type, price, estimated, available, mask, *_ = group
+    if not 0 < price < inf:  # decisions divide by prices, and a negative one would be the cheapest
+        return
     for bit, (zone, zone_id, *_) in enumerate(zones):
         if mask >> bit & 1:
             yield Offering(zone, capacity_type, price, estimated, zone_id, available)

@@ -28,6 +28,8 @@ PROPOSED_WITHIN = timedelta(minutes=10)
 """How long the validation may take to start: by then the cluster must have shown the taint."""
 READY_WITHIN = timedelta(minutes=10)
 """How long replacements may take to become ready (Karpenter's minimum)."""
+CAUGHT_UP_WITHIN = timedelta(minutes=5)
+"""How much longer a move waits for a replacement whose ready Node has registered late."""
 REMEMBERED = timedelta(minutes=5)
 """How long the sources of an abandoned move stay out of new moves."""
 ABANDONED = "MoveAbandoned"
@@ -190,11 +192,25 @@ def _replacing(move: Move, scene: Scene) -> Step:
     coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
     if not coming:
         return Conclude(move)
-    if scene.now - move.stage_since >= READY_WITHIN:
-        why = f"NodeClaim {coming[0]} was not ready within {_minutes(READY_WITHIN)}"
+    late = [name for name in coming if not _has_come(scene.claims[name], scene)]
+    if late and scene.now - move.stage_since >= READY_WITHIN:
+        why = f"NodeClaim {late[0]} was not ready within {_minutes(READY_WITHIN)}"
         return Abandon(move, why, failed=True)
     still_open = scene.open(move.sources)
     return Taint(move, still_open, SECOND_LOOK) if still_open else Await(move, for_claims=coming)
+
+
+def _has_come(claim: NodeClaim, scene: Scene) -> bool:
+    """Return whether a replacement has a ready Node that the ledger does not know as such yet, or only since recently.
+
+    After an outage of the ledger or the API server, this is so until lifecycle has caught up.
+    """
+    node = scene.snapshot.node_of(claim)
+    if node is None or not node.is_ready:
+        return False
+    if claim.phase is not Phase.REGISTERED:
+        return True
+    return claim.registered_at is not None and scene.now - claim.registered_at < CAUGHT_UP_WITHIN
 
 
 def _lost(move: Move, scene: Scene) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, TENANCY
@@ -281,7 +282,7 @@ def sold_as(catalog: Catalog, name: str, sold: str) -> tuple[Offering, ...]:
             price, estimated = _on_demand_as(sold, catalog, facts, offering.zone, linux)
         else:
             price, estimated = _spot_as(sold, catalog, facts, offering, linux)
-        if price:
+        if 0 < price < inf:
             dedicated = sold in _ON_DEDICATED
             found.append(
                 replace(offering, price_hourly_usd=round(price, 9), estimated=estimated, dedicated=dedicated)
