@@ -16,7 +16,6 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.resources import Resources
-from nodesmith.model.ec2.launches import MOST_CALLS
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
@@ -25,6 +24,7 @@ from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
+from nodesmith.model.ledger.region import MOST_CALLS
 from nodesmith.model.nodeclasses.status import (
     NodeClassStatus,
 )

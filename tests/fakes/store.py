@@ -9,7 +9,7 @@ from datetime import datetime
 
 from nodesmith.errors import Conflict
 from nodesmith.model.allocations import to_book
-from nodesmith.model.ec2.launches import CallBudget, OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -32,7 +32,7 @@ from nodesmith.model.ledger.items import (
 from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
-from nodesmith.model.ledger.region import Region, Spending
+from nodesmith.model.ledger.region import CallBudget, Region, Spending
 from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches, Spent, spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER

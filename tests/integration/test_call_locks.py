@@ -11,8 +11,9 @@ import pytest
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
 from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, MANY_CALLS, Allowance
-from nodesmith.model.ec2.launches import CallBudget, Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ledger.region import CallBudget
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.store import FakeStore

@@ -7,7 +7,7 @@ same order; EC2 leaves an instance that runs as it is.
 
 A run may make a few CreateFleet calls at any time, and many only while it holds the cluster's lock (`Allowance`). A
 cluster that needs more than a few calls makes at most `MANY_CALLS` within `LOCKED_FOR`, however many of its runs need
-them at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.launches.CallBudget`).
+them at the same time. All such clusters of the region share one budget (`nodesmith.model.ledger.region.CallBudget`).
 """
 
 from __future__ import annotations

@@ -15,10 +15,9 @@ from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, written_once
 from nodesmith.errors import Conflict
 from nodesmith.keys import budget_partition_key, learned_partition_key
-from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.model.ledger.items import offered_item, read_offered
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.region import Region, region_of
+from nodesmith.model.ledger.region import CallBudget, Region, region_of
 from nodesmith.model.spendinglimits import SpendingLimit
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The

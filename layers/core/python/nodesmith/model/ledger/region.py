@@ -1,18 +1,24 @@
-"""What the clusters of a region share: SpendingLimits, what each cluster takes of them, and launches an hour.
+"""What the clusters of a region share: SpendingLimits, what each takes of them, launches an hour, and EC2's calls.
 
 A limit over several clusters is held by one document (`Region`). A commit writes what its cluster then takes, on
 condition that no other cluster has written in between. What a cluster takes only falls between its commits, so a
 document that is out of date is too high, and writing what the ledger says releases what was taken in vain.
+
+EC2 counts CreateFleet calls for the whole account and region: its token bucket holds 50 and gains 5 a second (Amazon
+EC2 Developer Guide, "Request throttling"). Clusters of a region that need many calls share a token bucket that is
+smaller than EC2's. The rest is left to clusters that need a few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import Any
 
 from nodesmith.errors import Conflict
+from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.spending import (
     NO_LAUNCHES,
@@ -215,3 +221,84 @@ class Spending:
 
 
 NO_SPENDING = Spending()
+
+
+MOST_CALLS = 32
+CALLS_PER_SECOND = 4.0
+ACTIVE_FOR = timedelta(seconds=30)
+"""How long a cluster counts as one that shares the budget after it has asked for calls."""
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _seconds(waited: timedelta) -> float:
+    return max(0.0, waited.total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class CallBudget:
+    """A token bucket of calls, when each cluster last asked for some, and since when it is owed its share.
+
+    A new one is full. `owed_since` has the clusters that did not get all they asked for.
+    """
+
+    calls: float = MOST_CALLS
+    at: datetime = _NEVER
+    asked_at: Mapping[str, datetime] = field(default_factory=dict)
+    owed_since: Mapping[str, datetime] = field(default_factory=dict)
+
+    def take(self, cluster: str, wanted: int, now: datetime) -> tuple[int, CallBudget]:
+        """Return how many of `wanted` calls a cluster may make now, and the budget afterwards.
+
+        Clusters that have asked within `ACTIVE_FOR` share what the bucket gains: each is owed its share since it last
+        asked. A cluster that has not asked is owed its share of what the bucket holds. What it does not get, such as a
+        part of a call, is still owed to it when it asks again, and calls are kept for those that have been owed some
+        for longer. So each of many clusters gets a call now and then, in whatever order they ask.
+        """
+        found = self._without_future(now)
+        seconds = max(0.0, (now - found.at).total_seconds())  # the clocks of functions differ slightly
+        held = min(float(MOST_CALLS), found.calls + seconds * CALLS_PER_SECOND)
+        active = {name: asked for name, asked in found.asked_at.items() if now - asked < ACTIVE_FOR}
+        sharing = len(active.keys() | {cluster})
+        most = ceil(MOST_CALLS / sharing)  # all may ask at the same moment
+        second = CALLS_PER_SECOND / sharing
+        since = found.owed_since.get(cluster, active[cluster]) if cluster in active else None
+        share = held / sharing if since is None else _seconds(now - since) * second
+        owed = {name: at for name, at in found.owed_since.items() if name in active and name != cluster}
+        kept = sum(min(most, int(_seconds(now - at) * second)) for at in owed.values() if at < (since or now))
+        granted = max(0, min(wanted, int(held) - kept, int(share), most))
+        if granted < wanted:
+            owed[cluster] = now - timedelta(seconds=(share - granted) / second)
+        asked_at = {**active, cluster: max(now, active.get(cluster, now))}
+        return granted, CallBudget(held - granted, max(now, found.at), asked_at, owed)
+
+    def _without_future(self, now: datetime) -> CallBudget:
+        """Return the budget without times that no function's clock can have shown, and without debts.
+
+        All clusters share the item, so a wrong one would otherwise stop their large purchases until that time.
+        """
+        latest = now + ACTIVE_FOR
+        asked, owed = (
+            {cluster: at for cluster, at in known.items() if at <= latest}
+            for known in (self.asked_at, self.owed_since)
+        )
+        return CallBudget(max(0.0, self.calls), self.at if self.at <= latest else now, asked, owed)
+
+    def to_item(self) -> dict[str, Any]:
+        """Return the JSON document that `from_item` reads."""
+        asked, owed = (
+            {cluster: at.isoformat() for cluster, at in sorted(known.items())}
+            for known in (self.asked_at, self.owed_since)
+        )
+        return {"calls": self.calls, "at": self.at.isoformat(), "askedAt": asked, "owedSince": owed}
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> CallBudget:
+        """Read what `to_item` writes; any other document, such as an empty one, is a full budget."""
+        try:
+            asked, owed = (
+                {cluster: parse_time(at) for cluster, at in known.items()}
+                for known in (item["askedAt"], item.get("owedSince", {}))
+            )
+            return cls(float(item["calls"]), parse_time(item["at"]), asked, owed)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            return cls()
