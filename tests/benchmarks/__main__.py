@@ -55,6 +55,7 @@ from tests.benchmarks import (
     upgrades,
     warm,
     week,
+    zoneloss,
 )
 from tests.benchmarks.figures import Figure
 
@@ -67,6 +68,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "notices": notices.figures,
     "interruptions": interruptions.figures,
     "neighbours": neighbours.figures,
+    "zoneloss": zoneloss.figures,
     "retries": retries.figures,
     "coldstart": coldstart.figures,
     "commitments": commitments.figures,
@@ -119,6 +121,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
     "neighbours": partial(neighbours.figures, seeds=1),
+    "zoneloss": partial(zoneloss.figures, clusters=4),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 
