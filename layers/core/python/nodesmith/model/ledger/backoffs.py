@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 
@@ -40,6 +41,30 @@ def next_backoff(
     failures = previous.failures + 1 if previous else 1
     wait = min(LONGEST_BACKOFF, first * 2 ** min(failures - 1, 10))
     return Backoff(now + wait, failures, reason)
+
+
+_GENERAL = frozenset("cmrt")
+"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
+_KINDS_OF_A_ZONE = 10
+_OF_NOTICES = frozenset(Fate)
+
+
+def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
+    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
+
+    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
+    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
+    """
+    found: dict[tuple[str, str, datetime], set[str]] = {}
+    for key, backoff in unavailable.items():
+        is_general = key.instance_type[:1] in _GENERAL and not key.group
+        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
+            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
+    return frozenset(
+        (capacity_type, zone)
+        for (capacity_type, zone, _), kinds in found.items()
+        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
+    )
 
 
 REMEMBERED_NODES = 4

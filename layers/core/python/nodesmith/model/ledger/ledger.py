@@ -14,7 +14,7 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
+from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth, lost_zones
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.interruptions import DrainTime, Risk
@@ -73,6 +73,10 @@ class Ledger:
     def shifted(self, now: datetime) -> Mapping[str, ZonalShift]:
         """Return the zonal shifts in effect, by the name of the zone."""
         return {shift.zone: shift for shift in self.zonal_shifts if shift.holds(now)}
+
+    def lost_zones(self, now: datetime) -> frozenset[tuple[str, str]]:
+        """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left."""
+        return lost_zones(self.unavailable, now) | self.spending.lost_zones(now)
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.
