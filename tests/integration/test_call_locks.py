@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, MANY_CALLS, Allowance
+from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, LOCKED_WHILE_SHORT, MANY_CALLS, Allowance
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region
@@ -201,8 +201,8 @@ def test_after_ec2_has_throttled_a_call_other_clusters_take_even_a_few_calls_fro
     outcome = run(second)
 
     assert len(outcome.launched) == 1, "EC2 would throttle the second"
-    assert woken(second) == [LOCKED_FOR]
-    second.now += LOCKED_FOR
+    assert woken(second) == [LOCKED_WHILE_SHORT]
+    second.now += LOCKED_WHILE_SHORT
     assert len(run(second).launched) == 1
 
 

@@ -12,8 +12,8 @@ from nodesmith.controllers.provisioning import provision
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, ZONE
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey, Shortfall
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff, lost_zones
-from nodesmith.model.ledger.region import CallBudget, Region, Scarcity
+from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
+from nodesmith.model.ledger.region import CallBudget, Region, Scarcity, lost_zones
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.world import World, pod_manifest

@@ -47,9 +47,9 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff, lost_zones, next_backoff
+from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.region import Scarcity, Spending
+from nodesmith.model.ledger.region import Scarcity, Spending, lost_zones
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Cloud, Store
@@ -320,6 +320,8 @@ MANY_CALLS = 32
 """The most calls that a run may make while it holds the lock."""
 LOCKED_FOR = timedelta(seconds=12)
 """How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
+LOCKED_WHILE_SHORT = timedelta(seconds=5)
+"""How long it lasts while calls are short: then all calls come from the budget, which spreads them."""
 
 
 @dataclass(slots=True)
@@ -386,7 +388,7 @@ class Allowance:
 
     def _take_lock(self, now: datetime) -> None:
         self._has_asked = True
-        until = now + LOCKED_FOR
+        until = now + (LOCKED_WHILE_SHORT if self.is_short else LOCKED_FOR)
         if self.store.take_lock(Concern.PROVISIONING, now, until):
             self._locked_until = until
         if self.is_short:

@@ -19,8 +19,10 @@ from typing import Any
 
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.backoffs import LONGEST_BACKOFF
+from nodesmith.model.ledger.learned import LONGEST_BACKOFF, Backoff
 from nodesmith.model.ledger.spending import (
     NO_LAUNCHES,
     Counted,
@@ -249,6 +251,30 @@ class Spending:
 
 
 NO_SPENDING = Spending()
+
+
+_GENERAL = frozenset("cmrt")
+"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
+_KINDS_OF_A_ZONE = 10
+_OF_NOTICES = frozenset(Fate)
+
+
+def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
+    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
+
+    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
+    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
+    """
+    found: dict[tuple[str, str, datetime], set[str]] = {}
+    for key, backoff in unavailable.items():
+        is_general = key.instance_type[:1] in _GENERAL and not key.group
+        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
+            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
+    return frozenset(
+        (capacity_type, zone)
+        for (capacity_type, zone, _), kinds in found.items()
+        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
+    )
 
 
 MOST_CALLS = 32
