@@ -60,6 +60,7 @@ from tests.benchmarks import (
     upgrades,
     warm,
     week,
+    zoneloss,
 )
 from tests.benchmarks.figures import Figure
 
@@ -72,6 +73,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "notices": notices.figures,
     "interruptions": interruptions.figures,
     "neighbours": neighbours.figures,
+    "zoneloss": zoneloss.figures,
     "retries": retries.figures,
     "runaway": runaway.figures,
     "coldstart": lambda: [*coldstart.figures(), *colddecisions.figures()],
@@ -133,6 +135,7 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
     "neighbours": partial(neighbours.figures, seeds=1),
+    "zoneloss": partial(zoneloss.figures, clusters=4),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 

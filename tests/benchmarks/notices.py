@@ -88,9 +88,9 @@ def running(nodes: int) -> tuple[World, list[NodeClaim]]:
     world = World({})
     claims = []
     for number in range(nodes):
-        claim = _claim(number, kind)
+        claim = claim_of(number, kind)
         claims.append(claim)
-        world.cluster.nodes[claim.node_name] = _node(claim, kind)
+        world.cluster.nodes[claim.node_name] = node_of(claim, kind)
         for index in range(PODS_A_NODE):
             app = f"app-{(number + index) % 20}"
             pod = pod_manifest(f"{app}-{number}-{index}", "385m", "700Mi")
@@ -103,7 +103,7 @@ def running(nodes: int) -> tuple[World, list[NodeClaim]]:
     return world, claims
 
 
-def _claim(number: int, kind: InstanceType) -> NodeClaim:
+def claim_of(number: int, kind: InstanceType) -> NodeClaim:
     zone = builders.ZONES[number % len(builders.ZONES)]
     return builders.claim(
         f"default-{number:04}",
@@ -119,7 +119,7 @@ def _claim(number: int, kind: InstanceType) -> NodeClaim:
     )
 
 
-def _node(claim: NodeClaim, kind: InstanceType) -> dict[str, Any]:
+def node_of(claim: NodeClaim, kind: InstanceType) -> dict[str, Any]:
     known = {
         **{key: str(value) for key, value in kind.labels.items()},
         labels.HOSTNAME: claim.node_name,

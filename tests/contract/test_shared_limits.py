@@ -14,7 +14,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits
 from nodesmith.errors import Conflict
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.region import Region
+from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
 from nodesmith.model.ledger.spending import Share
 from nodesmith.model.spendinglimits import SpendingLimit, parse_spending_limit
 from nodesmith.ports import Store
@@ -39,8 +39,8 @@ def pending(name: str, price: float = 0.4) -> NodeClaim:
 def stores(request: pytest.FixtureRequest) -> Stores:
     """Return a function that returns the store of a cluster. All share one region with a limit of a dollar an hour."""
     if request.param == "memory":
-        shared = [Region("", (LIMIT,), CLUSTERS)]
-        return lambda name: FakeStore(name=name, region=shared, wall_clock=lambda: NOW)
+        shared, budget = [Region("", (LIMIT,), CLUSTERS)], [CallBudget()]
+        return lambda name: FakeStore(name=name, region=shared, budget=budget, wall_clock=lambda: NOW)
     client: Any = FakeTable() if request.param == "table" else request.getfixturevalue("dynamodb")
     is_real = request.param == "dynamodb"
 
@@ -178,3 +178,32 @@ def test_limits_are_written_only_if_they_or_the_clusters_have_changed() -> None:
     assert shared.save([LIMIT], ("east",))
     assert shared.region().limits == (LIMIT,)
     assert isinstance(shared.region().limits[0], SpendingLimit)
+
+
+def test_all_clusters_read_with_their_ledger_that_ec2_has_throttled_a_call(stores: Stores) -> None:
+    east, west = stores("east"), stores("west")
+    assert not west.load().spending.is_short_of_calls(NOW)
+    assert east.take_calls(1, NOW, Scarcity(is_throttled=True)) == 0
+    assert west.load().spending.is_short_of_calls(NOW)
+    assert not west.load().spending.is_short_of_calls(NOW + SHORT_FOR)
+
+
+def test_all_clusters_read_with_their_ledger_in_which_zones_one_has_found_nothing_left(
+    stores: Stores,
+) -> None:
+    east, west = stores("east"), stores("west")
+    until = NOW + timedelta(minutes=3)
+    east.take_calls(0, NOW, Scarcity(lost={("spot", "us-east-1a"): until}))
+    east.take_calls(0, NOW, Scarcity(lost={("on-demand", "us-east-1a"): until}))
+    west.take_calls(1, NOW)
+    ledger = west.load()
+    assert ledger.lost_zones(NOW) == {("spot", "us-east-1a"), ("on-demand", "us-east-1a")}
+    assert ledger.lost_zones(until) == frozenset()
+
+
+def test_a_zone_is_not_lost_for_longer_than_a_back_off_may_last_whatever_the_shared_item_says(
+    stores: Stores,
+) -> None:
+    east, west = stores("east"), stores("west")
+    east.take_calls(0, NOW, Scarcity(lost={("spot", "us-east-1a"): NOW + timedelta(days=1)}))
+    assert west.load().lost_zones(NOW) == frozenset()

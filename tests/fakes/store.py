@@ -9,7 +9,7 @@ from datetime import datetime
 
 from nodesmith.errors import Conflict
 from nodesmith.model.allocations import to_book
-from nodesmith.model.ec2.launches import CallBudget, OfferingKey
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
@@ -30,7 +30,7 @@ from nodesmith.model.ledger.items import (
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
-from nodesmith.model.ledger.region import Region, Spending
+from nodesmith.model.ledger.region import CallBudget, Region, Scarcity, Spending
 from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches, Spent, spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
@@ -125,7 +125,10 @@ class FakeStore:
         return ledger
 
     def _spending(self) -> Spending:
-        region = replace(self.region[0], cluster=self.name) if self.region else None
+        region = None
+        if self.region:
+            told = {"short_until": self.budget[0].short_until, "lost": self.budget[0].lost}
+            region = replace(self.region[0], cluster=self.name, **told)  # type: ignore[arg-type]
         spent = tuple(self.spent[key] for key in sorted(self.spent))
         return Spending(self.launches, self.most_launches, spent, region)
 
@@ -222,9 +225,12 @@ class FakeStore:
         self.raise_after("release_lock")
         return came and ends == until
 
-    def take_calls(self, wanted: int, now: datetime) -> int:
+    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
         self.raise_before("take_calls")
-        granted, self.budget[0] = self.budget[0].take(self.name, wanted, now)
+        budget = self.budget[0]
+        granted, self.budget[0] = (
+            (0, budget.told(scarcity, now)) if scarcity else budget.take(self.name, wanted, now)
+        )
         self.raise_after("take_calls")
         return granted
 

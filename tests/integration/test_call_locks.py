@@ -10,9 +10,11 @@ import pytest
 
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, MANY_CALLS, Allowance
-from nodesmith.model.ec2.launches import CallBudget, Deferred, LaunchOutcome, LaunchRequest
+from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, LOCKED_WHILE_SHORT, MANY_CALLS, Allowance
+from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.store import FakeStore
@@ -181,3 +183,73 @@ def test_a_throttled_run_with_few_calls_wakes_provisioning_once_after_two_second
     throttled(world)
 
     assert woken(world) == [timedelta(seconds=2)]
+
+
+def sharing(*worlds: World) -> None:
+    """Have the clusters of these worlds share what clusters of a region share."""
+    budget, region = [CallBudget()], [Region("", clusters=("a", "b"))]
+    for name, world in zip("ab", worlds, strict=True):
+        world.store.name, world.store.budget, world.store.region = name, budget, region
+
+
+def test_after_ec2_has_throttled_a_call_other_clusters_take_even_a_few_calls_from_the_budget() -> None:
+    first, second = with_pools(1), with_pools(2)
+    sharing(first, second)
+    throttled(first)
+    second.store.budget[0] = replace(second.store.budget[0], calls=1, at=second.now)
+
+    outcome = run(second)
+
+    assert len(outcome.launched) == 1, "EC2 would throttle the second"
+    assert woken(second) == [LOCKED_WHILE_SHORT]
+    second.now += LOCKED_WHILE_SHORT
+    assert len(run(second).launched) == 1
+
+
+def test_calls_are_short_for_a_minute_after_a_throttled_one() -> None:
+    first, second = with_pools(1), with_pools(2)
+    sharing(first, second)
+    throttled(first)
+    second.store.budget[0] = replace(second.store.budget[0], calls=0, at=second.now)
+    second.now += SHORT_FOR
+
+    assert len(run(second).launched) == 2
+    assert second.store.locks == {}
+
+
+def test_while_calls_are_short_a_run_without_the_lock_leaves_its_pods_to_the_next_one() -> None:
+    first, second = with_pools(1), with_pools(2)
+    sharing(first, second)
+    throttled(first)
+    second.store.take_lock(Concern.PROVISIONING, second.now, second.now + LOCKED_FOR)
+
+    outcome = run(second)
+
+    assert (outcome.decisions, outcome.launched, woken(second)) == ([], [], [])
+    assert second.store.release_lock(Concern.PROVISIONING, second.now + LOCKED_FOR), "it has left a mark"
+
+
+def test_a_run_that_needs_no_call_wakes_the_runs_that_it_has_kept_from_deciding() -> None:
+    first, second = with_pools(1), with_pools(1)
+    sharing(first, second)
+    throttled(first)
+    own = Allowance(second.store, second.clock)
+    assert own.has_turn(second.store.load().spending)
+    other = Allowance(second.store, second.clock)
+    assert not other.has_turn(second.store.load().spending)
+
+    assert own.end_turn(), "the other run came"
+    assert second.store.locks == {}
+
+
+def test_while_calls_are_short_no_node_is_split_for_the_sake_of_fragility() -> None:
+    first, second = with_pools(1), with_pools(1)
+    sharing(first, second)
+    own, settings = Allowance(second.store, second.clock), NodeSettings(fragility_tolerance=0.01)
+    assert own.has_turn(second.store.load().spending)
+    assert own.thrifty(settings) == settings
+    throttled(first)
+
+    assert own.has_turn(second.store.load().spending)
+
+    assert own.thrifty(settings).fragility_tolerance == 0

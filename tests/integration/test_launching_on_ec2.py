@@ -122,6 +122,28 @@ def test_a_template_reported_missing_inside_a_response_is_recreated_for_another_
     assert world.seam.calls["CreateLaunchTemplate"] == 3  # one of them for dry runs
 
 
+def test_a_launch_does_not_wait_for_a_template_that_exists_although_ec2_throttles_its_creation(
+    world: Account, cloud: AwsCloud
+) -> None:
+    request, templates = planned()
+    cloud.ensure_templates(templates)
+    newly_started = AwsCloud(
+        acting(client, Role("provisioning", CLUSTER.name, REGION)), SETTINGS, system_time
+    )
+    world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
+    launched(newly_started, (request, templates))
+
+
+def test_a_launch_whose_template_could_not_be_created_is_repeated_with_it(
+    world: Account, cloud: AwsCloud
+) -> None:
+    request, templates = planned()
+    world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
+    cloud.ensure_templates(templates)
+    assert cloud.launch([request]) == [TemplateMissing(CLAIM.name)]
+    launched(cloud, (request, templates))
+
+
 def test_one_throttled_launch_does_not_stop_the_others(world: Account, cloud: AwsCloud) -> None:
     plans = [planned(claim=f"default-{number}") for number in range(3)]
     cloud.ensure_templates(plans[0][1])
@@ -149,14 +171,14 @@ def test_an_exhausted_quota_of_the_whole_call_is_no_capacity(world: Account, clo
     assert {s.offering for s in outcome.shortfalls} == set(request.offerings())
 
 
-def test_a_throttled_template_is_transient_after_the_others_are_created(
+def test_a_template_that_ec2_fails_to_create_is_transient_after_the_others_are_created(
     world: Account, cloud: AwsCloud
 ) -> None:
     plans = [planned(), planned(replace(NODECLASS, detailed_monitoring=True), "default-other")]
-    world.seam.fail("CreateLaunchTemplate", "RequestLimitExceeded")
+    world.seam.fail("CreateLaunchTemplate", "ServiceUnavailable")
     with pytest.raises(Transient, match="CreateLaunchTemplate") as caught:
         cloud.ensure_templates([template for _, templates in plans for template in templates])
-    assert caught.value.code == "RequestLimitExceeded"
+    assert caught.value.code == "ServiceUnavailable"
     made = {
         each["LaunchTemplateName"] for each in client("ec2").describe_launch_templates()["LaunchTemplates"]
     }

@@ -6,10 +6,11 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.ec2.launches import CALLS_PER_SECOND, MOST_CALLS, CallBudget
+from nodesmith.model.ledger.region import CALLS_PER_SECOND, MOST_CALLS, CallBudget
 from tests.builders import NOW
 
 EC2_CALLS, EC2_CALLS_PER_SECOND = 50, 5
@@ -61,6 +62,21 @@ def test_clusters_that_always_need_calls_get_equal_shares_whoever_asks_first(
             made[number] += calls * (period >= 10)
     assert max(made) - min(made) <= 0.35 * max(made)
     assert sum(made) >= 30 * clusters * (MOST_CALLS // clusters)
+
+
+@pytest.mark.parametrize("within_seconds", [0, 5, 12])
+@pytest.mark.parametrize(("clusters", "minutes"), [(17, 1), (40, 1), (100, 2), (200, 3)])
+def test_each_of_many_clusters_gets_calls_although_its_share_of_a_period_is_less_than_one(
+    clusters: int, minutes: int, within_seconds: int
+) -> None:
+    budget, made = CallBudget(), [0] * clusters
+    for period in range(5 * minutes + 10):
+        for number in range(clusters):
+            now = NOW + timedelta(seconds=12 * period + within_seconds * number / clusters)
+            calls, budget = budget.take(str(number), 2, now)
+            made[number] += calls * (period >= 10)
+    assert min(made) >= max(1, 0.4 * max(made))
+    assert sum(made) >= 0.6 * CALLS_PER_SECOND * 60 * minutes
 
 
 @given(asks)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.onsale import AGAIN_AFTER, OnSaleKeeper
+from nodesmith.controllers.commitments import AGAIN_AFTER, OnSaleKeeper
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.errors import Rejected

@@ -7,7 +7,7 @@ same order; EC2 leaves an instance that runs as it is.
 
 A run may make a few CreateFleet calls at any time, and many only while it holds the cluster's lock (`Allowance`). A
 cluster that needs more than a few calls makes at most `MANY_CALLS` within `LOCKED_FOR`, however many of its runs need
-them at the same time. All such clusters of the region share one budget (`nodesmith.model.ec2.launches.CallBudget`).
+them at the same time. All such clusters of the region share one budget (`nodesmith.model.ledger.region.CallBudget`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.ledger.region import Scarcity, Spending, lost_zones
 from nodesmith.model.metrics import Metrics
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Cloud, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}
@@ -208,6 +210,11 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     short = backoffs(outcomes, ledger, now)
     if short:
         store.save_unavailable(short)
+    lost = lost_zones(short, now)
+    throttled = any(isinstance(each, Deferred) and each.nothing_begun for each in outcomes)
+    if lost or throttled:
+        until = max((backoff.until for backoff in short.values()), default=now)
+        store.take_calls(0, now, Scarcity(throttled, dict.fromkeys(sorted(lost), until)))
     full = subnet_backoffs(outcomes, now)
     if full:
         store.save_subnet_backoffs(full)
@@ -313,32 +320,76 @@ MANY_CALLS = 32
 """The most calls that a run may make while it holds the lock."""
 LOCKED_FOR = timedelta(seconds=12)
 """How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
+LOCKED_WHILE_SHORT = timedelta(seconds=5)
+"""How long it lasts while calls are short: then all calls come from the budget, which spreads them."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """The calls that one run may still make. It takes the lock when it first needs more than a few."""
+    """The calls that one run may still make. It takes the lock when it first needs more than a few.
+
+    While EC2 throttles calls of the region (`is_short`), it takes the lock for any call, and all calls from the budget.
+    Runs that the lock keeps from buying leave their pods to the next run that has it, which buys for all together.
+    """
 
     store: Store
     clock: Callable[[], datetime]
     left: int = FEW_CALLS
     until: datetime | None = None
-    """until when the run holds the lock, None if it does not"""
+    """until when the run holds the lock and has asked for calls, else None"""
+    is_short: bool = False
     _has_asked: bool = False
+    _locked_until: datetime | None = None
+
+    def has_turn(self, spending: Spending) -> bool:
+        """Return whether the run may decide: not while calls are short and another run holds the lock."""
+        self.is_short = spending.is_short_of_calls(self.clock())
+        if self.is_short and not self._has_asked:
+            self._take_lock(self.clock())
+        return not self.is_short or self._locked_until is not None
+
+    def end_turn(self) -> bool:
+        """Release a lock under which no call was asked for. Return whether another run waits for its turn."""
+        if self._locked_until is None or self.until is not None:
+            return False
+        return self.store.release_lock(Concern.PROVISIONING, self._locked_until)
+
+    def thrifty(self, settings: NodeSettings) -> NodeSettings:
+        """Return settings for the decision. EC2 counts instances, too: while it throttles, no node is split."""
+        return replace(settings, fragility_tolerance=0.0) if self.is_short else settings
+
+    def in_order(self, nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
+        """Return nodes in the order of their purchase: while calls are short, those first that any zone may provide."""
+        if not self.is_short:
+            return nodes
+        return sorted(nodes, key=lambda node: len({row.zone for row in node.request.overrides}) == 1)
 
     def of(self, calls: int) -> int:
         """Return how many of `calls` may be made now, and count them as made. Raises Transient."""
-        if calls > self.left and not self._has_asked:
-            self._take_lock()
+        if calls > self.left or (calls and self.is_short and not self._has_asked):
+            self._ask(calls)
         granted = min(calls, self.left)
         self.left -= granted
         return granted
 
-    def _take_lock(self) -> None:
-        self._has_asked, now = True, self.clock()
-        until = now + LOCKED_FOR
+    def _ask(self, calls: int) -> None:
+        """Take calls from the budget: as many as a run may make, or while they are short no more than `calls`."""
+        now, made = self.clock(), FEW_CALLS - self.left
+        is_first = self.until is None
+        if not self._has_asked:
+            self._take_lock(now)
+        self.until = self._locked_until
+        if self.until is None:
+            self.left = 0
+        elif self.is_short:
+            self.left += self.store.take_calls(calls - self.left, now)
+        elif is_first:
+            self.left = self.store.take_calls(MANY_CALLS - made, now)
+
+    def _take_lock(self, now: datetime) -> None:
+        self._has_asked = True
+        until = now + (LOCKED_WHILE_SHORT if self.is_short else LOCKED_FOR)
         if self.store.take_lock(Concern.PROVISIONING, now, until):
-            made = FEW_CALLS - self.left
-            self.until, self.left = until, self.store.take_calls(MANY_CALLS - made, now)
-        else:
+            self._locked_until = until
+        if self.is_short:
             self.left = 0

@@ -33,6 +33,7 @@ from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind
+from nodesmith.model.ledger.region import Scarcity
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -80,11 +81,8 @@ class Store(Protocol):
     def release_lock(self, concern: Concern, until: datetime) -> bool:
         """Release the lock that expires at `until`, if it is still held. Return True if other runs were refused it."""
 
-    def take_calls(self, wanted: int, now: datetime) -> int:
-        """Return how many of `wanted` CreateFleet calls the cluster may make now, and count them as made.
-
-        All clusters of the region share the budget.
-        """
+    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
+        """Take CreateFleet calls from the region's budget; return how many. With `scarcity`, tell all clusters that."""
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption; None resumes it."""

@@ -68,8 +68,7 @@ def _told(own: ClusterParts, report: Report, **names: list[str]) -> Report:
 
 def provisioning() -> Handler:
     """Compose provisioning, which buys nodes for pending pods."""
-    from nodesmith.controllers.commitments import UsageKeeper
-    from nodesmith.controllers.onsale import OnSaleKeeper
+    from nodesmith.controllers.commitments import OnSaleKeeper, UsageKeeper
     from nodesmith.controllers.provisioning import provision
     from nodesmith.decisions.provisioning import rehearse
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from nodesmith.adapters.aws.calls import error_code, error_message, transient_errors
+from nodesmith.adapters.aws.calls import THROTTLED, error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates
 from nodesmith.adapters.ec2.instances import LIVING, described, ours, parts, start, stop, terminate, where
 from nodesmith.errors import Transient
@@ -82,12 +82,15 @@ class AwsCloud:
     def ensure_templates(self, templates: Sequence[LaunchTemplate]) -> None:
         """Create the launch templates that this process has not created recently.
 
-        Raises Transient after all have been tried. If EC2 rejects a template, launches that name it are refused.
+        Raises Transient after all have been tried. If EC2 rejects a template, launches that name it are refused. If it
+        throttles the call, the template is taken to exist, as nearly always when many clusters buy nodes at once: if it
+        does not, the launch says so.
         """
         unknown = [template for template in templates if not self._templates.is_known(template.name)]
         delays = [delay for delay in self._in_parallel(self._templates.create, unknown) if delay]
-        if delays:
-            raise delays[0]
+        for delay in delays:
+            if delay.code not in THROTTLED:
+                raise delay
 
     def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
         """Request one instance per launch request, in one call for requests that share a fleet.

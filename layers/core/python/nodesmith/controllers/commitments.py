@@ -1,4 +1,6 @@
-"""The controller of commitments: read them and what runs in the region, and share them between clusters.
+"""The controller of commitments, and of the object that lists what NodePools may buy.
+
+Commitments are read with what runs in the region, and shared between clusters.
 
 What cannot be read stays as it was known, and the fault is kept with the rest, for `nodesmith status`. Purchases never
 wait for commitments: without them, prices are those of the catalogue.
@@ -9,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from nodesmith.decisions.provisioning import Inputs, PlannedNode
+from nodesmith.decisions.provisioning.onsale import on_sale
 from nodesmith.decisions.scheduling.offerings.commitments import applied_now, on_demand_prices, usage_of
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.keys import commitments_key
+from nodesmith.keys import commitments_key, on_sale_key
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND
 from nodesmith.model.apimachinery.problems import Problem
@@ -30,7 +33,8 @@ from nodesmith.model.ledger.commitments import (
     book_item,
     family_of,
 )
-from nodesmith.ports import Blobs, CommitmentStore
+from nodesmith.model.metricsobjects import write_on_sale
+from nodesmith.ports import NONE_THERE, Blobs, CommitmentStore, VersionedBlobs
 
 T = TypeVar("T")
 _ATTEMPTS = 5
@@ -233,3 +237,57 @@ class UsageKeeper:
             self.store.report(found.reporting(cluster.name, usage, now))
         except (Conflict, Transient):
             return
+
+
+AGAIN_AFTER = timedelta(minutes=1)
+"""How long to wait after the object could not be written."""
+
+
+@dataclass(slots=True)
+class OnSaleKeeper:
+    """Keeps the object that lists what a cluster's NodePools may buy up to date, from run to run.
+
+    `kept` is the object's version and content. `seen` is what the content was computed from: the computation takes a
+    tenth of a second and is skipped if nothing has changed.
+    """
+
+    blobs: VersionedBlobs
+    cluster: str
+    clock: Callable[[], datetime]
+    kept: tuple[str, bytes] | None = None
+    seen: object = None
+    failed_at: datetime | None = None
+
+    def keep(self, inputs: Inputs) -> None:
+        """Write the object if its content has changed. After a failure, a later run tries again."""
+        now, seen = self.clock(), _basis(inputs)
+        if seen == self.seen or (self.failed_at is not None and now - self.failed_at < AGAIN_AFTER):
+            return
+        try:
+            self._write(write_on_sale(on_sale(inputs)))
+            self.seen = seen
+        except (Transient, Conflict):
+            self.failed_at = now
+
+    def _write(self, data: bytes) -> None:
+        key, kept = on_sale_key(self.cluster), self.kept
+        if kept is None:
+            found = self.blobs.read(key, NONE_THERE)
+            self.kept = kept = found.tag, found.data or b""
+        tag, held = kept
+        if held != data:
+            self.kept = None  # until the outcome of the write is known
+            self.kept = self.blobs.replace(key, data, tag), data
+
+
+def _basis(inputs: Inputs) -> object:
+    """Return everything that what is on sale depends on, without what changes as nodes come and go."""
+    ledger, snapshot = inputs.ledger, inputs.snapshot
+    closed = frozenset(key for key, backoff in ledger.unavailable.items() if backoff.holds(inputs.now))
+    asked = [(each.get("metadata", {}).get("name"), each.get("spec")) for each in snapshot.nodepools]
+    asked += [(each.get("metadata", {}).get("name"), each.get("spec")) for each in snapshot.nodeclasses]
+    resolved = {
+        name: (frozenset(subnet.zone for subnet in status.subnets), status.images)
+        for name, status in ledger.nodeclasses.items()
+    }
+    return inputs.catalog.ref, asked, resolved, closed, frozenset(ledger.shifted(inputs.now))

@@ -179,6 +179,8 @@ def provision(run: Provisioning) -> Outcome:
     elif outcome.unplaced or outcome.room_is_news:
         why = "pods stay unscheduled" if outcome.unplaced else "the room of CapacityBuffers changed"
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, why))
+    if allowance.end_turn():
+        _look_again(run, "another run waits for its turn", timedelta())
     is_repeated = _have_repeated(run, outcome, allowance.until)
     _tell(run, outcome)
     if outcome.plan.due is not None:
@@ -259,9 +261,11 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     paid = known_commitments(run.commitments)
     ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
-    if standby(ledger, snapshot, outcome.due) is not None:
+    stands_by = standby(ledger, snapshot, outcome.due) is not None
+    outcome.is_cut = not (stands_by or allowance.has_turn(ledger.spending))
+    if stands_by or outcome.is_cut:
         return True
-    settings = run.settings.in_cluster(ledger.cluster)
+    settings = allowance.thrifty(run.settings.in_cluster(ledger.cluster))
     types = TypeTable(snapshot, catalog, settings, ledger)
     ledger = _resume(run, ledger, types, outcome, allowance)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()

@@ -68,7 +68,7 @@ from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, Re
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.ledger.nodeclassitems import nodeclass_item
-from nodesmith.model.ledger.region import Spending
+from nodesmith.model.ledger.region import Scarcity, Spending
 from nodesmith.model.ledger.spending import spent_by
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
@@ -284,9 +284,9 @@ class DynamoStore:
         """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
         return self._locks.end(concern, until)
 
-    def take_calls(self, wanted: int, now: datetime) -> int:
+    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
         """Take calls from the region's budget of CreateFleet calls, and return how many were granted."""
-        return take_calls(self._client, self._table, self._cluster, wanted, now)
+        return take_calls(self._client, self._table, self._cluster, wanted, now, scarcity)
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,6 @@ from nodesmith.adapters.aws.calls import transient_errors
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, read_items, written_once
 from nodesmith.errors import Conflict
 from nodesmith.keys import budget_partition_key, learned_partition_key
-from nodesmith.model.ec2.launches import CallBudget
 from nodesmith.model.ledger.commitments import (
     NO_COMMITMENTS,
     CommitmentBook,
@@ -30,7 +30,7 @@ from nodesmith.model.ledger.commitments import (
 )
 from nodesmith.model.ledger.items import offered_item, read_offered
 from nodesmith.model.ledger.learned import Boot, Offered
-from nodesmith.model.ledger.region import Region, region_of
+from nodesmith.model.ledger.region import CallBudget, Region, Scarcity, region_of
 from nodesmith.model.spendinglimits import SpendingLimit
 
 # Observed node capacity is in a partition that all clusters of a region share, as `{pk, sk: type#image, doc}`. The
@@ -76,16 +76,19 @@ _BUDGET_SK = "CREATEFLEET"
 _BUDGET_ATTEMPTS = 5
 
 
-def take_calls(client: Any, table: str, cluster: str, wanted: int, now: datetime) -> int:
+def take_calls(
+    client: Any, table: str, cluster: str, wanted: int, now: datetime, scarcity: Scarcity | None = None
+) -> int:
     """Return how many of `wanted` calls a cluster may make now, and count them as made.
 
-    `client` is a boto3 DynamoDB client. The answer is 0 if other clusters change the budget at every attempt.
-    Raises Transient.
+    With `scarcity`, tell the other clusters that instead. `client` is a boto3 DynamoDB client. The answer is 0 if other
+    clusters change the budget at every attempt. Raises Transient.
     """
     partition = Partition(client, table, budget_partition_key(client.meta.region_name))
     for _ in range(_BUDGET_ATTEMPTS):
         document, revision = partition.revised(_BUDGET_SK)
-        granted, budget = CallBudget.from_item(document).take(cluster, wanted, now)
+        budget = CallBudget.from_item(document)
+        granted, budget = (0, budget.told(scarcity, now)) if scarcity else budget.take(cluster, wanted, now)
         item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
         try:
             partition.put_revised(item, revision, "the budget of CreateFleet calls")
@@ -117,17 +120,19 @@ class SharedItems:
 
     def _read(self, further: Iterable[Attributes]) -> dict[str, Attributes]:
         own = self._partition
-        keys = [own.key(_LIMITS), own.key(_SHARES), *further]
+        keys = [own.key(_LIMITS), own.key(_SHARES), own.key(_BUDGET_SK), *further]
         names = ", ".join(("pk", "sk", "doc", "revision", *_MARK))
         asked = {"ProjectionExpression": names, "ExpressionAttributeNames": _MARK, "ConsistentRead": True}
         return {item["sk"]["S"]: item for item in read_items(own.client, own.table, keys, asked)}
 
     def _region(self, found: Mapping[str, Attributes]) -> Region:
-        limits, shares = (
-            json.loads(found[sk]["doc"]["S"]) if sk in found else {} for sk in (_LIMITS, _SHARES)
+        limits, shares, budget = (
+            json.loads(found[sk]["doc"]["S"]) if sk in found else {} for sk in (_LIMITS, _SHARES, _BUDGET_SK)
         )
         revision = int(found[_SHARES]["revision"]["N"]) if _SHARES in found else 0
-        return region_of(self._cluster, limits, shares, revision)
+        region = region_of(self._cluster, limits, shares, revision)
+        known = CallBudget.from_item(budget)
+        return replace(region, short_until=known.short_until, lost=known.lost)
 
     def put(self, region: Region) -> Attributes:
         """Return the part of a transaction that writes shares and launches if no other cluster has done so."""

@@ -122,7 +122,7 @@ def buy_many(
     """
     claims: list[NodeClaim] = []
     is_cut = False
-    nodes = nodes[: ledger.spending.launches_left(run.clock())]
+    nodes = allowance.in_order(nodes)[: ledger.spending.launches_left(run.clock())]
     while len(claims) < len(nodes) and not is_cut:
         wanted = intents(committable(nodes[len(claims) :]), run.clock())
         made = first_calls(wanted, allowance.of(len(set(map(call_of, wanted)))))

@@ -54,11 +54,12 @@ def on_sale(inputs: Inputs) -> OnSale:
     """Return the types and offerings, including those short of capacity. Capacity reservations are left out."""
     ledger, now = inputs.ledger, inputs.now
     closed = {key for key, backoff in ledger.unavailable.items() if backoff.holds(now)}
+    lost = ledger.lost_zones(now)
     found: dict[str, dict[tuple[str, str], OfferingOnSale]] = {}
     for template in _templates(inputs):
         for name, offering in _allowed(template, ledger.nodeclasses[template.status.name]):
             key = offering.capacity_type, offering.zone
-            is_open = offering.zone in {subnet.zone for subnet in template.status.subnets}
+            is_open = key not in lost and offering.zone in {s.zone for s in template.status.subnets}
             is_available = is_open and OfferingKey(offering.capacity_type, name, offering.zone) not in closed
             one = OfferingOnSale(*key, offering.paid_hourly_usd, is_available)
             found.setdefault(name, {})[key] = one
@@ -243,6 +244,8 @@ def _removed(
         for key, backoff in inputs.ledger.unavailable.items()
         if backoff.holds(inputs.now) and not key.group
     }
+    lost = inputs.ledger.lost_zones(inputs.now)
+    closed |= {(place[0], t.name, place[1]) for place in lost for t in types}
     removed["its EC2NodeClass has no image that boots it"] = frozenset(
         t.name for t in types if all(type_refusal(image, t) is not None for image in images)
     )

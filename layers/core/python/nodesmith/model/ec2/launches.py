@@ -1,18 +1,11 @@
-"""Launches: the request to EC2 for one NodeClaim, its possible outcomes, and how many calls clusters may make.
-
-EC2 counts CreateFleet calls for the whole account and region: its token bucket holds 50 and gains 5 a second (Amazon
-EC2 Developer Guide, "Request throttling"). Clusters of a region that need many calls share a token bucket that is
-smaller than EC2's. The rest is left to clusters that need a few.
-"""
+"""Launches: the request to EC2 for one NodeClaim, and its possible outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeAlias
-
-from nodesmith.model.apimachinery.times import parse_time
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -331,62 +324,3 @@ class TemplateMissing:
 
 
 LaunchOutcome: TypeAlias = Launched | NoCapacity | Refused | Deferred | Unfulfilled | TemplateMissing
-
-
-MOST_CALLS = 32
-CALLS_PER_SECOND = 4.0
-ACTIVE_FOR = timedelta(seconds=30)
-"""How long a cluster counts as one that shares the budget after it has asked for calls."""
-_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class CallBudget:
-    """A token bucket of calls, and when each cluster last asked for some. A new one is full."""
-
-    calls: float = MOST_CALLS
-    at: datetime = _NEVER
-    asked_at: Mapping[str, datetime] = field(default_factory=dict)
-
-    def take(self, cluster: str, wanted: int, now: datetime) -> tuple[int, CallBudget]:
-        """Return how many of `wanted` calls a cluster may make now, and the budget afterwards.
-
-        Clusters that have asked within `ACTIVE_FOR` share what the bucket gains: each may make its share of the calls
-        gained since it last asked. A cluster that has not asked may make its share of what the bucket holds.
-        """
-        found = self._without_future(now)
-        seconds = max(0.0, (now - found.at).total_seconds())  # the clocks of functions differ slightly
-        held = min(float(MOST_CALLS), found.calls + seconds * CALLS_PER_SECOND)
-        others = {
-            name: asked
-            for name, asked in found.asked_at.items()
-            if name != cluster and now - asked < ACTIVE_FOR
-        }
-        last = found.asked_at.get(cluster, _NEVER)
-        gained = held if now - last >= ACTIVE_FOR else (now - last).total_seconds() * CALLS_PER_SECOND
-        share = min(float(MOST_CALLS), gained) / (1 + len(others))
-        granted = max(0, min(wanted, int(held), int(share)))
-        return granted, CallBudget(held - granted, max(now, found.at), {**others, cluster: max(now, last)})
-
-    def _without_future(self, now: datetime) -> CallBudget:
-        """Return the budget without times that no function's clock can have shown, and without debts.
-
-        All clusters share the item, so a wrong one would otherwise stop their large purchases until that time.
-        """
-        latest = now + ACTIVE_FOR
-        asked = {cluster: at for cluster, at in self.asked_at.items() if at <= latest}
-        return CallBudget(max(0.0, self.calls), self.at if self.at <= latest else now, asked)
-
-    def to_item(self) -> dict[str, Any]:
-        """Return the JSON document that `from_item` reads."""
-        asked = {cluster: at.isoformat() for cluster, at in sorted(self.asked_at.items())}
-        return {"calls": self.calls, "at": self.at.isoformat(), "askedAt": asked}
-
-    @classmethod
-    def from_item(cls, item: Mapping[str, Any]) -> CallBudget:
-        """Read what `to_item` writes; any other document, such as an empty one, is a full budget."""
-        try:
-            asked = {cluster: parse_time(at) for cluster, at in item["askedAt"].items()}
-            return cls(float(item["calls"]), parse_time(item["at"]), asked)
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-            return cls()

@@ -18,7 +18,7 @@ from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.region import NO_SPENDING, Spending
+from nodesmith.model.ledger.region import NO_SPENDING, Spending, lost_zones
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -71,6 +71,10 @@ class Ledger:
     def shifted(self, now: datetime) -> Mapping[str, ZonalShift]:
         """Return the zonal shifts in effect, by the name of the zone."""
         return {shift.zone: shift for shift in self.zonal_shifts if shift.holds(now)}
+
+    def lost_zones(self, now: datetime) -> frozenset[tuple[str, str]]:
+        """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left."""
+        return lost_zones(self.unavailable, now) | self.spending.lost_zones(now)
 
     def has_read(self, said: NodePool | EC2NodeClass) -> bool:
         """Return whether readiness has read an object with exactly this content from the API server.

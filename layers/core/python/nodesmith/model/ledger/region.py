@@ -1,19 +1,28 @@
-"""What the clusters of a region share: SpendingLimits, what each cluster takes of them, and launches an hour.
+"""What the clusters of a region share: SpendingLimits, what each takes of them, launches an hour, and EC2's calls.
 
 A limit over several clusters is held by one document (`Region`). A commit writes what its cluster then takes, on
 condition that no other cluster has written in between. What a cluster takes only falls between its commits, so a
 document that is out of date is too high, and writing what the ledger says releases what was taken in vain.
+
+EC2 counts CreateFleet calls for the whole account and region: its token bucket holds 50 and gains 5 a second (Amazon
+EC2 Developer Guide, "Request throttling"). Clusters of a region that need many calls share a token bucket that is
+smaller than EC2's. The rest is left to clusters that need a few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import Any
 
 from nodesmith.errors import Conflict
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.learned import LONGEST_BACKOFF, Backoff
 from nodesmith.model.ledger.spending import (
     NO_LAUNCHES,
     Counted,
@@ -44,6 +53,10 @@ class Region:
     shares: Mapping[str, Mapping[str, Share]] = field(default_factory=dict)
     launches: Launches = NO_LAUNCHES
     revision: int = 0
+    short_until: datetime | None = None
+    """Until when all clusters take all their calls from the shared budget, because EC2 has throttled some."""
+    lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    """Until when EC2 is taken to have nothing in zones, by capacity type and zone, as any cluster has learned."""
 
     @property
     def is_used(self) -> bool:
@@ -159,7 +172,18 @@ def region_of(cluster: str, limits: Mapping[str, Any], document: Mapping[str, An
         shares,
         Launches.from_item(document.get("launches", ())),
         revision,
+        lost=read_lost(document.get("lost", ())),
     )
+
+
+def lost_item(lost: Mapping[tuple[str, str], datetime]) -> list[list[str]]:
+    """Write lost zones as JSON data."""
+    return [[*zone, lost[zone].isoformat()] for zone in sorted(lost)]
+
+
+def read_lost(rows: Iterable[Sequence[str]]) -> dict[tuple[str, str], datetime]:
+    """Read what `lost_item` writes. Raises ValueError, TypeError for anything else."""
+    return {(str(kind), str(zone)): parse_time(until) for kind, zone, until, *_ in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +202,16 @@ class Spending:
         if region is not None:
             left = min(left, region.most_launches - region.launches.lately(now))
         return max(0, left)
+
+    def is_short_of_calls(self, now: datetime) -> bool:
+        """Return whether EC2 has throttled calls of the region lately."""
+        until = self.region.short_until if self.region is not None else None
+        return until is not None and now < until
+
+    def lost_zones(self, now: datetime) -> frozenset[tuple[str, str]]:
+        """Return the zones, each with a capacity type, in which clusters have found nothing left lately."""
+        lost = self.region.lost if self.region is not None else {}
+        return frozenset(zone for zone, until in lost.items() if now < until <= now + LONGEST_BACKOFF)
 
     def charged(self, before: Iterable[NodeClaim], new: Sequence[NodeClaim], now: datetime) -> Spending:
         """Return this after a commit of new claims to those before. Raises Conflict if a limit does not allow it."""
@@ -200,6 +234,8 @@ class Spending:
         region = self.region
         if region is not None:
             item["region"] = {"cluster": region.cluster, **region.limits_document(), **region.document()}
+            if region.lost:
+                item["region"]["lost"] = lost_item(region.lost)
         return item
 
     @classmethod
@@ -215,3 +251,145 @@ class Spending:
 
 
 NO_SPENDING = Spending()
+
+
+_GENERAL = frozenset("cmrt")
+"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
+_KINDS_OF_A_ZONE = 10
+_OF_NOTICES = frozenset(Fate)
+
+
+def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
+    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
+
+    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
+    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
+    """
+    found: dict[tuple[str, str, datetime], set[str]] = {}
+    for key, backoff in unavailable.items():
+        is_general = key.instance_type[:1] in _GENERAL and not key.group
+        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
+            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
+    return frozenset(
+        (capacity_type, zone)
+        for (capacity_type, zone, _), kinds in found.items()
+        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
+    )
+
+
+MOST_CALLS = 32
+CALLS_PER_SECOND = 4.0
+SHORT_CALLS_PER_SECOND = 4.8
+"""While calls are short: no run makes calls besides the budget, so that less is left of EC2's 5 a second."""
+SHORT_FOR = timedelta(minutes=1)
+"""How long calls count as short after EC2 has throttled one, or after a cluster got none of the budget meanwhile."""
+ACTIVE_FOR = timedelta(seconds=30)
+"""How long a cluster counts as one that shares the budget after it has asked for calls."""
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _seconds(waited: timedelta) -> float:
+    return max(0.0, waited.total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Scarcity:
+    """What EC2 lacks in the region, as one cluster has learned: calls, or capacity in zones as in `Region.lost`."""
+
+    is_throttled: bool = False
+    lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallBudget:
+    """A token bucket of calls, when each cluster last asked for some, and since when it is owed its share.
+
+    A new one is full. `owed_since` has the clusters that did not get all they asked for. Until `short_until`, all
+    clusters take all their calls from it. `lost` is as in `Region`.
+    """
+
+    calls: float = MOST_CALLS
+    at: datetime = _NEVER
+    asked_at: Mapping[str, datetime] = field(default_factory=dict)
+    owed_since: Mapping[str, datetime] = field(default_factory=dict)
+    short_until: datetime | None = None
+    lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+
+    def told(self, scarcity: Scarcity, now: datetime) -> CallBudget:
+        """Return the budget after a cluster has learned what EC2 lacks. If it throttles, calls are short for now."""
+        lost = {zone: until for zone, until in self.lost.items() if now < until <= now + LONGEST_BACKOFF}
+        short_until = now + SHORT_FOR if scarcity.is_throttled else self.short_until
+        return replace(self, short_until=short_until, lost={**lost, **scarcity.lost})
+
+    def take(self, cluster: str, wanted: int, now: datetime) -> tuple[int, CallBudget]:
+        """Return how many of `wanted` calls a cluster may make now, and the budget afterwards.
+
+        Clusters that have asked within `ACTIVE_FOR` share what the bucket gains: each is owed its share since it last
+        asked. A cluster that has not asked is owed its share of what the bucket holds. What it does not get, such as a
+        part of a call, is still owed to it when it asks again, and calls are kept for those that have been owed some
+        for longer. So each of many clusters gets a call now and then, in whatever order they ask. While the bucket is
+        at least half full, each gets a call at once.
+        """
+        found = self._without_future(now)
+        seconds = max(0.0, (now - found.at).total_seconds())  # the clocks of functions differ slightly
+        is_short = found.short_until is not None and now < found.short_until
+        rate = SHORT_CALLS_PER_SECOND if is_short else CALLS_PER_SECOND
+        held = min(float(MOST_CALLS), found.calls + seconds * rate)
+        active = {name: asked for name, asked in found.asked_at.items() if now - asked < ACTIVE_FOR}
+        sharing = len(active.keys() | {cluster})
+        most = ceil(MOST_CALLS / sharing)  # all may ask at the same moment
+        second = rate / sharing
+        since = found.owed_since.get(cluster, active[cluster]) if cluster in active else None
+        share = held / sharing if since is None else _seconds(now - since) * second
+        owed = {name: at for name, at in found.owed_since.items() if name in active and name != cluster}
+        kept = sum(min(most, int(_seconds(now - at) * second)) for at in owed.values() if at < (since or now))
+        least = int(held >= MOST_CALLS / 2)
+        granted = max(0, min(wanted, int(held) - kept, max(int(share), least), most))
+        if granted < wanted:
+            owed[cluster] = now - timedelta(seconds=max(0.0, share - granted) / second)
+        asked_at = {**active, cluster: max(now, active.get(cluster, now))}
+        short_until = now + SHORT_FOR if is_short and granted < wanted else found.short_until
+        return granted, CallBudget(
+            held - granted, max(now, found.at), asked_at, owed, short_until, found.lost
+        )
+
+    def _without_future(self, now: datetime) -> CallBudget:
+        """Return the budget without times that no function's clock can have shown, and without debts.
+
+        All clusters share the item, so a wrong one would otherwise stop their large purchases until that time.
+        """
+        latest = now + ACTIVE_FOR
+        asked, owed = (
+            {cluster: at for cluster, at in known.items() if at <= latest}
+            for known in (self.asked_at, self.owed_since)
+        )
+        short = self.short_until
+        if short is not None and short > now + SHORT_FOR + ACTIVE_FOR:
+            short = None
+        at = self.at if self.at <= latest else now
+        return CallBudget(max(0.0, self.calls), at, asked, owed, short, self.lost)
+
+    def to_item(self) -> dict[str, Any]:
+        """Return the JSON document that `from_item` reads."""
+        asked, owed = (
+            {cluster: at.isoformat() for cluster, at in sorted(known.items())}
+            for known in (self.asked_at, self.owed_since)
+        )
+        item = {"calls": self.calls, "at": self.at.isoformat(), "askedAt": asked, "owedSince": owed}
+        short = {"shortUntil": self.short_until.isoformat()} if self.short_until else {}
+        return item | short | ({"lost": lost_item(self.lost)} if self.lost else {})
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> CallBudget:
+        """Read what `to_item` writes; any other document, such as an empty one, is a full budget."""
+        try:
+            asked, owed = (
+                {cluster: parse_time(at) for cluster, at in known.items()}
+                for known in (item["askedAt"], item.get("owedSince", {}))
+            )
+            until = item.get("shortUntil")
+            short = parse_time(until) if until is not None else None
+            lost = read_lost(item.get("lost", ()))
+            return cls(float(item["calls"]), parse_time(item["at"]), asked, owed, short, lost)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            return cls()
