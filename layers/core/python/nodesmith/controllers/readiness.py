@@ -150,9 +150,9 @@ def make_ready(run: Readiness) -> ReadinessReport:
     moments = (
         next_resolution(_readable(parsed), statuses),
         next_hold(snapshot, ledger.claims, now),
-        _next_look(shifts, now),
-        pause.until if (pause := ledger.paused) and pause.until and pause.until > now else None,
-        first_after(now, (each.until for each in tripped)),
+        # A zonal shift may be ended or extended at any time, so shifts are read again before their end.
+        min(end, now + SHIFTS_AGAIN) if (end := next_end(shifts, now)) is not None else None,
+        first_after(now, (ledger.paused.until if ledger.paused else None, *(each.until for each in tripped))),
     )
     due = now if held else first(moments)
     return ReadinessReport(tuple(changed), tuple(written), unhealthy, tuple(released), due, len(tripped))
@@ -209,12 +209,6 @@ def _announce(
     with failures.of("Events about zonal shifts"):
         run.cluster.publish(announcements(shifts, _readable(pools), statuses))
         run.store.save_zonal_shifts(told(shifts))
-
-
-def _next_look(shifts: tuple[ZonalShift, ...], now: datetime) -> datetime | None:
-    """Return when the shifts must be read again, None if there is none: one may be ended or extended at any time."""
-    end = next_end(shifts, now)
-    return None if end is None else min(end, now + SHIFTS_AGAIN)
 
 
 def _released(
