@@ -134,7 +134,7 @@ def _plan(runs: int, reference: float) -> list[Figure]:
             at_most,
             f"of processor time, fastest of {runs}; {seconds / reference:.0f} × the reference loop",
         )
-        for what, seconds, at_most in (("process", whole, 1.2), ("decision", decision, 0.6))
+        for what, seconds, at_most in (("process", whole, 1.4), ("decision", decision, 0.7))
     ]
 
 
