@@ -223,12 +223,6 @@ class Fleet(TickedWorld):
                     self._on(day, what)
         self.mishaps.sort(key=lambda mishap: mishap[0])
 
-    def plan_every_minute(self, minutes: int, dice: random.Random) -> None:
-        """Plan a fault in each of so many minutes."""
-        kinds = [self._dies, self._is_taken, self._falls_sick, self._never_joins, self._runs_out]
-        kinds += [self._api_server_goes, self._ec2_goes, self._function_dies, self._pods_change]
-        self.mishaps += [(MINUTE * minute, dice.choice(kinds)) for minute in range(minutes)]
-
     def _a_day(self, daily: float) -> Iterator[tuple[Callable[[World], None], int]]:
         some = math.ceil(self.size * daily / 4)
         yield from (
