@@ -202,10 +202,12 @@ def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
         store.forget(claim)
     kept = FULL_CLAIM.attempts, FULL_CLAIM.served
     moments = NOW, FULL_CLAIM.bought_at, FULL_CLAIM.initialized_at
-    assert store.load().departures == (Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept),)
+    ended = FULL_CLAIM.cause, FULL_CLAIM.use, FULL_CLAIM.again
+    departure = Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept, *ended)
+    assert store.load().departures == (departure,)
 
 
-@pytest.mark.parametrize(("attempt", "hours"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("attempt", "hours"), [(1, 1), (2, 26)])
 def test_departures_expire_by_the_clock_of_the_store(dynamodb: Any, attempt: int, hours: int) -> None:
     times = [NOW]
     store = DynamoStore(dynamodb, TABLE, "test", lambda: times[0])
