@@ -186,11 +186,14 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
 
 def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
     """Return a plan for many kinds of items, without a bound."""
-    from nodesmith.decisions.packing.sequential import (
-        pack_sequentially,  # imports numpy: a tenth of a second
-    )
+    from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
+    from nodesmith.decisions.packing.sequential import pack_sequentially
 
     remaining = RemainingLimits(limits)
+    found = pack_by_class(part.items, part.bins, remaining, most_steps)
+    if found is not None:
+        bought, left, steps = found
+        return _Plan(bought, left, remaining.limits, 0.0, steps)
     bought, left, steps = pack_sequentially(part.items, part.bins, remaining, most_steps)
     if len(part.items) <= _SOME_KINDS:
         price = fsum(bin_.price * repeats for bin_, _, repeats in bought)

@@ -5,7 +5,7 @@ What does not depend on the places of pods is computed once: where new nodes can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from nodesmith.decisions.launch import Templates
@@ -15,7 +15,14 @@ from nodesmith.decisions.provisioning.lowerbound import bounds, unschedulable
 from nodesmith.decisions.provisioning.nodepooltiers import Pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor
-from nodesmith.decisions.provisioning.purchase.order import Learned, Order, Origin, Purchase, written_down
+from nodesmith.decisions.provisioning.purchase.order import (
+    NO_ATTEMPTS,
+    Learned,
+    Order,
+    Origin,
+    Purchase,
+    written_down,
+)
 from nodesmith.decisions.provisioning.purchase.purchase import buy
 from nodesmith.decisions.scheduling.assign import Known, assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, UnavailableDomains
@@ -91,13 +98,21 @@ class Planner:
             return Purchase([list(tier) for tier in self.tiers], left=assignment.demands)
         return buy(self.tiers, assignment.demands, order)
 
-    def written_down(self, purchase: Purchase, warm: WarmFor | None = None) -> tuple[PlannedNode, ...]:
-        """Return the nodes of the chosen purchase as intents; with `warm`, as instances that will be stopped."""
+    def written_down(
+        self,
+        purchase: Purchase,
+        warm: WarmFor | None = None,
+        attempts_of: Callable[[Iterable[Pod]], Mapping[str, int]] = lambda _: NO_ATTEMPTS,
+    ) -> tuple[PlannedNode, ...]:
+        """Return the nodes of the chosen purchase as intents; with `warm`, as instances that will be stopped.
+
+        `attempts_of` returns the attempt number of each workload of some pods.
+        """
         cluster = self.inputs.ledger.cluster
         if cluster is None:
             return ()
         inputs = self.inputs
-        origin = Origin(inputs.decision, cluster, inputs.now, *self.numbering, warm)
+        origin = Origin(inputs.decision, cluster, inputs.now, *self.numbering, warm, attempts_of)
         return written_down(purchase.nodes, origin)
 
 

@@ -89,11 +89,13 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:
     left, entries = dict(packing.limits), []
     to_come = Counter[int]()
+    known: dict[tuple[object, ...], Options] = {}
     for node in packing.nodes:
         to_come[node.bin.limit] += node.repeats
     for node in packing.nodes:
         limit = left.get(node.bin.limit, ())
         found, taken = _found(offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit])
+        found = known.setdefault((found.refusal, found.relaxed, *map(id, found.offers)), found)
         to_come[node.bin.limit] -= node.repeats
         offer = offered.offer(node.bin)
         is_limited = _is_limited(offer.template)
