@@ -29,7 +29,8 @@ _REPEATED = 3
 _NEAR = (0.66, 0.82, 0.99, 1.1, 1.21, 1.38, 1.65)
 """The edges of the ranges of prices, as multiples of a node's share, of which each offers one bin."""
 _RANGES = 6
-_SMALL = 8
+_SMALL, _MANY = 8, 24
+_NEARLY = 1.05
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
 
@@ -64,22 +65,29 @@ def pack_by_class(
         seed = pool.seed()
         if seed is None:
             break
-        pattern = market.pattern(seed)
-        usual = None if pattern is None else market.cheapest(pattern, pattern @ pool.size)
-        if pattern is None or usual is None:
+        patterns = market.patterns(seed)
+        if not patterns:
             pool.give_up(seed)
-            continue
-        for _ in range(min(pool.repeats(pattern), remaining.affords(usual))):
-            held, is_whole = pool.take(seed, pattern)
-            if not held:
-                pool.give_up(seed)
-                break
-            one = usual if is_whole else market.cheapest(pattern, pool.size_of(held)) or usual
-            remaining.spend(one, 1)
-            bought.append((one, tuple(sorted(held.items())), 1))
-            if not is_whole:
-                break
+        for pattern in patterns:
+            usual = market.cheapest(pattern, pattern @ pool.size)
+            number = 0 if usual is None else min(pool.repeats(pattern), remaining.affords(usual))
+            bought += _bought(pool, market, remaining, seed, pattern, usual, number)
     return bought, pool.left_of_items, pool.steps
+
+
+def _bought(pool, market, remaining, seed, pattern, usual, number):
+    bought = []
+    for _ in range(number):
+        held, is_whole = pool.take(seed, pattern)
+        if not held:
+            pool.give_up(seed)
+            break
+        one = usual if is_whole else market.cheapest(pattern, pool.size_of(held)) or usual
+        remaining.spend(one, 1)
+        bought.append((one, tuple(sorted(held.items())), 1))
+        if not is_whole:
+            break
+    return bought
 
 
 def _largest_exclusion(items: Sequence[Item]) -> int | None:
@@ -173,6 +181,7 @@ class _Market:
         self, pool: _Pool, bins: Sequence[Bin], masks: Sequence[int], remaining: RemainingLimits
     ) -> None:
         self._pool, self._remaining = pool, remaining
+        self._holding: dict[tuple[int, int], Indices] = {}
         self._bins: list[list[Bin]] = [[] for _ in masks]
         places = {mask: place for place, mask in enumerate(masks)}
         for each in sorted(bins, key=lambda b: (b.price, b.key)):
@@ -181,8 +190,10 @@ class _Market:
         self._price = [np.array([b.price for b in same]) for same in self._bins]
         self.admits: Bools = np.array([[one.admitted[m] == "1" for one in pool.classes] for m in places.values()])
         left = [Item(one.size, int(n), int(n)) for one, n in zip(pool.classes, pool.left, strict=True)]
-        self._prices: Floats = np.array(even_prices(left, bins))
-        pool.value(self._worth(left))
+        markets = {(price.tobytes(), have.tobytes()): n for n, (price, have) in enumerate(zip(self._price, self._capacity, strict=True))}
+        self._prices: Floats = np.array(even_prices(left, bins if len(markets) > 1 else self._bins[0]))
+        pool.value(self._worth(left) if len(markets) > 1 else pool.size @ self._prices)
+        self._average: Floats = pool.left @ pool.size / max(1, int(pool.left.sum()))
         self._axes = self._binding()
         self._size: Floats = pool.size[:, self._axes].T.copy()
         dearness = pool.worth / np.maximum(pool.size @ self._prices, _LEAST_WORTH)
@@ -214,14 +225,26 @@ class _Market:
                     break
         return found
 
-    def pattern(self, seed: int) -> Indices | None:
-        """Return the pattern, of several that hold an item of class `seed`, that costs least for its worth."""
+    def patterns(self, seed: int) -> list[Indices]:
+        """Return the patterns, of several that hold an item of class `seed`, that cost least for their worth.
+
+        They are the best of all, and those of other masks that are nearly as good.
+        """
         chosen = self._candidates(seed)
         if not chosen:
-            return None
+            return []
         counts = self._filled(seed, chosen)
         prices = np.array([self._price[mask][place] for mask, place in chosen])
-        return counts[int((prices / (counts @ self._pool.worth)).argmin())]
+        ranks = prices / (counts @ self._pool.worth)
+        order = ranks.argsort(kind="stable").tolist()
+        most, masks, found = ranks[order[0]] * _NEARLY, set[int](), list[Indices]()
+        for place in order:
+            if ranks[place] > most:
+                break
+            if chosen[place][0] not in masks:
+                masks.add(chosen[place][0])
+                found.append(counts[place])
+        return found
 
     def _candidates(self, seed: int) -> list[tuple[int, int]]:
         """Return a few bins for a node around an item of class `seed`: a number of a mask, and a place in its order.
@@ -240,17 +263,27 @@ class _Market:
                 edges = np.geomspace(least, max(least, min(most, total)) * _NEAR[-1], _RANGES + 1)
             ends = np.searchsorted(price[able], edges).tolist()
             ranges = [able[start:end] for start, end in zip(ends, ends[1:], strict=False) if start < end]
-            for places in ranges or [able[:1]]:
-                found.append((mask, int(places[self._ratio[mask][places].argmin()])))
+            ratio = self._ratio[mask]
+            found += [(mask, int(some[ratio[some].argmin()])) for some in ranges or [able[:1]]]
+        if self._remaining.limits:
+            found = [one for one in found if self._remaining.affords(self._bins[one[0]][one[1]])]
+            return found or self._first_affordable(seed)
+        return found
+
+    def _first_affordable(self, seed: int) -> list[tuple[int, int]]:
+        """Return the cheapest bin of each mask that holds an item of class `seed` and that limits allow."""
+        found = []
+        for mask, same in enumerate(self._bins):
+            able = self._able(mask, seed).tolist() if self.admits[mask, seed] else ()
+            found += [(mask, n) for n in able if self._remaining.affords(same[n])][:1]
         return found
 
     def _able(self, mask: int, seed: int) -> Indices:
-        """Return the bins of a mask that hold an item of class `seed` and that limits allow, in order of price."""
-        able = (self._capacity[mask] >= self._pool.size[seed]).all(axis=1).nonzero()[0]
-        if self._remaining.limits:
-            able = np.array(
-                [n for n in able.tolist() if self._remaining.affords(self._bins[mask][n])], dtype=np.int64
-            )
+        """Return the bins of a mask that hold an item of class `seed`, in order of price."""
+        able = self._holding.get((mask, seed))
+        if able is None:
+            able = (self._capacity[mask] >= self._pool.size[seed]).all(axis=1).nonzero()[0]
+            self._holding[mask, seed] = able
         return able
 
     def _filled(self, seed: int, chosen: Sequence[tuple[int, int]]) -> Indices:
@@ -266,6 +299,7 @@ class _Market:
         if pool.alone[seed]:
             allowed &= ~pool.alone
         allowed[:, seed] &= pool.left[seed] > 1
+        many = bool((capacity.max(axis=0) > self._average * _MANY).any())
         while True:
             for size, axis in zip(self._size, self._axes, strict=True):
                 allowed &= size <= capacity[:, axis, None]
@@ -276,17 +310,14 @@ class _Market:
                 return counts
             pool.steps += len(going)
             best = best[going]
-            number = self._number(best, capacity[going], pool.left[best] - counts[going, best])
+            number = self._number(best, capacity[going], pool.left[best] - counts[going, best]) if many else 1
             counts[going, best] += number
-            capacity[going] -= pool.size[best] * number[:, None]
+            capacity[going] -= pool.size[best] * (number[:, None] if many else 1)
             allowed[going, best] = counts[going, best] < pool.left[best]
 
     def _number(self, best: Indices, capacity: Floats, left: Indices) -> Indices:
-        """Return how many of each of these classes to add at once: one, or more if many fit."""
-        size = self._pool.size[best]
-        if not (size * _SMALL <= capacity).all(axis=1).any():
-            return np.ones(len(best), dtype=np.int64)
-        fit = np.min(capacity // np.maximum(size, 1.0), axis=1).astype(np.int64) * 2 // _SMALL
+        """Return how many of each of these classes to add at once: one, or more if many fit; a column."""
+        fit = np.min(capacity // np.maximum(self._pool.size[best], 1.0), axis=1).astype(np.int64) // _SMALL
         return np.maximum(1, np.minimum(left, fit))
 
     def cheapest(self, pattern: Indices, size: Floats) -> Bin | None:
