@@ -76,9 +76,13 @@ def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
     return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
 
-def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack."""
-    return fsum(_part_bound(part, items, bins) for part in _parts(bins))
+def lower_bound(items: Sequence[Item], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS) -> float:
+    """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack.
+
+    Up to `few_kinds` kinds of items, what each bin can hold of each kind is part of the bound; beyond that, whole units
+    of resources are.
+    """
+    return fsum(_part_bound(part, items, bins, few_kinds) for part in _parts(bins))
 
 
 def _parts(bins: Sequence[Bin]) -> list[int]:
@@ -93,7 +97,7 @@ def _parts(bins: Sequence[Bin]) -> list[int]:
     return parts
 
 
-def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
+def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin], few_kinds: int) -> float:
     members = [number for number, item in enumerate(items) if item.count and part >> number & 1]
     mine = [b for b in bins if b.admits & part]
     if not members:
@@ -101,7 +105,9 @@ def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
     if len(members) == 1 and items[members[0]].count <= _EXACT_COUNT:
         return _cheapest_cover(items[members[0]], mine)
     free = [place for place, b in enumerate(mine) if b.price <= 0]
-    known = [m for m in measures(items, members, mine) if not any(m.capacity[place] for place in free)]
+    known = [
+        m for m in measures(items, members, mine, few_kinds) if not any(m.capacity[place] for place in free)
+    ]
     return max(_most_worth(known, mine), min(b.price for b in mine))
 
 
@@ -145,21 +151,23 @@ class Measure(NamedTuple):
     capacity: Sequence[float]
 
 
-def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> list[Measure]:
+def measures(
+    items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS
+) -> list[Measure]:
     """Return measures of the items numbered `members`, each of which occurs at least once.
 
-    There are four kinds: each resource; a resource of only those items that some bins cannot hold, so that these bins
-    have none of it; the count of one item; and, for groups of items that limit themselves on a node, the share of that
-    limit that each item uses.
+    There are five kinds: each resource; a resource in whole units, for more than `few_kinds` kinds of items; a resource
+    of only those items that some bins cannot hold, so that these bins have none of it; the count of one item; and, for
+    groups of items that limit themselves on a node, the share of that limit that each item uses.
     """
-    holding = _Holding(items, members, bins)
+    holding = _Holding(items, members, bins, few_kinds)
     found = [holding.resource(axis, members) for axis in range(len(items[0].size))]
     found += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
+    if len(members) > few_kinds:
+        found += [holding.resource(axis, members, unit) for axis, unit in _units(items, members, bins)]
     if len(members) <= _COUNTED_KINDS:
         found += [holding.shares({number: 1.0}, inf) for number in members]
     else:
-        if len(members) > _FEW_KINDS:
-            found += [holding.resource(axis, members, unit) for axis, unit in _units(items, members, bins)]
         found += [
             holding.resource(axis, some)
             for some in dict.fromkeys((*_larger(items, members, bins), *_elsewhere(members, bins)))
@@ -172,13 +180,17 @@ def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin])
 class _Holding:
     """What each bin can hold of the items."""
 
-    def __init__(self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> None:
+    def __init__(
+        self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int
+    ) -> None:
         self._items, self._members, self._bins = items, members, bins
+        self._is_rough = len(members) > few_kinds
+        self._any: dict[Members, list[bool]] = {}
 
     def resource(self, axis: int, members: Sequence[int], unit: Unit = (1, 1)) -> Measure:
-        """Return one resource of some items as a measure, in whole units: of items and bins alike, what is over is lost."""
+        """Return one resource of some items as a measure, in whole units of every item and bin: the rest is lost."""
         size, parts = unit
-        if len(self._members) > _FEW_KINDS:
+        if self._is_rough:
             demand = sum(self._items[n].size[axis] * parts // size * self._items[n].count for n in members)
             held = [
                 b.capacity[axis] * parts // size if holds else 0 for b, holds in self._holding_any(members)
@@ -197,7 +209,7 @@ class _Holding:
     def shares(self, shares: Mapping[int, float], most: float) -> Measure:
         """Return a measure in which each item has a share and a bin holds at most `most`."""
         demand = fsum(self._items[n].count * share for n, share in shares.items())
-        if len(self._members) > _FEW_KINDS:
+        if self._is_rough:
             mask = sum(1 << n for n in shares)
             return Measure(demand, [most if b.admits & mask else 0 for b in self._bins])
         return Measure(
@@ -206,13 +218,15 @@ class _Holding:
 
     def _holding_any(self, members: Sequence[int]) -> Iterator[tuple[Bin, bool]]:
         """Yield each bin with whether it may hold any of some items; False is certain, True is not."""
-        least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
-        bits = bytearray(b"0" * (members[-1] + 1))
-        for number in members:
-            bits[-1 - number] = ord("1")
-        mask = int(bits, 2)
-        for candidate in self._bins:
-            yield candidate, bool(candidate.admits & mask) and all(map(le, least, candidate.capacity))
+        asked = tuple(members)
+        if asked not in self._any:
+            least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
+            bits = bytearray(b"0" * (members[-1] + 1))
+            for number in members:
+                bits[-1 - number] = ord("1")
+            mask = int(bits, 2)
+            self._any[asked] = [bool(b.admits & mask) and all(map(le, least, b.capacity)) for b in self._bins]
+        return zip(self._bins, self._any[asked], strict=True)
 
     @cached_property
     def _most(self) -> list[dict[int, int]]:
@@ -253,15 +267,16 @@ def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, floa
     return [found[g] for g in ordered[:_MOST_GROUPS]]
 
 
-def _units(
-    items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]
-) -> Iterator[tuple[int, Unit]]:
+def _units(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> Iterator[tuple[int, Unit]]:
     """Yield the units of cpu and of memory in which whole numbers prove most: parts of the sizes of items.
 
     What a unit proves together with the largest group of items that exclude each other is estimated by a few bins.
     """
-    nodes = max((fsum(items[n].count * s for n, s in one.items()) for one in _apart(items, members)), default=0.0)
-    ordered = sorted({(b.price, b.capacity) for b in bins})
+    nodes = max(
+        (fsum(items[n].count * s for n, s in one.items()) for one in _apart(items, members)), default=0.0
+    )
+    least = [min(sizes) for sizes in zip(*(items[n].size for n in members), strict=True)]
+    ordered = sorted({(b.price, b.capacity) for b in bins if all(map(le, least, b.capacity))})
     some = [ordered[len(ordered) * place // _LOOKED_AT] for place in range(min(_LOOKED_AT, len(ordered)))]
     for axis in range(_MAIN_AXES):
         counts = Counter[int]()
@@ -283,11 +298,14 @@ def _proves(demand: float, nodes: float, held: Sequence[tuple[float, int]]) -> f
 
     `held` are prices and capacities of bins, in order of price.
     """
+    if not held:
+        return 0.0
     least, first = held[0]
     worths = [(price - least) / (most - first) for price, most in held[1:] if most > first]
     worths += [min((price / most for price, most in held if most), default=0.0)]
     return max(
-        demand * worth + nodes * max(0.0, min(price - most * worth for price, most in held)) for worth in worths
+        demand * worth + nodes * max(0.0, min(price - most * worth for price, most in held))
+        for worth in worths
     )
 
 

@@ -10,6 +10,7 @@ its share of everything that is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -59,35 +60,43 @@ def pack_by_class(
     if len(classes) > min(_MOST_CLASSES, len(items) // _KINDS_A_CLASS):
         return None
     pool = _Pool(items, list(classes), list(classes.values()))
-    market = _Market(pool, bins, masks, remaining)
-    bought: list[_Bought] = []
+    buyer = _Buyer(pool, _Market(pool, bins, masks, remaining), remaining)
     while pool.steps < most_steps:
         seed = pool.seed()
         if seed is None:
             break
-        patterns = market.patterns(seed)
-        if not patterns:
-            pool.give_up(seed)
-        for pattern in patterns:
-            usual = market.cheapest(pattern, pattern @ pool.size)
-            number = 0 if usual is None else min(pool.repeats(pattern), remaining.affords(usual))
-            bought += _bought(pool, market, remaining, seed, pattern, usual, number)
-    return bought, pool.left_of_items, pool.steps
+        buyer.buy(seed)
+    return buyer.bought, pool.left_of_items, pool.steps
 
 
-def _bought(pool, market, remaining, seed, pattern, usual, number):
-    bought = []
-    for _ in range(number):
-        held, is_whole = pool.take(seed, pattern)
-        if not held:
-            pool.give_up(seed)
-            break
-        one = usual if is_whole else market.cheapest(pattern, pool.size_of(held)) or usual
-        remaining.spend(one, 1)
-        bought.append((one, tuple(sorted(held.items())), 1))
-        if not is_whole:
-            break
-    return bought
+class _Buyer:
+    """The nodes that have been bought."""
+
+    def __init__(self, pool: _Pool, market: _Market, remaining: RemainingLimits) -> None:
+        self._pool, self._market, self._remaining = pool, market, remaining
+        self.bought: list[_Bought] = []
+
+    def buy(self, seed: int) -> None:
+        """Buy nodes around items of class `seed`; if none can be bought, give up the class."""
+        before = len(self.bought)
+        for pattern in self._market.patterns(seed):
+            usual = self._market.cheapest(pattern, pattern @ self._pool.size)
+            if usual is not None:
+                self._repeat(seed, pattern, usual)
+        if len(self.bought) == before:
+            self._pool.left[seed] = 0
+
+    def _repeat(self, seed: int, pattern: Indices, usual: Bin) -> None:
+        """Buy nodes with this pattern, until one lacks items that may share it."""
+        for _ in range(min(self._pool.repeats(pattern), self._remaining.affords(usual))):
+            held, is_whole = self._pool.take(seed, pattern)
+            if not held:
+                break
+            one = usual if is_whole else self._market.cheapest(pattern, self._pool.size_of(held)) or usual
+            self._remaining.spend(one, 1)
+            self.bought.append((one, tuple(sorted(held.items())), 1))
+            if not is_whole:
+                break
 
 
 def _largest_exclusion(items: Sequence[Item]) -> int | None:
@@ -127,14 +136,11 @@ class _Pool:
             self._order.pop()
         return self._order[-1] if self._order else None
 
-    def give_up(self, seed: int) -> None:
-        """Leave the rest of a class unpacked."""
-        self.left[seed] = 0
-
     def repeats(self, pattern: Indices) -> int:
         """Return how often to repeat a pattern."""
-        held = pattern.nonzero()[0]
-        return -(-int((self.left[held] // pattern[held]).min()) // _REPEATED)
+        (held,) = pattern.nonzero()
+        number = min(self.left[held] // pattern[held])
+        return -(-int(number) // _REPEATED)
 
     def take(self, seed: int, pattern: Indices) -> tuple[dict[int, int], bool]:
         """Take items of these classes that may share a node: return their numbers and counts, and whether it is all.
@@ -188,16 +194,19 @@ class _Market:
             self._bins[places[each.admits]].append(each)
         self._capacity = [np.array([b.capacity for b in same], dtype=np.float64) for same in self._bins]
         self._price = [np.array([b.price for b in same]) for same in self._bins]
-        self.admits: Bools = np.array([[one.admitted[m] == "1" for one in pool.classes] for m in places.values()])
+        self.admits: Bools = np.array(
+            [[one.admitted[place] == "1" for one in pool.classes] for place in range(len(masks))]
+        )
         left = [Item(one.size, int(n), int(n)) for one, n in zip(pool.classes, pool.left, strict=True)]
-        markets = {(price.tobytes(), have.tobytes()): n for n, (price, have) in enumerate(zip(self._price, self._capacity, strict=True))}
-        self._prices: Floats = np.array(even_prices(left, bins if len(markets) > 1 else self._bins[0]))
-        pool.value(self._worth(left) if len(markets) > 1 else pool.size @ self._prices)
+        offers = zip(self._price, self._capacity, strict=True)
+        are_alike = len({(price.tobytes(), capacity.tobytes()) for price, capacity in offers}) == 1
+        self._prices: Floats = np.array(even_prices(left, self._bins[0] if are_alike else bins))
+        pool.value(pool.size @ self._prices if are_alike else self._worth(left))
         self._average: Floats = pool.left @ pool.size / max(1, int(pool.left.sum()))
         self._axes = self._binding()
         self._size: Floats = pool.size[:, self._axes].T.copy()
         dearness = pool.worth / np.maximum(pool.size @ self._prices, _LEAST_WORTH)
-        self._weighted = (pool.size * self._prices**2).T * dearness
+        self._weighted: Floats = (pool.size * self._prices**2).T * dearness
         self._ratio = [
             price / np.maximum(capacity @ self._prices, _LEAST_WORTH)
             for price, capacity in zip(self._price, self._capacity, strict=True)
@@ -211,7 +220,9 @@ class _Market:
             alike.setdefault(one.admitted, []).append(number)
         for admitted, numbers in alike.items():
             mine = [b for same, bit in zip(self._bins, admitted, strict=True) if bit == "1" for b in same]
-            found[numbers] = self._pool.size[numbers] @ np.array(even_prices([items[n] for n in numbers], mine))
+            found[numbers] = self._pool.size[numbers] @ np.array(
+                even_prices([items[n] for n in numbers], mine)
+            )
         return found
 
     def _binding(self) -> list[int]:
@@ -262,7 +273,7 @@ class _Market:
             if not pool.alone[seed] or edges[0] > most:
                 edges = np.geomspace(least, max(least, min(most, total)) * _NEAR[-1], _RANGES + 1)
             ends = np.searchsorted(price[able], edges).tolist()
-            ranges = [able[start:end] for start, end in zip(ends, ends[1:], strict=False) if start < end]
+            ranges = [able[start:end] for start, end in pairwise(ends) if start < end]
             ratio = self._ratio[mask]
             found += [(mask, int(some[ratio[some].argmin()])) for some in ranges or [able[:1]]]
         if self._remaining.limits:
@@ -289,17 +300,18 @@ class _Market:
     def _filled(self, seed: int, chosen: Sequence[tuple[int, int]]) -> Indices:
         """Fill empty nodes of these bins at once, each with one of `seed` first; return their patterns as rows.
 
-        The next item of a node is the one whose size suits the remaining capacity best (see `itempool`).
+        The next item of a node is the one whose size suits the remaining capacity best (see `sequential`).
         """
         pool, rows = self._pool, np.arange(len(chosen))
         capacity = np.array([self._capacity[mask][place] for mask, place in chosen]) - pool.size[seed]
         counts: Indices = np.zeros((len(chosen), len(pool.left)), dtype=np.int64)
         counts[:, seed] = 1
+        one_each = counts[:, seed].copy()
         allowed = self.admits[[mask for mask, _ in chosen]] & (pool.left > 0)
         if pool.alone[seed]:
             allowed &= ~pool.alone
         allowed[:, seed] &= pool.left[seed] > 1
-        many = bool((capacity.max(axis=0) > self._average * _MANY).any())
+        many = bool((capacity.max(axis=0) > self._average * _MANY)[self._axes].any())
         while True:
             for size, axis in zip(self._size, self._axes, strict=True):
                 allowed &= size <= capacity[:, axis, None]
@@ -310,22 +322,25 @@ class _Market:
                 return counts
             pool.steps += len(going)
             best = best[going]
-            number = self._number(best, capacity[going], pool.left[best] - counts[going, best]) if many else 1
+            number = one_each[going]
+            if many:
+                number = self._number(best, capacity[going], pool.left[best] - counts[going, best])
             counts[going, best] += number
-            capacity[going] -= pool.size[best] * (number[:, None] if many else 1)
+            capacity[going] -= pool.size[best] * number[:, None]
             allowed[going, best] = counts[going, best] < pool.left[best]
 
     def _number(self, best: Indices, capacity: Floats, left: Indices) -> Indices:
-        """Return how many of each of these classes to add at once: one, or more if many fit; a column."""
+        """Return how many of each of these classes to add at once: one, or more if many fit."""
         fit = np.min(capacity // np.maximum(self._pool.size[best], 1.0), axis=1).astype(np.int64) // _SMALL
-        return np.maximum(1, np.minimum(left, fit))
+        found: Indices = np.maximum(1, np.minimum(left, fit))
+        return found
 
     def cheapest(self, pattern: Indices, size: Floats) -> Bin | None:
         """Return the cheapest bin that holds items of the pattern's classes, of this total size, within the limits."""
         best: Bin | None = None
-        classes = pattern.nonzero()[0]
-        for mask in self.admits[:, classes].all(axis=1).nonzero()[0].tolist():
-            for place in (self._capacity[mask] >= size).all(axis=1).nonzero()[0].tolist():
+        classes = np.flatnonzero(pattern)
+        for mask in np.flatnonzero(self.admits[:, classes].all(axis=1)).tolist():
+            for place in np.flatnonzero((self._capacity[mask] >= size).all(axis=1)).tolist():
                 one = self._bins[mask][place]
                 if best is not None and (one.price, one.key) >= (best.price, best.key):
                     break

@@ -43,15 +43,17 @@ def bounds(
     existing_nodes: Sequence[ExistingNode],
     templates: Sequence[Template],
     daemonsets: Sequence[Shape],
+    conflicts: PodConflicts,
 ) -> Bounds:
     """Return lower bounds on all plans that place what this attempt places.
 
-    `existing_nodes` have the capacity that was free before the attempt. 0 where no bound is claimed.
+    `existing_nodes` have the capacity that was free before the attempt; `conflicts` cover the shapes of all pods. 0
+    where no bound is claimed.
     """
     purchase = attempt.purchase
     if not purchase.nodes or not purchase.is_bounded:
         return NO_BOUNDS
-    of_all = _OfAllPlans(attempt, pods, existing_nodes, templates, daemonsets)
+    of_all = _OfAllPlans(attempt, pods, existing_nodes, templates, daemonsets, conflicts)
     price = (
         purchase.bound_hourly_usd
         if _settles_nothing(attempt)
@@ -76,16 +78,16 @@ class _OfAllPlans:
         existing_nodes: Sequence[ExistingNode],
         templates: Sequence[Template],
         daemonsets: Sequence[Shape],
+        conflicts: PodConflicts,
     ) -> None:
         self._attempt, self._pods, self._existing = attempt, pods, existing_nodes
-        self._templates, self._daemonsets = templates, daemonsets
+        self._templates, self._daemonsets, self._conflicts = templates, daemonsets, conflicts
 
     @cached_property
     def _demands(self) -> list[Demand]:
         served = _served(self._attempt, self._pods)
-        conflicts = PodConflicts([*(shape for shape, _ in served), *self._daemonsets])
         demands = [Demand(shape, tuple(alike)) for shape, alike in served]
-        return shared(demands, conflicts, self._templates, self._daemonsets)
+        return shared(demands, self._conflicts, self._templates, self._daemonsets)
 
     def least(self, pricing: Pricing) -> float:
         """Return a lower bound on the cost, USD an hour."""

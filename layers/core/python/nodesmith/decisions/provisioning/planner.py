@@ -25,6 +25,7 @@ from nodesmith.decisions.provisioning.purchase.order import (
 )
 from nodesmith.decisions.provisioning.purchase.purchase import buy
 from nodesmith.decisions.scheduling.assign import Known, assign
+from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, UnavailableDomains
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
@@ -64,6 +65,11 @@ class Planner:
         if for_zones:
             self._zonal = Known.of(shapes, others, self.launching, policy, zones_only=True)
         self.numbering: Numbering = (count(), Templates()) if after is None else after.numbering
+
+    @property
+    def conflicts(self) -> PodConflicts:
+        """The rules for sharing a node of all shapes that this planner knows."""
+        return self._known.conflicts
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -170,7 +176,9 @@ class Search:
     def _bound(self, attempt: Attempt) -> Bounds:
         if not self._bounded:
             return NO_BOUNDS
-        return bounds(attempt, self._pods, self._free, self._templates, self._planner.daemonsets)
+        planner = self._planner
+        about = planner.daemonsets, planner.conflicts
+        return bounds(attempt, self._pods, self._free, self._templates, *about)
 
     def _in_vain(self, pods: Iterable[Pod]) -> int:
         return unschedulable(pods, self._free, self._templates) if self._bounded else 0

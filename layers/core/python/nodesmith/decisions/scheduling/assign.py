@@ -153,11 +153,15 @@ def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
 def _interchangeable(
     waiting: Iterable[Shape], relaxation: Relaxation, sets: LabelSets
 ) -> dict[Shape, list[Shape]]:
-    """Return, by shape, the shapes that differ from it in their requests only, for shapes without preferences."""
+    """Return, by shape, the shapes that its domains do not tell apart, for shapes without preferences.
+
+    They may differ in their requests and in rules about sharing a node.
+    """
     found: dict[tuple[object, ...], list[Shape]] = {}
     for one in waiting:
         if not (relaxation.has_variants(one) or shares_node(one)):
-            rules = (*map(_spread_key, one.spreads), *map(_affinity_key, one.affinities))
+            apart = (*affinity_terms(one), *anti_affinity_terms(one))
+            rules = (*map(_spread_key, keyed_spreads(one)), *map(_affinity_key, apart))
             asked = one.terms, one.own_terms, one.tolerations, one.shuns_soft_taints
             found.setdefault((sets.number(one), one.namespace, *asked, rules), []).append(one)
     return {one: alike for alike in found.values() if len(alike) > 1 for one in alike}
@@ -331,36 +335,36 @@ class _Round:
             self._context.dependencies.placed(shape)
 
     def _place_together(self, shape: Shape) -> bool:
-        """Place the pods of a shape and of all shapes that differ from it in their requests only.
+        """Place the pods of a shape and of others that may go to the same domains.
 
         Return False, having placed none, if there is no other such shape. Shapes that an existing node could take are
         placed alone.
         """
         context = self._context
-        keys = context.domains(shape).keys
+        flock = self._flocks[affinity_group(shape, context.conflicts.sets)] if affinity_terms(shape) else ()
+        siblings = [one for one in flock if one in self._waiting and one is not shape]
+        placement = Placement(context, shape, shape, siblings, mixed=True)
+        keys = placement.keys
         sold, there = context.launching.domains(shape, keys), context.available.existing_nodes
-        alike = [
-            one
-            for one in self._alike[shape]
-            if one in self._waiting
-            and (one is shape or context.launching.domains(one, keys) == sold)
-            and not (there and next(context.available.candidates(one), None))
-        ]
-        if len(alike) < 2 or shape is not alike[0]:
-            return False
+        together: list[Shape] = []
         pods: list[Pod] = []
-        for number, one in enumerate(alike):
+        for one in self._alike[shape]:
+            is_like = one in self._waiting and context.launching.domains(one, keys) == sold
+            if is_like and (not there or next(context.available.candidates(one), None) is None):
+                together.append(one)
+                pods += self._waiting[one]
             if len(pods) >= _MOST_TOGETHER:
-                del alike[number:]
                 break
-            pods += self._waiting.pop(one)
-        like = self._flocks[affinity_group(shape, context.conflicts.sets)] if affinity_terms(shape) else []
-        siblings = [one for one in like if one in self._waiting]
-        left, why = Placement(context, shape, shape, siblings, mixed=True).place(pods)
+        if len(together) < 2 or shape is not together[0]:
+            return False
+        for one in together:
+            del self._waiting[one]
+        self._alike[shape][:] = [one for one in self._alike[shape] if one in self._waiting]
+        left, why = placement.place(pods)
         for one, rest in by_shape(left) if left else ():
             self._left[one] = rest, why
             self._left_at[one] = context.topology.size
-        for one in alike:
+        for one in together:
             if one not in self._left:
                 context.dependencies.placed(one)
         return True

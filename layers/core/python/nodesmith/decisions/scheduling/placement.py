@@ -77,6 +77,11 @@ class Placement:
         self._bound = self._domains.bound if plain is shape else context.domains(plain).bound
         self._avoided_zones = frozenset() if ZONE in self._bound else context.launching.scarce_zones
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The topology keys that matter to the pods."""
+        return self._domains.keys
+
     def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         """Place pods; return those left and the reason."""
         context, domains = self._context, self._domains

@@ -93,7 +93,9 @@ def share_out(
             for d, most in existing.items()
             if most is None or most > shares[d]
         }
-        fewest = [(tally, tally.fewest()) for tally in tallies if tally.spread is not None or tally.most is not None]
+        fewest = [
+            (tally, tally.fewest()) for tally in tallies if tally.spread is not None or tally.most is not None
+        ]
         admitted = [d for d in spare if _admitted(d, fewest)]
         if not admitted:
             break

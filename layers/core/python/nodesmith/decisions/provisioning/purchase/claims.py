@@ -159,7 +159,7 @@ def planned_node(
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
-        requests=_requests(found, pods),
+        requests=requests_of(found, pods),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
@@ -187,26 +187,35 @@ def kind_of(found: Options, demands: Iterable[Demand], pods: Iterable[Pod]) -> t
     """Return a key that is equal for nodes which differ only in name, pods and their requests, and tags."""
     template = found.offers[0].template
     asks_efa = any(pod.shape.requests.of(EFA) for pod in pods)
-    return id(found), _narrowed(template, demands), asks_efa, _drivers(pods, found.offers).get(REQUESTED_DRIVERS)
+    return (
+        id(found),
+        _narrowed(template, demands),
+        asks_efa,
+        _drivers(pods, found.offers).get(REQUESTED_DRIVERS),
+    )
 
 
 def another(
-    like: PlannedNode, found: Options, pods: Sequence[Pod], name: str, attempts: Mapping[str, int]
+    like: PlannedNode,
+    pods: Iterable[Pod],
+    name: str,
+    requests: Resources | None = None,
+    attempts: Mapping[str, int] | None = None,
 ) -> PlannedNode:
-    """Return a node of the kind of `like` for other pods: only name, pods and their requests, and tags differ."""
-    tags = dict(like.request.tags) | dict.fromkeys(claim_tags(like.claim.name, like.request.tags), name)
+    """Return a node of the kind of `like` for other pods: only name, tags, pods and what concerns these differ."""
     claim = replace(
         like.claim,
         name=name,
         nominated=tuple([pod.key for pod in pods]),
-        requests=_requests(found, pods),
-        attempts=attempts,
+        requests=like.claim.requests if requests is None else requests,
+        attempts=like.claim.attempts if attempts is None else attempts,
     )
+    tags = dict(like.request.tags) | dict.fromkeys(claim_tags(like.claim.name, like.request.tags), name)
     request = replace(like.request, claim=name, tags=tags)
     return PlannedNode(claim, request, like.templates, like.surcharge_hourly_usd)
 
 
-def _requests(found: Options, pods: Iterable[Pod]) -> Resources:
+def requests_of(found: Options, pods: Iterable[Pod]) -> Resources:
     """Return what the pods of a node and its DaemonSets request."""
     daemons = found.offers[0].type_option.daemons
     return without_devices(total([pod.shape.requests for pod in pods]) + daemons)
@@ -225,7 +234,7 @@ def _gpu_parts(pool: NodePool) -> dict[str, str]:
 
 def _drivers(pods: Iterable[Pod], offers: Iterable[Offer]) -> dict[str, str]:
     """Return the annotation that names the drivers whose devices the pods get; empty without any."""
-    wanted = frozenset[str]().union(*(pod.shape.drivers for pod in pods))
+    wanted = frozenset[str]().union(*[pod.shape.drivers for pod in pods])
     if not wanted:
         return {}
     there = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
@@ -255,7 +264,7 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     narrowed = Requirements({})
     is_decided = all(key in DECIDED for key in template.requirements)
     for demand in demands:
-        if is_decided and not any(TENANCY in term for term in demand.shape.terms):
+        if is_decided and not any(TENANCY in term.by_key for term in demand.shape.terms):
             continue
         terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))

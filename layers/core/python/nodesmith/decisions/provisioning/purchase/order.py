@@ -15,7 +15,14 @@ from math import fsum
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Known
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.claims import WarmFor, another, claim_name, kind_of, planned_node
+from nodesmith.decisions.provisioning.purchase.claims import (
+    WarmFor,
+    another,
+    claim_name,
+    kind_of,
+    planned_node,
+    requests_of,
+)
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
 from nodesmith.decisions.provisioning.reasons import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
@@ -25,7 +32,6 @@ from nodesmith.model.apimachinery.labels import PARTITION
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
-
 
 NO_ATTEMPTS: Mapping[str, int] = FrozenMap[int]()
 
@@ -144,7 +150,8 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
         # Each node of a partition group may be in another partition.
         like = None if PARTITION in template.requirements else made.get(kind)
         if like is not None and origin.templates.takes_again(template.status, like[1]):
-            nodes.append(another(like[0], one.options, one.pods, name, origin.attempts_of(one.pods)))
+            asked = requests_of(one.options, one.pods), origin.attempts_of(one.pods)
+            nodes.append(another(like[0], one.pods, name, *asked))
         else:
             node = planned_node(one.options, one.demands, one.pods, name, *about, origin.warm)
             node = replace(node, claim=replace(node.claim, attempts=origin.attempts_of(one.pods)))
