@@ -24,6 +24,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 IMAGES = "docs/images/"
+CDK_SCHEMA, CDK_SCHEMA_SOURCE = "schemas/cdk.schema.json", "infra/cdk.schema.json"
 TUTORIAL = "try-it.md"
 FOLDERS = {
     "adr": "Architecture decisions",
@@ -49,7 +50,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are not in docs/."""
     from mkdocs.structure.files import File  # only `make docs` installs it
 
-    for uri, text in generated().items():
+    for uri, text in {**generated(), CDK_SCHEMA: (ROOT / CDK_SCHEMA_SOURCE).read_text()}.items():
         files.append(File.generated(config, uri, content=text))
     return files
 
@@ -134,10 +135,12 @@ def _page_of(path: str) -> str | None:
     """Return the page or picture in the site for a file or folder of the repository, or None if it has none."""
     if path in ROOT_PAGES:
         return ROOT_PAGES[path]
+    if path == CDK_SCHEMA_SOURCE:
+        return CDK_SCHEMA
     inside = path.removeprefix("docs/")
     if inside in FOLDERS:
         return f"{inside}/index.md"
-    return inside if path.startswith("docs/") and path.endswith((".md", ".png")) else None
+    return inside if path.startswith("docs/") and path.endswith((".md", ".png", ".json")) else None
 
 
 def _pages_in(folder: str) -> list[str]:

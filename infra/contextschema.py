@@ -1,7 +1,8 @@
-"""The JSON schema of cdk.json, with which editors complete and check it: `python -m infra.contextschema` writes it.
+"""The JSON schemas of cdk.json and of registrations: `python -m infra.contextschema` writes them.
 
-The schema describes the shape of each value. `read_context` also checks how values fit together, such as a VPC that a
-cluster names and its region lacks; its messages are the authority.
+Editors complete and check cdk.json with its schema, which describes the shape of each value. `read_context`
+also checks how values fit together, such as a VPC that a cluster names and its region lacks; its messages are the
+authority.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from infra.regioncontext import (
     PARAMETER_NAME,
     REGION,
 )
-from nodesmith.registration import CLUSTER_NAME, ROLE_NAME, SETTINGS, VPC_ID, VPC_NAME
+from nodesmith.registration import CLUSTER_NAME, FORMAT, ROLE_NAME, SETTINGS, VPC_ID, VPC_NAME
 from nodesmith.settings import MOST_LAUNCHES, Settings
 
 PATH = Path(__file__).with_name("cdk.schema.json")
+REGISTRATION_PATH = Path(__file__).parents[1] / "docs/schemas/registration.schema.json"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LAUNCHES = {"type": "integer", "minimum": 1, "maximum": MOST_LAUNCHES}
 _DOLLARS = {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": r"^\d+(\.\d+)?$"}
 
@@ -72,7 +75,7 @@ def context_schema() -> dict[str, Any]:
         "account": _account(),
     }
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": _DIALECT,
         "title": "cdk.json of nodesmith",
         "type": "object",
         "properties": {"context": {"type": "object", "properties": context}},
@@ -161,6 +164,19 @@ def _cluster() -> dict[str, Any]:
     return _object(properties, "a cluster to connect", "name", "region", "vpcId")
 
 
+def registration_schema() -> dict[str, Any]:
+    """Return the schema of a registration, the value of a cluster's SSM parameter."""
+    of_cluster = _cluster()["properties"]
+    properties = {
+        "format": {"const": FORMAT, "description": "the version of this format"},
+        **{name: of_cluster[name] for name in ("vpcId", "nodeRoles", "reachedFrom", "settings")},
+    }
+    properties["nodeRoles"] = {**properties["nodeRoles"], "minItems": 1}
+    whole = _object(properties, "a cluster that nodesmith serves", "format", "vpcId", "nodeRoles")
+    address = "https://nodesmith.dev/schemas/registration.schema.json"
+    return {"$schema": _DIALECT, "$id": address, "title": "registration of nodesmith", **whole}
+
+
 def _setting(name: str) -> dict[str, Any]:
     told: dict[str, Any] = {"type": "string", "description": SETTINGS[name]["meaning"]}
     default = next(about.default for about in fields(Settings) if about.metadata["env"] == name)
@@ -186,3 +202,4 @@ def _account() -> dict[str, Any]:
 
 if __name__ == "__main__":
     PATH.write_text(json.dumps(context_schema(), indent=2) + "\n")
+    REGISTRATION_PATH.write_text(json.dumps(registration_schema(), indent=2) + "\n")

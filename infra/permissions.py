@@ -33,7 +33,7 @@ from nodesmith.keys import (
     snapshot_key,
     unplaced_key,
 )
-from nodesmith.model.allocationobjects import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
+from nodesmith.model.allocations import BOOKED, DAYS, HOURS, MONTHS, MOVES, allocations_prefix
 from nodesmith.settings import DRY_RUN_NODEPOOL, HEALTH_SOURCE, MEASURED, NOTIFICATIONS, WOKEN
 
 _OWN_BUCKET = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import ZONE
-from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
+from nodesmith.model.apimachinery.quantities import Resources, parse_resources, total
 
 Manifest = dict[str, Any]
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.awscalls.plugin import CallsAreGranted
 from tests.samples import sampled
-from tests.sharing import constants_are_shared
+from tests.sharing import constants_are_shared, documents_follow_their_schemas
 
 # A test may be skipped only if its id is here, with the reason.
 ALLOWED_SKIPS: dict[str, str] = {}
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(CallsAreGranted())
     shared = ExitStack()
     shared.enter_context(constants_are_shared())
+    shared.enter_context(documents_follow_their_schemas())
     config.add_cleanup(shared.close)
 
 

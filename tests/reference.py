@@ -7,6 +7,7 @@ over HTTP, notifications from their schemas, and annotations from the constants 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +18,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodesmith.model.notifications import DETAILS, schema
 from nodesmith.registration import SETTINGS
+from nodesmith_cli.documents.schemas import DOCUMENTS, schema_of
 from nodesmith_cli.main import app
+from nodesmith_cli.printing import SCHEMAS, schema_address
 from tests.promql.exported import exported, scraped
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs/reference"
+SCHEMAS_FOLDER = ROOT / "docs/schemas"
 CORE = ROOT / "layers/core/python/nodesmith"
 DOMAIN = re.compile(r"nodesmith\.dev/[a-z0-9-]+")
 _WRITTEN = "Written by `python -m tests.reference` from the code."
@@ -34,6 +38,7 @@ def pages() -> Mapping[str, str]:
         "cli.md": "".join(_commands()).rstrip("\n") + "\n",
         "metrics.md": _metrics(),
         "notifications.md": "\n".join(_notifications()) + "\n",
+        "schemas.md": _schemas(),
         "settings.md": _settings(),
     }
 
@@ -149,6 +154,36 @@ def _notifications() -> Iterator[str]:
         yield table(("field of `detail`", "type", "present", "meaning"), rows).rstrip("\n")
 
 
+# schemas
+
+
+def schema_files() -> Mapping[str, Mapping[str, Any]]:
+    """Return the JSON schemas of documents and notifications by file name."""
+    documents = {f"{name}.schema.json": schema_of(name) for name in DOCUMENTS}
+    told = {f"{kind.__name__}.schema.json": _addressed(kind.__name__, schema(kind)) for kind in DETAILS}
+    return {**documents, **told}
+
+
+def _addressed(name: str, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"$schema": found["$schema"], "$id": schema_address(name), **found}
+
+
+def _schemas() -> str:
+    rows = [
+        (f"[`{name.removesuffix('.schema.json')}`](../schemas/{name})", each["description"])
+        for name, each in sorted(schema_files().items(), key=lambda item: item[0].lower())
+    ]
+    others = [
+        ("[`registration`](../schemas/registration.schema.json)", "The value of a cluster's SSM parameter."),
+        ("[`cdk`](../../infra/cdk.schema.json)", "`cdk.json`."),
+    ]
+    return (
+        f"# JSON schemas\n\n{_WRITTEN} [Reports](../reports.md#schemas) explains how editors use them. The address of\n"
+        f"a schema is `{SCHEMAS}NAME.schema.json`, and `nodesmith schema NAME` prints those of commands' documents.\n\n"
+        + table(("schema", "describes"), [*rows, *others])
+    )
+
+
 # annotations
 
 
@@ -189,8 +224,11 @@ def _annotations() -> str:
 def main() -> None:
     """Write the pages."""
     FOLDER.mkdir(exist_ok=True)
+    SCHEMAS_FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
+    for name, found in schema_files().items():
+        (SCHEMAS_FOLDER / name).write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

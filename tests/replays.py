@@ -11,7 +11,7 @@ from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import encode
 from nodesmith.keys import catalog_key
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith_formats.decisions.records import Folder

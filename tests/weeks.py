@@ -20,7 +20,7 @@ from typing import Any
 from nodesmith.adapters.dynamodb.ledgermarks import READ_AGAIN, SETTLED
 from nodesmith.decisions.dispatch import own_minute
 from nodesmith.keys import snapshot_key
-from nodesmith.model.apimachinery.resources import Resources, parse_resources, total
+from nodesmith.model.apimachinery.quantities import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.instancetypes import instance_types

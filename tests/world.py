@@ -19,7 +19,6 @@ from typing import Any
 
 from nodesmith.controllers.allocations import BookedMemory, Booking, State
 from nodesmith.controllers.disruption import disrupt
-from nodesmith.controllers.drains import Drains
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_and_book
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.lifecycle import Lifecycle, follow
@@ -29,14 +28,13 @@ from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report, SelfHints
-from nodesmith.controllers.termination import Termination, end_nodes
+from nodesmith.controllers.termination import Drains, Termination, end_nodes
 from nodesmith.decisions.garbagecollection.awsresources import YOUNG
 from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
-from nodesmith.model.allocationobjects import booked_key
-from nodesmith.model.allocations import hour_of
-from nodesmith.model.apimachinery.resources import Resources, format_resources
+from nodesmith.model.allocations import booked_key, hour_of
+from nodesmith.model.apimachinery.quantities import Resources, format_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog

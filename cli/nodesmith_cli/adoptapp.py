@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from nodesmith_cli.connectapp import Cluster, Context, Dry, Kubeconfig, Profile, Region, Yes, around
-from nodesmith_cli.options import OutputOption
-from nodesmith_cli.spans import seconds_of
+from nodesmith_cli.options import StepsOutputOption, seconds_of
 
 
 def adopt_command(
@@ -30,7 +29,7 @@ def adopt_command(
     ] = "10m",
     yes: Yes = False,
     dry_run: Dry = False,
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Adopt Karpenter's NodeClaims and their instances, while everything runs: no pod is evicted, no node drifts.
 
@@ -56,7 +55,7 @@ def release_command(
     ] = "30m",
     yes: Yes = False,
     dry_run: Dry = False,
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Release all NodeClaims and instances to Karpenter: no pod is evicted, no node drifts.
 

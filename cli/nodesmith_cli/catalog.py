@@ -40,7 +40,13 @@ def catalog_command(
     from nodesmith_cli.catalogview import Wanted, print_json, print_table, read_catalog, select
 
     wanted = Wanted(tuple(patterns or ()), arch, zone, capacity_type, sort)
-    catalog, warnings = read_catalog(source, region)
+    if source == "aws":
+        from nodesmith_cli.progress import progress
+
+        with progress("reading AWS", key="catalog-reading"):
+            catalog, warnings = read_catalog(source, region)
+    else:
+        catalog, warnings = read_catalog(source, region)
     for warning in warnings[:PROBLEMS_SHOWN]:
         typer.echo(f"nodesmith: {warning}", err=True)
     if len(warnings) > PROBLEMS_SHOWN:

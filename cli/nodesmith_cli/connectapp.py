@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodesmith_cli.options import OutputOption
-from nodesmith_cli.spans import seconds_of
+from nodesmith_cli.options import StepsOutputOption, seconds_of
 
 if TYPE_CHECKING:
     from nodesmith_cli.connecting.looking import Around
@@ -83,7 +82,7 @@ def connect_command(
     timeout: Annotated[str, typer.Option(help="How long to wait for the first snapshot.")] = "10m",
     yes: Yes = False,
     dry_run: Dry = False,
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Connect an EKS cluster: check it, create what is missing in AWS and in the cluster, and wait until it is served.
 
@@ -164,7 +163,7 @@ def disconnect_command(
     timeout: Annotated[str, typer.Option(help="How long to wait for deletions in the cluster.")] = "30m",
     yes: Yes = False,
     dry_run: Dry = False,
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Disconnect an EKS cluster: remove what connect and the functions created, in the cluster and in AWS.
 
@@ -186,7 +185,7 @@ def doctor_command(
     profile: Profile = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Find what keeps nodesmith from serving a cluster well, with the command that fixes each problem.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources, amount_text, format_amount
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, PODS, Resources, amount_text, format_amount
 from nodesmith.model.kubernetes.pods import Shape, is_planned
 from nodesmith_cli.reporting.charts import Bar, bars
 from nodesmith_cli.reporting.fleetmap import Kind, class_of, fleet_map

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,8 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
     snapshot = None
     if replay or output == HTML:
         snapshot = records.snapshot(record["id"]) if records else _beside(file)
-    print_told(record, explain(record), output, lambda: _page(record, snapshot, blobs))
+    page = partial(_page, record, snapshot, blobs)
+    print_told(record, explain(record), output, page, schema="decision")
     if not replay:
         return SAME
     if snapshot is None:
@@ -110,11 +113,18 @@ def show(decision: str, where: Where, *, file: Path | None, output: str, replay:
 def show_all(where: Where, output: str) -> int:
     """List the decisions of a cluster, oldest first."""
     records, _ = where.records()
-    told = [_listed(record) for record in records.newest()][::-1]
+    with _reading():
+        told = [_listed(record) for record in records.newest()][::-1]
     shown = (f"{each['id']}  {_more(each) if output == WIDE else ''}{each['summary']}" for each in told)
     names = (f"decision/{each['id']}" for each in told)
     print_told(told, shown, output, lambda: _decisions(records.cluster, told), names)
     return SAME
+
+
+def _reading() -> AbstractContextManager[object]:
+    from nodesmith_cli.progress import progress
+
+    return progress("reading decisions", key="decisions-reading")
 
 
 def _listed(record: dict[str, Any]) -> dict[str, Any]:
@@ -132,13 +142,15 @@ def show_pod(name: str, where: Where, *, last: int, output: str, now: datetime) 
     """Print what blocks a pod, or where it goes. Returns 1 if nothing mentions the pod."""
     search = Search(pod_key(name))
     records, _ = where.records()
-    search.look(records.newest(last))
-    snapshot = _decoded(records.latest_snapshot())
+    with _reading():
+        search.look(records.newest(last))
+        snapshot = _decoded(records.latest_snapshot())
     told = tell(search, snapshot, now)
     if told is None:
         print(f"nodesmith: {printable(nobody(search, snapshot))}", file=sys.stderr)
         return UNHEARD_OF
-    print_told(told, lines(told), output, lambda: in_lines(f"Pod {told['pod']}", lines(told), "pod"))
+    page = partial(in_lines, f"Pod {told['pod']}", lines(told), "pod")
+    print_told(told, lines(told), output, page, schema="pod")
     return SAME
 
 

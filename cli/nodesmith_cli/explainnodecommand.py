@@ -49,7 +49,7 @@ def show_nodes(
         return UNHEARD_OF
     page = partial(in_lines, f"Node {name}", lines(told), "node")
     own = f"node/{told['node']}" if told["node"] else f"nodeclaim/{told['nodeClaim']}"
-    print_told(told, lines(told), output, page, [own])
+    print_told(told, lines(told), output, page, [own], "node")
     return SAME
 
 
@@ -100,7 +100,13 @@ def snapshot_of(where: Where, kubeconfig: str, now: datetime) -> tuple[Snapshot,
     Raises Rejected, Transient.
     """
     where.require(kubeconfig)
-    return _kept(where) if where.bucket or where.keep else (_live(kubeconfig, now), None)
+    from nodesmith_cli.progress import progress
+
+    if where.bucket or where.keep:
+        with progress("reading the newest snapshot", key="snapshot-reading"):
+            return _kept(where)
+    with progress("reading the cluster", key="cluster-reading"):
+        return _live(kubeconfig, now), None
 
 
 def _live(kubeconfig: str, now: datetime) -> Snapshot:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nodesmith_cli.options import OutputOption
+from nodesmith_cli.options import DataOutputOption
 
 
 def hash_command(
@@ -23,7 +23,7 @@ def hash_command(
             help="Certificate authority of the cluster: cluster.certificateAuthority.data in EKS.",
         ),
     ] = "",
-    output: OutputOption = "table",
+    output: DataOutputOption = "table",
 ) -> None:
     """Print the NodePool and EC2NodeClass hashes that Karpenter and nodesmith use to detect static drift.
 

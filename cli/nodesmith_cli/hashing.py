@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.foreign import said_of
-from nodesmith_cli.options import Output
+from nodesmith_cli.printing import print_data
 from nodesmith_cli.validating.objects import version_findings
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 
@@ -34,7 +33,7 @@ class Hash(NamedTuple):
     version: str
 
 
-def run(files: Sequence[str], ca_bundle: str, output: Output) -> int:
+def run(files: Sequence[str], ca_bundle: str, output: str) -> int:
     """Print hashes to standard output, and problems and notes to standard error. Returns the exit status."""
     found = list(read_documents(files))
     faults = [each for each in found if isinstance(each, Fault)]
@@ -46,7 +45,10 @@ def run(files: Sequence[str], ca_bundle: str, output: Output) -> int:
     ]
     wrong += unreadable(documents, conversion)
     hashes = list(_hashes(conversion, ca_bundle))
-    print(json.dumps([each._asdict() for each in hashes], indent=2) if output == "json" else _table(hashes))
+    if output == "table":
+        print(_table(hashes))
+    else:
+        print_data([each._asdict() for each in hashes], output)
     notes = [each.fault(said_of(each.manifest)) for each in read if _is_foreign_nodepool(each)]
     for fault in (*faults, *faults_of(documents, conversion), *notes, *wrong):
         print(fault, file=sys.stderr)

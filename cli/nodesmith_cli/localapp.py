@@ -16,6 +16,7 @@ from nodesmith_cli.options import (
     RegionOption,
     ReportOutputOption,
     SpeedOption,
+    seconds_of,
 )
 from nodesmith_cli.preconditions import (
     has_page_server,
@@ -25,7 +26,6 @@ from nodesmith_cli.preconditions import (
     require_simulator,
     require_speed,
 )
-from nodesmith_cli.spans import seconds_of
 
 local_app = typer.Typer(help="Run the whole system locally, without AWS or a cluster.", no_args_is_help=True)
 

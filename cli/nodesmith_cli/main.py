@@ -31,8 +31,9 @@ from nodesmith_cli.options import (
     DataOutputOption,
     KeepOption,
     KubeconfigOption,
-    OutputOption,
+    StepsOutputOption,
     WatchOption,
+    seconds_of,
 )
 from nodesmith_cli.pause import pause_command, resume_command
 from nodesmith_cli.plan import PlanCommand, plan_command
@@ -43,7 +44,6 @@ from nodesmith_cli.rollbackapp import rollback_command
 from nodesmith_cli.savingsapp import savings_command
 from nodesmith_cli.shadowapp import shadow_command
 from nodesmith_cli.simulateapp import simulate_command
-from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.topapp import top_command
 from nodesmith_cli.uiapp import ui_command
 from nodesmith_cli.validate import validate_command
@@ -137,6 +137,7 @@ def check_cluster_command(
 @app.command("uninstall", short_help="Remove nodesmith and its nodes from a cluster.")
 def uninstall_command(
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     timeout: Annotated[str, typer.Option(help="How long to wait for nodes to drain and terminate.")] = "30m",
     lift_finalizers: Annotated[
         bool,
@@ -150,14 +151,17 @@ def uninstall_command(
         bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
-    output: OutputOption = "table",
+    output: StepsOutputOption = "table",
 ) -> None:
     """Delete nodesmith's NodePools, NodeClaims and nodes, wait until they are gone, then remove its RBAC and CRDs.
 
     Resources of EKS Auto Mode, Karpenter and other software are left alone. You can interrupt this command and run it
     again. The exit status is 1 if nodes are left when the timeout expires.
     """
+    from nodesmith_cli.selecting import chosen_kubeconfig
+
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
+    kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
     from nodesmith_cli.planning.cluster import server_of
     from nodesmith_cli.sharing.removal import Settings
@@ -203,11 +207,26 @@ app.command("ui", short_help="Show a cluster as a local web page.")(ui_command)
 
 
 @app.command("version", short_help="Print the version and its commit.")
-def version_command(output: OutputOption = "table") -> None:
+def version_command(output: DataOutputOption = "table") -> None:
     """Print the version, its commit, and the versions of the formats that it reads and writes."""
     from nodesmith_cli.version import print_version
 
     print_version(output)
+
+
+@app.command("schema", short_help="Print the JSON schema of a report or record.")
+def schema_command(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A kind of document. Lists all if absent.")
+    ] = "",
+) -> None:
+    """Print the JSON schema of a kind of document, with which editors complete and check it, or list all kinds.
+
+    A document names its schema in `$schema`.
+    """
+    from nodesmith_cli.documents.schemas import print_schema
+
+    print_schema(name)
 
 
 @app.command("completion", short_help="Print a script for shell completion.")

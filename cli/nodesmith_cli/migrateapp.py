@@ -10,8 +10,9 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.connectapp import around
+from nodesmith_cli.options import ContextOption, seconds_of
 from nodesmith_cli.preconditions import require_kubeconfig
-from nodesmith_cli.spans import seconds_of
+from nodesmith_cli.selecting import chosen_kubeconfig
 
 
 def migrate_command(
@@ -31,6 +32,7 @@ def migrate_command(
             help="Also plan the cluster's pods: a context, a kubeconfig file, or no value for the current context.",
         ),
     ] = None,
+    context: ContextOption = "",
     one_per_group: Annotated[
         bool,
         typer.Option("--one-per-group", help="Write a NodePool for each group, also for identical ones."),
@@ -81,6 +83,9 @@ def migrate_command(
     """
     if drain + undo + status > 1:
         raise Rejected("--drain, --undo and --status are mutually exclusive")
+    file = kubeconfig if kubeconfig and Path(kubeconfig).is_file() else ""
+    if context:
+        kubeconfig = chosen_kubeconfig(kubeconfig or "", context)
     if kubeconfig:
         require_kubeconfig(kubeconfig)
     if drain or undo or status:
@@ -92,8 +97,7 @@ def migrate_command(
 
         rules = rules_of(max_unavailable, timedelta(seconds=seconds_of("--timeout", timeout)), max_failures)
         what = What.DRAIN if drain else What.UNDO if undo else What.STATUS
-        named = kubeconfig or ""
-        file, context = (named, "") if Path(named).is_file() else ("", named)
+        context = context if file else kubeconfig or ""
         how = How("json" if output == "json" else "table", dry_run, not yes, rules)
         reached = around(region, profile, file, context)
         raise typer.Exit(run_on_groups(what, cluster, group or (), reached, how))

@@ -2,27 +2,72 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.apimachinery.times import duration_seconds
 from nodesmith_cli.completion import contexts
-from nodesmith_cli.outputtype import help_of, parser_of, with_jsonpath
 
-Output = Literal["table", "json"]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
-"""Of commands that do something: what they did, for people or for scripts."""
+_DURATION = re.compile(r"([0-9]+[smh])+", re.ASCII)
+JSONPATH = "jsonpath="
+_HELP = {
+    "html": "html is one file that needs no network",
+    "name": "name prints one name a line",
+    JSONPATH: "jsonpath='{.a[*].b}' selects from the JSON data",
+}
+
+
+def with_jsonpath(formats: Sequence[str]) -> tuple[str, ...]:
+    """Return the formats, and `jsonpath=` if JSON is among them."""
+    return (*formats, JSONPATH) if "json" in formats else tuple(formats)
+
+
+def _help_of(formats: Sequence[str]) -> str:
+    """Return the help text of the option -o of a command that has these formats."""
+    return "; ".join(("Output format", *(_HELP[each] for each in formats if each in _HELP))) + "."
+
+
+def parser_of(formats: Sequence[str]) -> Callable[[str], str]:
+    """Return the function that checks a value of -o. It raises Rejected for a format that the command does not have."""
+
+    def parsed(given: str) -> str:
+        if given in formats and given != JSONPATH:
+            return given
+        if given.startswith(JSONPATH) and JSONPATH in formats:
+            if given == JSONPATH:
+                raise Rejected(
+                    "-o jsonpath=: the template is empty; an example: -o jsonpath='{.nodes[*].name}'"
+                )
+            return given
+        hint = did_you_mean(given, [each.rstrip("=") for each in formats])
+        raise Rejected(f"-o {given}: must be one of {', '.join(formats)}{hint}")
+
+    return parsed
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Parse an option's duration, and return it in seconds. Raises Rejected if `text` is not a duration."""
+    if not _DURATION.fullmatch(text):
+        raise Rejected(f"{option} {text!r}: expected a duration such as 90s, 5m or 1h30m")
+    return float(duration_seconds(text) or 0)
 
 
 def output_formats(*formats: str) -> Any:
     """Return the option -o for these formats, and for JSONPath templates if JSON is among them."""
     known = with_jsonpath(formats)
     shown = f"[{'|'.join(known).replace('=', '=TEMPLATE')}]"
-    return typer.Option("--output", "-o", parser=parser_of(known), metavar=shown, help=help_of(known))
+    return typer.Option("--output", "-o", parser=parser_of(known), metavar=shown, help=_help_of(known))
 
 
 DataOutputOption = Annotated[str, output_formats("table", "json", "yaml")]
+StepsOutputOption = Annotated[str, output_formats("table", "wide", "json", "yaml", "name")]
+"""Of commands that change a list of objects, or find problems with them."""
 ReportOutputOption = Annotated[str, output_formats("table", "json", "yaml", "html")]
 ListOutputOption = Annotated[str, output_formats("table", "wide", "json", "yaml", "name", "html")]
 PageOutputOption = Annotated[str, output_formats("table", "html")]

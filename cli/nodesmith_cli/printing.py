@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nodesmith.errors import Rejected
@@ -12,6 +12,8 @@ from nodesmith_formats.wording import printable
 TABLE, WIDE, JSON, YAML, NAME, HTML, JSONPATH = "table", "wide", "json", "yaml", "name", "html", "jsonpath="
 IS_TEXT = (TABLE, WIDE)
 """The formats for people; all else goes to a program or a file, and standard output has nothing but that."""
+SCHEMAS = "https://nodesmith.dev/schemas/"
+"""Where the schemas of documents are; `nodesmith schema` prints them as well."""
 
 
 def print_told(
@@ -20,6 +22,7 @@ def print_told(
     output: str,
     page: Callable[[], tuple[Any, str]] | None = None,
     names: Iterable[str] = (),
+    schema: str = "",
 ) -> None:
     """Print `told` as data, `lines` as a table for people, or `names`, each as `kind/name`.
 
@@ -35,11 +38,25 @@ def print_told(
         for name in names:
             print(printable(name))
     else:
-        print_data(told, output)
+        print_data(told, output, schema)
 
 
-def print_data(told: Any, output: str) -> None:
-    """Print data as JSON, as YAML, or as what a JSONPath template selects. Raises Rejected for other formats."""
+def schema_address(name: str) -> str:
+    """Return the address of the schema of a kind of document, which is also its `$id`."""
+    return f"{SCHEMAS}{name}.schema.json"
+
+
+def named(told: Any, schema: str) -> Any:
+    """Return a document with the address of its schema as its first member. A list cannot name one."""
+    return {"$schema": schema_address(schema), **told} if schema and isinstance(told, Mapping) else told
+
+
+def print_data(told: Any, output: str, schema: str = "") -> None:
+    """Print data as JSON, as YAML, or as what a JSONPath template selects. Raises Rejected for other formats.
+
+    `schema` is the name of the document's schema, which JSON and YAML name.
+    """
+    told = named(told, schema)
     if output == JSON:
         print(json.dumps(told, indent=2))
     elif output == YAML:

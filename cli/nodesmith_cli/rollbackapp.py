@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nodesmith_cli.options import OutputOption
+from nodesmith_cli.options import DataOutputOption
 
 
 def rollback_command(
@@ -24,7 +24,7 @@ def rollback_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be switched, and change nothing.")
     ] = False,
-    output: OutputOption = "table",
+    output: DataOutputOption = "table",
 ) -> None:
     """Roll all functions of a region back to the previous release, within seconds and without a deployment.
 

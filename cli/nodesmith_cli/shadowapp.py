@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.options import KubeconfigOption
+from nodesmith_cli.options import ContextOption, KubeconfigOption
+from nodesmith_cli.selecting import chosen_kubeconfig
 
 
 def shadow_command(
@@ -20,6 +21,7 @@ def shadow_command(
         ),
     ] = False,
     kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
     bucket: Annotated[
         str, typer.Option(help="S3 bucket of the deployment. Defaults to that of the region's stack.")
     ] = "",
@@ -38,6 +40,7 @@ def shadow_command(
     from nodesmith_cli.shadowing.command import kept, tell
     from nodesmith_formats.decisions.records import Bucket
 
+    kubeconfig = chosen_kubeconfig(kubeconfig, context)
     found = bucket or _bucket_of(region)
     shadow = kept(Bucket(aws_client("s3", region), found).get, cluster)
     raise typer.Exit(tell(shadow, days, output, kubeconfig, is_audited=audit))

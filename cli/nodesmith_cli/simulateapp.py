@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.options import seconds_of
 from nodesmith_cli.preconditions import require_files, require_region
-from nodesmith_cli.spans import seconds_of
 
 _MOST_SEEDS, _MOST_JOBS = 1000, 256
 _DAYS = re.compile(r"(?:([0-9]{1,5})d)?(.*)", re.ASCII)

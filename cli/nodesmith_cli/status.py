@@ -44,7 +44,7 @@ def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
     held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
     told = {**tell(snapshot, now, held), **_commitments(snapshot, blobs, now)}
     told |= _spending_limits(where, snapshot, now)
-    print_told(told, lines(told), output)
+    print_told(told, lines(told), output, schema="status")
     return SAME
 
 

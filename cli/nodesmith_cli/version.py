@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from nodesmith import __version__
-from nodesmith_cli.options import Output
+from nodesmith_cli.printing import print_data
 
 _PACKAGED = "_commit"
 _COMMIT = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -59,7 +58,7 @@ def short_version() -> str:
     return f"{__version__} (commit {found})" if found else __version__
 
 
-def print_version(output: Output) -> None:
+def print_version(output: str) -> None:
     """Print the release, its commit, the Python version and the formats."""
     told: dict[str, Any] = {
         "version": __version__,
@@ -67,8 +66,8 @@ def print_version(output: Output) -> None:
         "python": platform.python_version(),
         "formats": formats(),
     }
-    if output == "json":
-        print(json.dumps(told, indent=2))
+    if output != "table":
+        print_data(told, output, "version")
         return
     print(f"nodesmith {short_version()}")
     print(f"Python    {told['python']}")

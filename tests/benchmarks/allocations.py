@@ -13,9 +13,20 @@ from infra.storage import ALLOCATION_DAYS, ALLOCATION_HOUR_DAYS
 from nodesmith.controllers.allocations import Booking, book_hours
 from nodesmith.controllers.garbagecollection import GarbageCollection, GarbageReport, collect_garbage
 from nodesmith.keys import catalog_key
-from nodesmith.model.allocationobjects import ALLOCATIONS, HOURS, MONTHS, MOVES, allocations_prefix, read_rows
-from nodesmith.model.allocationobjects import DAYS as BY_DAY
-from nodesmith.model.allocations import DAY, Allocation, cost_of, nano_usd, to_book
+from nodesmith.model.allocations import (
+    ALLOCATIONS,
+    DAY,
+    HOURS,
+    MONTHS,
+    MOVES,
+    Allocation,
+    allocations_prefix,
+    cost_of,
+    nano_usd,
+    read_rows,
+    to_book,
+)
+from nodesmith.model.allocations import DAYS as BY_DAY
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions.hints import Concern

@@ -29,7 +29,7 @@ from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
-from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind

@@ -10,7 +10,7 @@ from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model.apimachinery import labels
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -15,14 +15,12 @@ import pytest
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.launches import MOST_CALLS
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.nodeclasses.status import (

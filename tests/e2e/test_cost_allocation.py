@@ -8,8 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesmith.adapters.s3 import S3Blobs
-from nodesmith.model.allocationobjects import HOURS, allocations_key, read_rows
-from nodesmith.model.allocations import HOUR, Allocation, cost_of, hour_of, nano_usd
+from nodesmith.model.allocations import (
+    HOUR,
+    HOURS,
+    Allocation,
+    allocations_key,
+    cost_of,
+    hour_of,
+    nano_usd,
+    read_rows,
+)
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.region import REGION

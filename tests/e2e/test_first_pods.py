@@ -9,7 +9,7 @@ from statistics import median
 import yaml
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith.model.apimachinery.resources import parse_resources, total
+from nodesmith.model.apimachinery.quantities import parse_resources, total
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.stages import USUAL
 from nodesmith_local.runs.timeline import condition, pod_key

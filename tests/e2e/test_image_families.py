@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL, OS, WINDOWS_BUILD
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taint
 from tests.e2e.system import CLUSTER, System
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.model.apimachinery.resources import parse_resources, total
+from nodesmith.model.apimachinery.quantities import parse_resources, total
 from nodesmith_local.aws.instances.stages import USUAL
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import daemonset, deployment, nodeclass, nodepool, pod, requirement

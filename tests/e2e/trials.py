@@ -25,8 +25,7 @@ from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.apimachinery.quantities import cpu_milli
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import cpu_milli, format_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import Instance

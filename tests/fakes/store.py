@@ -14,9 +14,7 @@ from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     claim_from_item,
     claim_to_item,
@@ -29,7 +27,7 @@ from nodesmith.model.ledger.items import (
     read_risk,
     risk_item,
 )
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 from nodesmith.model.ledger.region import Region, Spending

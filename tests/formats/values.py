@@ -6,17 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey, Override
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang, GangStage
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.ledger.region import Spending

@@ -12,9 +12,10 @@ from jsonschema import Draft202012Validator
 from infra.account import ACCOUNT_KEYS
 from infra.clustercontext import CLUSTER_KEYS
 from infra.context import read_context
-from infra.contextschema import PATH, context_schema
+from infra.contextschema import PATH, REGISTRATION_PATH, context_schema, registration_schema
 from infra.regioncontext import REGION_KEYS
-from nodesmith.registration import SETTINGS
+from nodesmith.errors import Rejected
+from nodesmith.registration import SETTINGS, Registration, read_registration
 from tests.infra.test_context import GOOD, KEY, PRIVATE, TOPIC
 
 VALIDATOR = Draft202012Validator(context_schema())
@@ -42,6 +43,8 @@ def is_valid(regions: Any = None, clusters: Any = None, account: Any = None) -> 
 def test_the_file_is_the_schema_of_today() -> None:
     Draft202012Validator.check_schema(context_schema())
     assert json.loads(PATH.read_text()) == context_schema()
+    Draft202012Validator.check_schema(registration_schema())
+    assert json.loads(REGISTRATION_PATH.read_text()) == registration_schema()
 
 
 def test_cdk_json_names_the_schema_and_follows_it() -> None:
@@ -146,3 +149,28 @@ def test_both_agree_about_a_cluster(change: dict[str, Any], is_right: bool) -> N
 )
 def test_both_agree_about_the_account(account: dict[str, Any], is_right: bool) -> None:
     assert (is_accepted(account=account), is_valid(account=account)) == (is_right, is_right)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_right"),
+    [
+        ({}, True),
+        ({"reachedFrom": "shared", "settings": {"RESERVED_ENIS": "1"}}, True),
+        ({"nodeRoles": []}, False),
+        ({"vpcId": 7}, False),
+        ({"format": 2}, False),
+        ({"settings": {"RESERVED_ENI": "1"}}, False),
+        ({"nodeRole": "b"}, False),
+    ],
+    ids=str,
+)
+def test_both_agree_about_a_registration(change: dict[str, Any], is_right: bool) -> None:
+    written = {**json.loads(Registration("web", "vpc-01234567", ("nodes",)).to_json()), **change}
+    try:
+        read_registration("web", json.dumps(written))
+    except Rejected:
+        is_accepted = False
+    else:
+        is_accepted = True
+    valid = Draft202012Validator(registration_schema()).is_valid(written)
+    assert (is_accepted, valid) == (is_right, is_right)

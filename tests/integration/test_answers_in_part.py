@@ -15,7 +15,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.ec2.launches import Launched, LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.parts import system_time
 from nodesmith_local.aws.strict import answers
 from tests import builders

@@ -21,17 +21,23 @@ from nodesmith.controllers.allocations import (
 )
 from nodesmith.errors import Transient
 from nodesmith.keys import catalog_key, commitments_key, snapshot_key
-from nodesmith.model.allocationobjects import (
+from nodesmith.model.allocations import (
+    DAY,
     DAYS,
+    HOUR,
     HOURS,
     MONTHS,
     MOVES,
+    Allocation,
+    MoveOutcome,
     allocations_key,
     booked_key,
+    cost_of,
+    hour_of,
+    nano_usd,
     read_rows,
 )
-from nodesmith.model.allocations import DAY, HOUR, Allocation, MoveOutcome, cost_of, hour_of, nano_usd
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import Commitment, CommitmentBook, CommitmentKind, book_item

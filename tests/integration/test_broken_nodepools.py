@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.ledger.backoffs import RegistrationHealth
+from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.fakes.cloud import ready_status

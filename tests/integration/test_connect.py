@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -571,9 +572,23 @@ def test_the_command_connects_and_asks_for_confirmation(
     assert left.output.rstrip().endswith("disconnected")
 
 
-def test_json_output_does_not_prompt(cluster: Connectable) -> None:
-    with pytest.raises(Rejected, match="-o json does not prompt: add --yes"):
-        connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How("json"))
+@pytest.mark.parametrize("output", ["json", "yaml", "name", "jsonpath={.state}"])
+def test_output_for_programs_does_not_prompt(cluster: Connectable, output: str) -> None:
+    with pytest.raises(Rejected, match=f"-o {re.escape(output)} does not prompt: add --yes"):
+        connect_cluster(Wanted(CLUSTER, image=IMAGE), cluster.around(), How(output))
+
+
+def test_what_would_be_done_is_printed_as_names_or_by_a_template(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = Wanted(CLUSTER, image=IMAGE)
+    shown = {}
+    for output in ("json", "name", 'jsonpath={range .rows[*]}{.object}{"\\n"}{end}'):
+        assert connect_cluster(wanted, cluster.around(), How(output, is_dry=True)) == 0
+        shown[output[:8]] = capsys.readouterr().out
+    objects = [row["object"] for row in json.loads(shown["json"])["rows"]]
+    assert shown["name"].splitlines() == objects
+    assert shown["jsonpath"].rstrip().splitlines() == objects
 
 
 def test_an_unreachable_api_server_is_reported(

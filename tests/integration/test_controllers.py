@@ -29,7 +29,7 @@ from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import INFORMED, Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth, basis_of
+from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth, basis_of
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode

@@ -15,6 +15,7 @@ from nodesmith.model.ledger.spending import Share
 from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
+from nodesmith_cli.connecting.doctorcommand import doctor
 from nodesmith_cli.connecting.networkchecks import CNI, CONFIG, ENI_CONFIGS
 from nodesmith_cli.pause import TABLE
 from nodesmith_cli.sharing.survey import CRDS
@@ -377,3 +378,16 @@ def test_the_cni_of_an_ipv6_cluster_needs_no_setting(
 ) -> None:
     put_cni(cluster, ENABLE_IPv6="true", ENABLE_PREFIX_DELEGATION="true")
     assert cni_findings(cluster, capsys) == []
+
+
+def test_a_wide_table_names_the_check_and_names_are_those_of_the_objects(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    for output in ("json", "name", "wide", "table"):
+        doctor(CLUSTER, cluster.around(), output)
+        shown[output] = capsys.readouterr().out
+    (told,) = [each for each in json.loads(shown["json"])["findings"] if each["severity"] != "info"]
+    assert told["object"] in shown["name"].splitlines()
+    assert f"({told['check']})" in shown["wide"]
+    assert f"({told['check']})" not in shown["table"]

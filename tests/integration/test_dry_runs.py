@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.nodeclasses.dryruns import BELIEVED
+from nodesmith.adapters.nodeclasses.nodeclasses import BELIEVED
 from nodesmith.errors import Transient
 from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition

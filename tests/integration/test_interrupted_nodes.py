@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.drains import InterruptionMetrics
-from nodesmith.controllers.termination import Termination, end_nodes
+from nodesmith.controllers.termination import InterruptionMetrics, Termination, end_nodes
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, OfferingKey

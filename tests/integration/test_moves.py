@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF
+from nodesmith.model.ledger.learned import FIRST_BACKOFF
 from nodesmith.model.ledger.moves import MoveKind, Stage
 from nodesmith.observation.decoding import decode
 from nodesmith_cli.explain import explain

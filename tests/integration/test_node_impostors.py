@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests.world import BOOT, World, node_manifest, pod_manifest
 

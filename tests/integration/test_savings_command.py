@@ -288,3 +288,38 @@ def test_a_page_that_cannot_be_written_is_an_error_of_one_line(run: Run, tmp_pat
 
     assert (ran.status, ran.out) == (2, "")
     assert "cannot be written: No such file or directory" in ran.err
+
+
+def test_a_selector_splits_the_cluster_into_parts_whose_prices_add_up(run: Run, tmp_path: Path) -> None:
+    with RecordingServer(cluster(), usage=[]) as server:
+        whole, *parts = [
+            run(server.kubeconfig(tmp_path), "-o", "json", *options).data
+            for options in ((), ("-l", "karpenter.sh/nodepool"), ("-l", "!karpenter.sh/nodepool"))
+        ]
+
+    assert [each["now"]["nodes"] for each in parts] == [3, 9]
+    assert sum(each["now"]["hourly"] for each in parts) == pytest.approx(whole["now"]["hourly"])
+    assert sum(each["cluster"]["pods"] for each in parts) == whole["cluster"]["pods"]
+    assert whole["cluster"]["selector"] == ""
+    assert parts[0]["cluster"]["selector"] == "karpenter.sh/nodepool"
+    assert "Only the nodes that -l karpenter.sh/nodepool matches" in parts[0]["caveats"][0]
+    assert {name for held in parts[0]["kept"] for name in held["names"]} <= {"k-0", "k-1", "k-2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-l", "team=nobody"), "-l team=nobody: matches none of the cluster's 13 nodes"),
+        (("-l", "team in red"), "-l team in red: cannot be read from"),
+        (("-l", "a" * 5_000), "-l: the selector has 5,000 characters, of 4,096 allowed"),
+        (("-n", "shop"), "-n shop: pods of several namespaces share nodes"),
+        (("-n", "shop", "-A"), "-n shop and -A are mutually exclusive"),
+    ],
+)
+def test_a_selection_without_a_meaning_is_refused(
+    run: Run, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    with RecordingServer(cluster(), usage=[]) as server:
+        told = run(server.kubeconfig(tmp_path), *options)
+    assert (told.status, told.out) == (2, "")
+    assert message in told.err

@@ -379,3 +379,21 @@ def test_a_running_karpenter_and_its_nodeclaims_are_warnings_that_name_the_comma
     assert check(yard, capsys) == (0, "forwarder/", found)
     check_cluster(yard.server, "table", NOW)
     assert "nodesmith adopt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        ("name", "NodePool/default\n"),
+        (
+            "yaml",
+            "$schema: https://nodesmith.dev/schemas/removal-plan.schema.json\ndelete:\n- NodePool/default\n",
+        ),
+        ("jsonpath={.delete[0]}", "NodePool/default"),
+    ],
+)
+def test_what_would_be_deleted_is_printed_for_scripts_as_well(
+    yard: Yard, capsys: pytest.CaptureFixture[str], output: str, shown: str
+) -> None:
+    assert yard.run(output=output, dry_run=True) == 0
+    assert capsys.readouterr().out.startswith(shown)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.interruptions import Risk
+from nodesmith.model.ledger.learned import Risk
 from nodesmith_cli.audit import Violation, audit
 from tests.problems.bruteforce import Best, TooLarge, best_plan, without_hopeless
 from tests.problems.drawing import LARGE, SMALL, Mix, draw

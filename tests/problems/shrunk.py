@@ -17,7 +17,7 @@ from typing import Any
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES

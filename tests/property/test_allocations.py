@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.allocations.division import Hour
 from nodesmith.decisions.allocations.nodes import BookedNode, Period, Price, View
 from nodesmith.model.allocations import DAY, HOUR, Allocation, hour_of, merged
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from tests import builders
 
 START = hour_of(builders.NOW)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.launch import launch_plan
-from nodesmith.decisions.launch.volumesandaddresses import volume_obstacle
+from nodesmith.decisions.launch.validation import volume_obstacle
 from nodesmith.model.nodeclasses.instancesettings import BlockDevice, BlockDeviceMapping
 from nodesmith_local.aws.strict.refusals import Refusal
 from nodesmith_local.aws.strict.volumelimits import check_volumes

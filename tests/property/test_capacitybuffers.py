@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.provisioning.buffers.room import with_room_taken
-from nodesmith.model.apimachinery.resources import Resources, total
+from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.karpenter.capacitybuffers import count_of, parse_buffer
 from nodesmith.model.karpenter.nodepools import NODES, parsed_nodepools
 from nodesmith.model.kubernetes.pods import PodTemplate, is_planned

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning.gangs import decide_gang
-from nodesmith.model.apimachinery.resources import CPU, total
+from nodesmith.model.apimachinery.quantities import CPU, total
 from nodesmith.model.kubernetes.pods import PodTemplate
 from nodesmith.model.kubernetes.provisioningrequests import parse_request
 from nodesmith.model.ledger.gangs import GangStage

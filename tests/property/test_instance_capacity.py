@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.nodeclasses.instancesettings import (

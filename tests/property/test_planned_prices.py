@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning.purchase.claims import another
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.interruptions import Risk
+from nodesmith.model.ledger.learned import Risk
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import NOW
 from tests.property.clusters import CATALOG, FAMILIES, clusters, made_from

@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decid
 from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from nodesmith.model.apimachinery.resources import total
+from nodesmith.model.apimachinery.quantities import total
 from nodesmith.model.apimachinery.taints import first_untolerated
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import Override

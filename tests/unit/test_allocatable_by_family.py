@@ -13,7 +13,7 @@ import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration

@@ -26,16 +26,11 @@ from nodesmith.decisions.allocations.nodes import (
     priced,
     prices_of,
 )
-from nodesmith.model.allocationobjects import (
-    ALLOCATION_COLUMNS,
-    MOVE_COLUMNS,
-    parse_label_keys,
-    read_rows,
-    write_rows,
-)
 from nodesmith.model.allocations import (
+    ALLOCATION_COLUMNS,
     DAY,
     HOUR,
+    MOVE_COLUMNS,
     Allocation,
     Kind,
     MoveOutcome,
@@ -44,6 +39,9 @@ from nodesmith.model.allocations import (
     hour_of,
     merged,
     nano_usd,
+    parse_label_keys,
+    read_rows,
+    write_rows,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.catalog import Catalog

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.launch import launch_obstacle
-from nodesmith.decisions.launch.volumesandaddresses import volume_obstacle
+from nodesmith.decisions.launch.validation import volume_obstacle
 from nodesmith.model.nodeclasses.instancesettings import (
     DEFAULT_BLOCK_DEVICES,
     BlockDevice,

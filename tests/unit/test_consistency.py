@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodesmith.decisions.lifecycle import next_steps, trouble
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
 from nodesmith.model.karpenter.nodeclaimobjects import manifest

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.ledger import Departure
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from tests import builders

@@ -65,6 +65,8 @@ def test_the_index_of_a_folder_lists_its_pages_by_title() -> None:
         ("concerns/dispatch.md", "[a](../../README.md)", "[a](../index.md)"),
         ("connect.md", "[a](../infra/)", f"[a]({REPOSITORY}/tree/HEAD/infra)"),
         ("connect.md", "[a](../app.py#L3)", f"[a]({REPOSITORY}/blob/HEAD/app.py#L3)"),
+        ("reference/schemas.md", "[a](../schemas/plan.schema.json)", "[a](../schemas/plan.schema.json)"),
+        ("reference/schemas.md", "[a](../../infra/cdk.schema.json)", "[a](../schemas/cdk.schema.json)"),
         ("connect.md", "[a](#checks)", "[a](#checks)"),
         ("connect.md", "[a](missing.md)", "[a](missing.md)"),
         ("connect.md", "[a](https://example.com/x)", "[a](https://example.com/x)"),

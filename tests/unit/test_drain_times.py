@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.drains import Drains
+from nodesmith.controllers.termination import Drains
 from nodesmith.decisions.termination.evictions import PRESSING, Allowances, drain
 from nodesmith.model.commands import Advance, Evict
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.interruptions import HALF_LIFE, MOST_SECONDS, DrainTime, learned_drain_time
 from nodesmith.model.ledger.items import ledger_item, read_ledger
+from nodesmith.model.ledger.learned import HALF_LIFE, MOST_SECONDS, DrainTime, learned_drain_time
 from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
 from tests.builders import NOW

@@ -25,8 +25,7 @@ from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
-from nodesmith.model.ledger.interruptions import Risk
+from nodesmith.model.ledger.learned import Backoff, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders

@@ -27,7 +27,7 @@ from nodesmith.decisions.provisioning.gangs import (
     replay_gang,
     turns,
 )
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import End, GiveUp
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools

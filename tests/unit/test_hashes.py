@@ -9,8 +9,8 @@ import pytest
 
 from nodesmith.controllers.nodeclaims.objects import renew_hashes, state_hashes
 from nodesmith.decisions.disruption.drift import Today, drifted
-from nodesmith.decisions.readiness import hashes
-from nodesmith.decisions.readiness.hashes import rehashed, unstated
+from nodesmith.decisions.readiness import launchconditions
+from nodesmith.decisions.readiness.launchconditions import rehashed, unstated
 from nodesmith.errors import Failures
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
@@ -132,9 +132,9 @@ def test_a_hash_whose_object_cannot_be_read_is_left_unchanged(
 
 
 def test_one_run_renews_a_limited_number_and_later_runs_renew_the_others() -> None:
-    claims = [replace(OLD, name=f"default-{n}") for n in range(hashes.MOST_AT_ONCE + 1)]
+    claims = [replace(OLD, name=f"default-{n}") for n in range(launchconditions.MOST_AT_ONCE + 1)]
     first = renewed(*claims)
-    assert len(first) == hashes.MOST_AT_ONCE
+    assert len(first) == launchconditions.MOST_AT_ONCE
     assert [claim.name for claim in renewed(*first, *claims[len(first) :])] == [claims[-1].name]
 
 

@@ -7,11 +7,11 @@ from functools import lru_cache
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.nodeclasses.imagealiases import alias_parameters
+from nodesmith.adapters.nodeclasses.images import alias_parameters
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
-from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+from nodesmith.model.schema.fields import ALIAS_FAMILIES
 
 EKS = "/aws/service/eks/optimized-ami"
 BOTTLEROCKET = "/aws/service/bottlerocket/aws-k8s"

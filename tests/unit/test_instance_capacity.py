@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.capacity import allocatable, capacity, overhead, pods
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types

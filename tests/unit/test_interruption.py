@@ -16,7 +16,7 @@ from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff
+from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests import builders

@@ -10,7 +10,7 @@ import pytest
 from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import launch_fault, remedy, shown
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
-from nodesmith.model.ledger.backoffs import Ending, RegistrationHealth, basis_of
+from nodesmith.model.ledger.learned import Ending, RegistrationHealth, basis_of
 from nodesmith_cli.poolview import pool_lines
 from tests import builders
 

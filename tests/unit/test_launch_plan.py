@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.decisions.launch import MAX_OVERRIDES, as_launched, launch_plan, subnet_by_zone
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.nodeclasses.instancesettings import BlockDevice, BlockDeviceMapping, NetworkInterface
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import decide
-from nodesmith.model.apimachinery.resources import MEMORY, Resources
+from nodesmith.model.apimachinery.quantities import MEMORY, Resources
 from nodesmith.model.ec2.capacity import MIB
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, hash_in_cluster

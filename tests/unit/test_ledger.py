@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth, next_backoff
 from nodesmith.model.ledger.items import ledger_item, read_ledger
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, Ending, Offered, RegistrationHealth, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import MoveKind
 from nodesmith.model.nodeclasses.status import StatusCondition

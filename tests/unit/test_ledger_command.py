@@ -14,15 +14,21 @@ import duckdb
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocationobjects import (
+from nodesmith.model.allocations import (
+    DAY,
     DAYS,
+    HOUR,
     HOURS,
     MONTHS,
     MOVES,
+    NANO,
+    Allocation,
+    Kind,
+    MoveOutcome,
+    Owner,
     allocations_key,
     write_rows,
 )
-from nodesmith.model.allocations import DAY, HOUR, NANO, Allocation, Kind, MoveOutcome, Owner
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith_cli.showback.command import Wanted, run
 from nodesmith_cli.showback.grouping import grouped, in_dollars

@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch.templates import user_data
 from nodesmith.decisions.launch.userdata.starting import Start
-from nodesmith.model.apimachinery.resources import Resources, parse_resources
+from nodesmith.model.apimachinery.quantities import Resources, parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.instancesettings import GIB

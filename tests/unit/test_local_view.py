@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console, RenderableType
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import latency_table, screen

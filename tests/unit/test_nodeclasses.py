@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.nodeclasses.instancesettings import (
     DEFAULT_BLOCK_DEVICES,
     DEFAULT_KUBELET,
@@ -26,7 +26,7 @@ from nodesmith.model.nodeclasses.nodeclasses import (
     SubnetSelectorTerm,
     parse_nodeclass,
 )
-from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+from nodesmith.model.schema.fields import ALIAS_FAMILIES
 
 DISCOVERY = {"karpenter.sh/discovery": "demo"}
 SMALLEST: dict[str, Any] = {

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef

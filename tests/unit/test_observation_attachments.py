@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode

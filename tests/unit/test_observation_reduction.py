@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode

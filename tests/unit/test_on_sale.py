@@ -16,7 +16,7 @@ from nodesmith.errors import Rejected
 from nodesmith.keys import on_sale_key
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metricsobjects import (
     MOST_OFFERINGS,
     OfferingOnSale,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.outputtype import parser_of, with_jsonpath
+from nodesmith_cli.options import parser_of, with_jsonpath
 from nodesmith_cli.printing import print_told
 from nodesmith_cli.selecting import Selection, chosen_kubeconfig, selection
 from nodesmith_cli.watching import repeated

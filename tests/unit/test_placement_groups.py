@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, PA
 from nodesmith.model.ec2.launches import LaunchRequest, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.nodeclasses.status import PlacementGroup
 from tests import builders
 from tests.builders import NOW, ZONES

@@ -9,7 +9,7 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, canonical, decide
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, PODS, Resources
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, StatedFacts
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.observation.mirror import LEASES, WATCHED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.resources import format_amount
+from nodesmith.model.apimachinery.quantities import format_amount
 from nodesmith.model.kubernetes.pods import LEAST_PRIORITY, PodTemplate, is_planned, planned_pods
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode

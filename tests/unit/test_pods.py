@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import QuantityError, parse_resources
 from nodesmith.model.kubernetes.pods import pod_requests
 
 

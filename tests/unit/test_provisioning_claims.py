@@ -13,8 +13,8 @@ from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.purchase.claims import any_value, claim_name
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance

@@ -16,7 +16,7 @@ from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import Reason, Shape
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests.builders import (
     NOW,

@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.nodeclasses.status import CapacityReservation
 from tests.builders import (
     NOW,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from tests import builders
 
 

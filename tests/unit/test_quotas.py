@@ -21,7 +21,7 @@ from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT, limit_con
 from nodesmith.decisions.readiness.readiness import QUOTA_NEAR_LIMIT, StatusUpdate, quota_update
 from nodesmith.decisions.scheduling.offerings.quotas import Left, exceeded, usages
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parse_nodepool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZO
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith.model.policies import PreferencePolicy
 from tests.benchmarks.disruption.fleets import launched

@@ -16,8 +16,8 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.items import health_item, read_health
+from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
 from tests import builders
 from tests.builders import NOW

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.termination import next_steps
-from nodesmith.decisions.termination.replacing import FIRST_LOOK, LONGEST_WAIT
+from nodesmith.decisions.termination.waiting import FIRST_LOOK, LONGEST_WAIT
 from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.commands import DeletePods, Evict, TerminateInstances, TerminationCommand, Wait

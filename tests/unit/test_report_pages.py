@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from justhtml import JustHTML
 
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith_cli.decisionpage import decision_picture
 from nodesmith_cli.explainpage import decision_page, decisions_page, lines_page, nodepools_page

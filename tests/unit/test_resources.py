@@ -1,8 +1,8 @@
 import pytest
 
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import (
+from nodesmith.model.apimachinery.quantities import (
     NOTHING,
+    QuantityError,
     Resources,
     format_resources,
     parse_resources,

@@ -14,8 +14,8 @@ from nodesmith.decisions.interruption import risks_after
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.interruptions import HALF_LIFE, Risk
 from nodesmith.model.ledger.items import ledger_item, read_ledger
+from nodesmith.model.ledger.learned import HALF_LIFE, Risk
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders

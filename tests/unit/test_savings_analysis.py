@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.decisions.shadow.fleet import OTHERS
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ledger.commitments import (
     NO_COMMITMENTS,
     Commitment,

@@ -16,8 +16,8 @@ from nodesmith.decisions.scheduling.existing import (
     nominations,
 )
 from nodesmith.decisions.scheduling.placement import AvailableCapacity
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node, parse_node

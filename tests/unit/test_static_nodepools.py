@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests import builders
 from tests.builders import NOW

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
-from nodesmith.decisions.termination.replacing import replacement
+from nodesmith.decisions.termination.waiting import replacement
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -9,10 +9,10 @@ from datetime import timedelta
 from nodesmith.controllers.provisioning import provision
 from nodesmith.decisions.launch import Templates, launch_plan, usable
 from nodesmith.decisions.provisioning.decide import decide
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, NoCapacity, SubnetShortfall
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.ledger.backoffs import Backoff
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.status import NodeClassStatus, Subnet
 from tests import builders

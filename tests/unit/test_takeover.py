@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.readiness.hashes import rehashed
+from nodesmith.decisions.readiness.launchconditions import rehashed
 from nodesmith.decisions.takeover import (
     KARPENTER,
     QUIET,

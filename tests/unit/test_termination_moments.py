@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.termination.evictions import PRESSING
-from nodesmith.decisions.termination.replacing import FIRST_LOOK, HEAD_START, LONGEST_WAIT
 from nodesmith.decisions.termination.steps import next_change
+from nodesmith.decisions.termination.waiting import FIRST_LOOK, HEAD_START, LONGEST_WAIT
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, TERMINATION_TIMESTAMP
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.interruptions import DrainTime
+from nodesmith.model.ledger.learned import DrainTime
 from tests import builders
 from tests.builders import NOW
 

@@ -21,7 +21,7 @@ from werkzeug.test import TestResponse
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
+from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_cli import preconditions, ui
 from nodesmith_cli.preconditions import require_page_server

@@ -13,7 +13,7 @@ import pytest
 from nodesmith.decisions.launch.userdata.al2023 import own_parts
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration

@@ -25,7 +25,7 @@ from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Prepare, Register, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance, OfferingKey
 from nodesmith.model.ec2.notices import Fate, Notice
@@ -34,8 +34,8 @@ from nodesmith.model.karpenter.nodeclaimobjects import manifest as object_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape
-from nodesmith.model.ledger.backoffs import Backoff
 from nodesmith.model.ledger.items import claim_from_item, claim_to_item
+from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
@@ -24,7 +24,8 @@ from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.awsreading import AwsReading
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.reaching import refuse_without_rights
-from nodesmith_formats.wording import counted, printable
+from nodesmith_cli.printing import IS_TEXT, print_told
+from nodesmith_formats.wording import counted
 
 DONE, LEFT, STOPPED = 0, 1, 130
 _GONE_WITHIN = timedelta(minutes=3)
@@ -36,7 +37,7 @@ _POLL_SECONDS = 3.0
 class How:
     """How a command runs: output format, dry run, confirmation, timeout, and for adopt: pause and scaling down."""
 
-    output: Literal["table", "json"] = "table"
+    output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     timeout: timedelta = timedelta(minutes=10)
@@ -181,10 +182,7 @@ def _scale_down(objects: ServedObjects, controller: Controller, around: Around) 
 
 
 def _confirm(question: str, how: How) -> None:
-    if how.output == "json":
-        raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
-        )
+    told.refuse_prompt(how.output)
     if not typer.confirm(question):
         raise Rejected("nothing was changed")
 
@@ -195,19 +193,23 @@ def _ended(name: str, state: str, result: Result, how: How) -> int:
 
 
 def _show(name: str, state: str, rows: Sequence[Row], why: str, how: How) -> None:
-    if how.output == "json":
-        items: list[dict[str, Any]] = [
-            {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
-        ]
-        told.print_json({"cluster": name, "state": state, "rows": items, "why": why})
-        return
+    items: list[dict[str, Any]] = [
+        {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
+    ]
+    report = {"cluster": name, "state": state, "rows": items, "why": why}
+    lines = list(_lines(name, state, rows, why))
+    if lines or how.output not in IS_TEXT:
+        print_told(report, lines, how.output, names=(row.object for row in rows), schema="takeover")
+
+
+def _lines(name: str, state: str, rows: Sequence[Row], why: str) -> Iterator[str]:
     width = max((len(row.object) for row in rows), default=0)
     for row in rows:
-        print(printable(f"{row.state:<8}  {row.object:<{width}}  {row.detail}").rstrip())
+        yield f"{row.state:<8}  {row.object:<{width}}  {row.detail}".rstrip()
     if why:
-        print(printable(why))
+        yield why
     elif state != "planned":
-        print(f"{state} {name}: {_counts(rows)}")
+        yield f"{state} {name}: {_counts(rows)}"
 
 
 def _counts(rows: Sequence[Row]) -> str:

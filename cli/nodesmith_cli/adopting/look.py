@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from nodesmith.adapters.ec2.instances import Machine
 from nodesmith.decisions.disruption.drift import Today, drifted
-from nodesmith.decisions.readiness.hashes import rehashed
+from nodesmith.decisions.readiness.launchconditions import rehashed
 from nodesmith.decisions.takeover import KARPENTER, Around, claim_of, holders_of
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
 
 import typer
 
@@ -19,17 +18,19 @@ from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
+from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
 from nodesmith_formats.wording import counted, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
 _MEND_SECONDS = 30.0
+_HINDERED = "nothing was changed: fix the errors above, then run the command again"
 
 
 @dataclass(frozen=True, slots=True)
 class How:
     """How the command runs: output format, dry run, confirmation, timeout and image push."""
 
-    output: Literal["table", "json"] = "table"
+    output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     timeout: timedelta = timedelta(minutes=10)
@@ -52,8 +53,8 @@ def connect(wanted: Wanted, around: Around, how: How) -> int:
 def _connect(wanted: Wanted, around: Around, how: How) -> int:
     with told.working("reading the account and the cluster"):
         seen = look(wanted, around)
-    if how.output == "table":
-        told.print_rows(seen.rows, seen.findings)
+    if how.output in IS_TEXT:
+        told.print_rows(seen.rows, seen.findings, is_wide=how.output == WIDE)
     if seen.is_hindered or how.is_dry:
         return _ended(seen, how, "hindered" if seen.is_hindered else "planned")
     if seen.due and how.is_asked:
@@ -108,27 +109,22 @@ def _snapshots(account: Account, around: Around) -> Snapshots:
 
 
 def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
-    if how.output == "json":
-        raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
-        )
+    told.refuse_prompt(how.output)
     if not typer.confirm(f"Connect {cluster} ({counted(len(due), 'change')})?"):
         raise Rejected("nothing was changed")
 
 
 def _ended(seen: Seen, how: How, state: str) -> int:
     is_fine = state == "connected" or (state == "planned" and not seen.is_hindered)
-    if how.output == "json":
-        report = {
-            "cluster": seen.account.cluster.name,
-            "region": seen.account.region,
-            "state": state,
-            "rows": told.row_items(seen.rows),
-            "findings": told.as_items(seen.findings),
-        }
-        told.print_json(report)
-    elif state == "connected":
-        print("connected")
-    elif state == "hindered":
-        print("nothing was changed: fix the errors above, then run the command again")
+    report = {
+        "cluster": seen.account.cluster.name,
+        "region": seen.account.region,
+        "state": state,
+        "rows": told.row_items(seen.rows),
+        "findings": told.as_items(seen.findings),
+    }
+    lines = {"connected": ["connected"], "hindered": [_HINDERED]}.get(state, [])
+    if lines or how.output not in IS_TEXT:
+        names = (row.object for row in seen.rows)
+        print_told(report, lines, how.output, names=names, schema="connection")
     return CONNECTED if is_fine else NOT_CONNECTED

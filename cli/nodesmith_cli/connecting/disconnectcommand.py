@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
@@ -21,12 +21,18 @@ from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reaching import refuse_without_rights
 from nodesmith_cli.connecting.removing import RemoveAction
 from nodesmith_cli.connecting.takingaway import Remover
+from nodesmith_cli.printing import IS_TEXT, print_told
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
 from nodesmith_formats.wording import some
 
 DONE, LEFT = 0, 1
+_NODES = (
+    "nothing was changed: nodesmith manages these nodes. Run `nodesmith uninstall` first to delete the NodePools",
+    "and drain their nodes, or use --keep-nodes to leave them running",
+)
+_NODES_LEFT = "nodes are left: run the command again to continue waiting"
 _KEPT_NODES = (
     "these nodes keep running, at your cost, until you terminate them: nothing drains or replaces them any more. "
     "Their Nodes and NodeClaims keep the finalizer karpenter.sh/termination, so a deletion only completes once the "
@@ -39,7 +45,7 @@ class HowToLeave:
     """How disconnect runs: what it keeps, output format, dry run, confirmation and timeout."""
 
     keeping: Keeping = field(default_factory=Keeping)
-    output: Literal["table", "json"] = "table"
+    output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     timeout: timedelta = timedelta(minutes=30)
@@ -60,7 +66,8 @@ def disconnect(name: str, around: Around, how: HowToLeave) -> int:
 def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     reading = LeftoverReading(around.client, around.region)
     cluster, unknown = _cluster(reading, name)
-    left = reading.leftovers(name, cluster)
+    with told.working("reading what is left of the cluster"):
+        left = reading.leftovers(name, cluster)
     if cluster is None and left.is_nothing:
         raise Rejected(unknown)
     if reading.denied:
@@ -111,20 +118,14 @@ def _look_inside(
 
 
 def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
-    if how.output == "json":
-        told.print_json({"cluster": name, "state": "nodes", "nodes": nodes})
-        return LEFT
-    for node in nodes:
-        print(f"still exists: {node}")
-    print(
-        "nothing was changed: nodesmith manages these nodes. Run `nodesmith uninstall` first to delete the NodePools"
-    )
-    print("and drain their nodes, or use --keep-nodes to leave them running")
+    lines = [*(f"still exists: {node}" for node in nodes), *_NODES]
+    report = {"cluster": name, "state": "nodes", "nodes": list(nodes)}
+    print_told(report, lines, how.output, names=nodes, schema="disconnection")
     return LEFT
 
 
 def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, *, is_released: bool) -> None:
-    if how.output == "json":
+    if how.output not in IS_TEXT:
         return
     told.print_rows(rows, [])
     nodes = awaited(survey) if survey else []
@@ -153,10 +154,7 @@ def _take_out(server: Applier, around: Around, how: HowToLeave, *, is_released: 
 
 
 def _confirm(name: str, how: HowToLeave) -> None:
-    if how.output == "json":
-        raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be removed"
-        )
+    told.refuse_prompt(how.output)
     if not typer.confirm(f"Disconnect {name}?"):
         raise Rejected("nothing was changed")
 
@@ -168,11 +166,8 @@ def _due(rows: Sequence[Row]) -> Iterator[tuple[Row, RemoveAction]]:
 
 
 def _ended(name: str, state: str, rows: Sequence[Row], how: HowToLeave) -> int:
-    if how.output == "json":
-        report: dict[str, Any] = {"cluster": name, "state": state, "rows": told.row_items(rows)}
-        told.print_json(report)
-    elif state == "disconnected":
-        print("disconnected")
-    elif state == "left":
-        print("nodes are left: run the command again to continue waiting")
+    report: dict[str, Any] = {"cluster": name, "state": state, "rows": told.row_items(rows)}
+    lines = {"disconnected": ["disconnected"], "left": [_NODES_LEFT]}.get(state, [])
+    if lines or how.output not in IS_TEXT:
+        print_told(report, lines, how.output, names=(row.object for row in rows), schema="disconnection")
     return LEFT if state == "left" else DONE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Literal
 
 from nodesmith.errors import Rejected
 from nodesmith.model.ledger.commitments import EXPIRING
@@ -21,6 +20,7 @@ from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_o
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.limitview import NEARLY_PERCENT, limit_lines, limits_told, read_region
+from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span
@@ -28,7 +28,7 @@ from nodesmith_formats.wording import span
 FINE, FOUND = 0, 1
 
 
-def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> int:
+def doctor(cluster: str, around: Around, output: str) -> int:
     """Check a cluster, and print the findings. Returns 0 if there is nothing to fix, else 1.
 
     Raises Rejected, Transient.
@@ -37,12 +37,12 @@ def doctor(cluster: str, around: Around, output: Literal["table", "json"]) -> in
     with told.working("examining the account and the cluster"):
         seen = look(wanted, around, is_to_keep_image=True)
         found = worst_first([*seen.findings, *_further(wanted, seen, around)])
-    if output == "json":
-        told.print_json({"cluster": cluster, "region": around.region, "findings": told.as_items(found)})
-    elif found:
-        told.print_findings(found)
+    if output in IS_TEXT and found:
+        told.print_rows([], found, is_wide=output == WIDE)
     else:
-        print(f"no problems found in {cluster}")
+        report = {"cluster": cluster, "region": around.region, "findings": told.as_items(found)}
+        names = dict.fromkeys(each.object for each in found)
+        print_told(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
     return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE
 
 

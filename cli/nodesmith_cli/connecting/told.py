@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +10,10 @@ from typing import Any
 
 import typer
 
-from nodesmith.errors import NodesmithError
+from nodesmith.errors import NodesmithError, Rejected
 from nodesmith_cli.connecting.actions import Row, Standing
 from nodesmith_cli.connecting.findings import Finding
+from nodesmith_cli.printing import IS_TEXT
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.wording import printable
 
@@ -33,16 +33,14 @@ _COLOURS: Mapping[Severity | Standing, str] = {
 }
 
 
-def print_rows(rows: Sequence[Row], findings: Sequence[Finding]) -> None:
-    """Print the state of each resource, followed by the findings."""
+def print_rows(rows: Sequence[Row], findings: Sequence[Finding], *, is_wide: bool = False) -> None:
+    """Print the state of each resource, followed by the findings. A wide table names the check of each."""
     lines: list[Line] = [(row.standing, row.object, row.detail) for row in rows]
-    lines += [(each.severity, each.object, _said(each)) for each in findings]
+    lines += [
+        (each.severity, f"{each.object} ({each.check})" if is_wide else each.object, _said(each))
+        for each in findings
+    ]
     _print(lines)
-
-
-def print_findings(findings: Sequence[Finding]) -> None:
-    """Print findings as a table."""
-    _print([(each.severity, each.object, _said(each)) for each in findings])
 
 
 def as_items(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -55,9 +53,12 @@ def row_items(rows: Iterable[Row]) -> list[dict[str, str]]:
     return [{"object": row.object, "standing": str(row.standing), "detail": row.detail} for row in rows]
 
 
-def print_json(told: object) -> None:
-    """Print JSON."""
-    print(json.dumps(told, indent=2))
+def refuse_prompt(output: str) -> None:
+    """Raise Rejected if the output is for a program, which cannot answer a question."""
+    if output not in IS_TEXT:
+        raise Rejected(
+            f"-o {output} does not prompt: add --yes to continue, or --dry-run to see what would be done"
+        )
 
 
 @contextmanager

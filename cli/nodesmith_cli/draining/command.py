@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
@@ -21,6 +21,7 @@ from nodesmith_cli.draining.groups import AwsGroups, Size
 from nodesmith_cli.draining.objects import ServedObjects
 from nodesmith_cli.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
 from nodesmith_cli.draining.sequence import drain, undo
+from nodesmith_cli.printing import print_data
 from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT, STOPPED = 0, 1, 130
@@ -40,7 +41,7 @@ class What(StrEnum):
 class How:
     """How a command runs: output format, dry run, confirmation, and the limits of a drain."""
 
-    output: Literal["table", "json"] = "table"
+    output: str = "table"
     is_dry: bool = False
     is_asked: bool = True
     rules: Rules = USUAL
@@ -74,16 +75,16 @@ def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around
 
 def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
     is_reading = what is What.STATUS or how.is_dry
-    if how.is_asked and not is_reading and how.output == "json":
-        raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be done"
-        )
+    if how.is_asked and not is_reading:
+        told.refuse_prompt(how.output)
     server = around.server(AwsReading(around.client, around.region).cluster(cluster))
     objects = ServedObjects(server, around.clock)
     run = _reached(cluster, objects, around, how)
     names = names or run.groups.names()
     if is_reading:
-        return _shown(what, cluster, [_looked(run, what, name) for name in names], how)
+        with told.working("looking at the groups"):
+            looked = [_looked(run, what, name) for name in names]
+        return _shown(what, cluster, looked, how)
     objects.refuse_without_rights(cluster)
     for name in names:
         run.groups.read(name)  # an unknown group is refused before the first one is changed
@@ -135,7 +136,7 @@ def _is_done(what: What, result: Result, *, is_dry: bool) -> bool:
 
 def _shown(what: What, cluster: str, results: Sequence[Result], how: How) -> int:
     if how.output == "json":
-        told.print_json({"cluster": cluster, "groups": [_item(each) for each in results]})
+        print_data({"cluster": cluster, "groups": [_item(each) for each in results]}, how.output, "drain")
     else:
         for each in results:
             print(printable(_line(each)))

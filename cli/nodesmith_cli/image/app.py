@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nodesmith_cli.options import OutputOption
+from nodesmith_cli.options import DataOutputOption
 
 image_app = typer.Typer(help="Build and push the forwarder image, without Docker.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def image_push(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Build the image, and print what would be pushed.")
     ] = False,
-    output: OutputOption = "table",
+    output: DataOutputOption = "table",
 ) -> None:
     """Build the forwarder image for amd64 and arm64, and push it. The last line is its reference by digest.
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from nodesmith.errors import Rejected, Transient
 from nodesmith_cli.image.credentials import Credentials
 from nodesmith_cli.image.outcome import PushedImage
 from nodesmith_cli.image.pushing import PLATFORMS, PushOptions, push_image
-from nodesmith_cli.options import Output
-from nodesmith_formats.wording import printable
+from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 
 OK, MAY_PASS = 0, 1
 _STATES = {"there": "exists", "missing": "would be pushed"}
@@ -52,7 +51,7 @@ def push(
     insecure: bool,
     wheels: Path | None,
     dry_run: bool,
-    output: Output,
+    output: str,
 ) -> int:
     """Push the image, print the result, and return the exit status. Raises Rejected."""
     if wheels is not None and not wheels.is_dir():
@@ -72,46 +71,33 @@ def push(
     except Transient as error:
         print(f"nodesmith: {error}", file=sys.stderr)
         return MAY_PASS
-    if output == "json":
-        print(json.dumps(pushed.told(), indent=2))
-    else:
+    if output == "table":
         _show(console, pushed)
         print(pushed.reference_by_digest)
+    else:
+        print_data(pushed.told(), output, "image")
     return OK
 
 
 class _Steps:
-    """Progress output: one changing line on a terminal, otherwise one line for each step."""
+    """Progress output: each step once it takes longer than a second, on a terminal only."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._step = console, ""
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            DownloadColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._bar = self._progress.add_task("", total=None)
+        self._console, self._step, self._shown = console, "", ExitStack()
 
     def __enter__(self) -> _Steps:
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._shown.close()
 
-    def tell(self, what: str, sent_bytes: int) -> None:
-        """Show a step, and add to the number of bytes sent."""
+    def tell(self, what: str, _sent_bytes: int) -> None:
+        """Show a step, unless it is the one that is shown."""
         if what != self._step:
             self._step = what
-            self._progress.update(self._bar, description=printable(what))
-            if not self._console.is_terminal:
-                self._console.print(printable(what), markup=False, highlight=False, soft_wrap=True)
-        self._progress.advance(self._bar, sent_bytes)
+            self._shown.close()
+            key = f"image-{what.partition(' ')[0]}"  # the rest names a digest or a tag
+            self._shown.enter_context(progress(what, key=key, to=self._console))
 
 
 def _show(console: Console, pushed: PushedImage) -> None:

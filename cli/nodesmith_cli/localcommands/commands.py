@@ -15,9 +15,9 @@ from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.observation.decoding import decode
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import latency_table, screen
+from nodesmith_cli.options import seconds_of
 from nodesmith_cli.preconditions import require_speed
 from nodesmith_cli.printing import HTML, IS_TEXT, TABLE, print_data
-from nodesmith_cli.spans import seconds_of
 from nodesmith_cli.terminal import ESTIMATE, console, price_text
 from nodesmith_formats.decisions.records import Folder, Records, writable_state_folder
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
@@ -69,7 +69,7 @@ def run(
     elif output in IS_TEXT:
         _show(to_user, outcome)
     else:
-        print_data(outcome.report.to_json(), output)
+        print_data(outcome.report.to_json(), output, "run")
     return exit_status(outcome)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, total
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, total
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith_cli.decisionpage import decision_sections
 from nodesmith_cli.reporting.charts import Bar, bars

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesmith.model.apimachinery.labels import SPOT
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, total
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, total
 from nodesmith_cli.terminal import WIDTH, bar, fraction, gauge, price_text
 from nodesmith_formats.wording import counted
 from nodesmith_local.runs.latency import Latency

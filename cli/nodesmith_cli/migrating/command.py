@@ -22,6 +22,7 @@ from nodesmith_cli.migrating.placing import Placing, placing
 from nodesmith_cli.migrating.pools import Converted, converted
 from nodesmith_cli.migrating.proving import proven, valid
 from nodesmith_cli.migrating.reading import GroupReading
+from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress
 from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.manifests import Document
@@ -192,7 +193,7 @@ def _write(path: Path, found: Sequence[Merged]) -> None:
 
 def _print(done: Migration, wanted: Wanted, output: str) -> None:
     if output == "json":
-        print(json.dumps(report(done), indent=2, default=str))
+        print_data(json.loads(json.dumps(report(done), default=str)), output, "migration")
         return
     side = console(stderr=output == "yaml")
     if output == "yaml" and wanted.path is None:

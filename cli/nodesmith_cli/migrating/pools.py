@@ -19,8 +19,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
     restriction,
 )
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import QuantityError, parse_resources
 from nodesmith_cli.migrating.fields import Account, Path
 from nodesmith_cli.migrating.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around, Group
 from nodesmith_cli.migrating.nodeclasses import Made, nodeclass_of

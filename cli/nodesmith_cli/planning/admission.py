@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.apimachinery.resources import format_resources, parse_resources
+from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.observation.observed import UNREADABLE
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, with_default_requests
 from nodesmith_cli.planning.existing import is_active

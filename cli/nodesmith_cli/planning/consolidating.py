@@ -41,4 +41,4 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
         case "table" | "wide":
             show_moves(console(), written, is_wide=output == "wide")
         case _:
-            print_data(written, output)
+            print_data(written, output, "moves")

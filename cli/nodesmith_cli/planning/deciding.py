@@ -9,7 +9,7 @@ from dataclasses import replace
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide, replicas
 from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacle, turns
 from nodesmith.decisions.provisioning.plan import Unplaced
-from nodesmith.model.apimachinery.resources import total
+from nodesmith.model.apimachinery.quantities import total
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.kubernetes.provisioningrequests import said
 from nodesmith.model.ledger.gangs import Gang

@@ -8,8 +8,7 @@ from typing import Any
 
 from yaml import ScalarNode
 
-from nodesmith.decisions.launch.obstacles import Obstacle
-from nodesmith.decisions.launch.validation import launch_obstacle
+from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, StatusCondition
 from nodesmith_cli.planning.nodeclasses import KUBERNETES

@@ -11,7 +11,7 @@ from typing import Any
 from nodesmith.decisions.disruption.costs import HeldNode
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
 from nodesmith.decisions.provisioning.record import room_item
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith_cli.commitmentview import node_of
 

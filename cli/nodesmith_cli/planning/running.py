@@ -105,7 +105,7 @@ def run(wanted: Wanted, output: str) -> int:
         case "table" | "wide":
             show(console(), plan, inputs, written, is_wide=output == "wide")
         case _:
-            print_data(written, output)
+            print_data(written, output, "plan")
     return _audited(manifests, inputs, written, side) if wanted.audit else OK
 
 

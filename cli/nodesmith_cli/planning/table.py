@@ -12,7 +12,7 @@ from rich.text import Text
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import SPOT
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.commitmentview import paid_lines

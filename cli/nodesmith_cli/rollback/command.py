@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.functions.hints import Concern
 from nodesmith.settings import function_name
-from nodesmith_cli.options import Output
+from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress
 from nodesmith_cli.rollback.functions import Functions
 from nodesmith_cli.rollback.releases import Release, releases, target
@@ -24,7 +23,7 @@ _LAST = function_name(Concern.DISPATCH)
 
 
 def rollback(
-    functions: Functions, *, to: str, listed: bool, dry_run: bool, is_asked: bool, output: Output
+    functions: Functions, *, to: str, listed: bool, dry_run: bool, is_asked: bool, output: str
 ) -> int:
     """Roll all functions back to an earlier release, or list releases. Raises Rejected, Transient, typer.Abort."""
     with progress("reading the functions' versions", key="rollback-reading"):
@@ -47,9 +46,9 @@ def rollback(
             for name in sorted(moves, key=lambda name: (name == _LAST, name)):
                 functions.switch(name, moves[name])
                 advance(1)
-    if output == "json":
+    if output != "table":
         state = "planned" if dry_run else "switched" if moves else "unchanged"
-        print(json.dumps({"release": chosen.name, "state": state, "functions": moves}, indent=2))
+        print_data({"release": chosen.name, "state": state, "functions": moves}, output, "rollback")
     elif moves and not dry_run:
         print(
             f"{len(moves)} functions now run release {chosen.name}. The next deployment installs its own release."
@@ -70,9 +69,9 @@ def _announce(chosen: Release, live: Mapping[str, int], moves: Mapping[str, int]
     Console(highlight=False).print(table)
 
 
-def _list(known: Sequence[Release], live: Mapping[str, int], output: Output) -> None:
-    if output == "json":
-        print(json.dumps([_document(each, live) for each in known], indent=2))
+def _list(known: Sequence[Release], live: Mapping[str, int], output: str) -> None:
+    if output != "table":
+        print_data([_document(each, live) for each in known], output)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("release", "deployed", "live"):

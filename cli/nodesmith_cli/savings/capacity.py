@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from nodesmith.decisions.disruption.proposals import Blocker
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, NOTHING, Resources, total
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, NOTHING, Resources, total
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.snapshot import Snapshot

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, parse_resources, total
+from nodesmith.model.apimachinery.quantities import NOTHING, QuantityError, Resources, parse_resources, total
+from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.observation.mirror import (
     BUDGETS,
     CSI_NODES,
@@ -25,6 +25,7 @@ from nodesmith.observation.mirror import (
     WatchedKind,
 )
 from nodesmith_cli.planning.cluster import kinds_with, served
+from nodesmith_cli.selecting import Selection
 from nodesmith_formats.manifests.manifests import Document
 
 Manifest = Mapping[str, Any]
@@ -78,6 +79,31 @@ class Cluster:
     def of_kind(self, kind: str) -> list[Manifest]:
         """Return the manifests of a kind."""
         return [each.manifest for each in self.documents if each.manifest["kind"] == kind]
+
+    def of_nodes(self, wanted: Selection, selector: str) -> Cluster:
+        """Return the cluster without the nodes that are not wanted, their pods and their NodeClaims.
+
+        Raises Rejected if no node is left; `selector` is what selects them.
+        """
+        nodes = self.of_kind("Node")
+        left = [each for each in nodes if not wanted.has((each.get("metadata") or {}).get("labels") or {})]
+        if len(left) == len(nodes):
+            raise Rejected(f"-l {selector[:80]}: matches none of the cluster's {len(nodes):,} nodes")
+        names = {str(each["metadata"]["name"]) for each in left}
+        ids = {provider_id(each) for each in left} - {""}
+        return replace(self, documents=tuple(d for d in self.documents if not _is_of(d.manifest, names, ids)))
+
+
+def _is_of(manifest: Manifest, nodes: Collection[str], provider_ids: Collection[str]) -> bool:
+    """Return whether an object is one of these nodes, or a pod or NodeClaim of them."""
+    match manifest["kind"]:
+        case "Node":
+            return str(manifest["metadata"]["name"]) in nodes
+        case "Pod":
+            return (manifest.get("spec") or {}).get("nodeName") in nodes
+        case "NodeClaim":
+            return provider_id(manifest) in provider_ids
+    return False
 
 
 def read_cluster(server: ApiServer, where: str) -> Cluster:

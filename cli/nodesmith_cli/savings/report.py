@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from math import fsum
 from operator import add
-from typing import Any
+from typing import Literal
 
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.model.apimachinery.labels import RESERVED
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, Resources, format_amount
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources, format_amount
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith_cli.documents.savings import (
+    Alike,
+    HeldNodes,
+    Kind,
+    Money,
+    Owner,
+    Repacked,
+    Saving,
+    SavingMove,
+    Savings,
+    Spending,
+    SpotOption,
+    WorkloadCost,
+)
 from nodesmith_cli.savings.analysis import Analysis
 from nodesmith_cli.savings.capacity import Held, Parts, Workload
 from nodesmith_cli.savings.constraints import MOST
@@ -24,7 +38,7 @@ from nodesmith_cli.savings.repacking import best_moves
 from nodesmith_formats.prices import HOURS_A_MONTH
 from nodesmith_formats.wording import counted, printable
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 _DIGITS = 6
 _MOST = 10
 _MOST_NAMES = 100
@@ -46,8 +60,12 @@ def report(
     context: str,
     spot: str,
     at: datetime,
-) -> dict[str, Any]:
-    """Return the report. `spot` is the source of spot prices, `at` the time of the reading. Prices are USD."""
+    selector: str = "",
+) -> Savings:
+    """Return the report. `spot` is the source of spot prices, `at` the time of the reading. Prices are USD.
+
+    `selector` is the label selector of the nodes that it is about, empty for all.
+    """
     now = found.now_hourly_usd
     return {
         "schemaVersion": SCHEMA_VERSION,
@@ -59,6 +77,7 @@ def report(
             "pricedNodes": len(found.priced),
             "pods": found.pods,
             "pendingPods": found.pending,
+            "selector": printable(selector),
         },
         "prices": {
             "catalogue": f"{catalog.made_at:%Y-%m-%d}",
@@ -73,8 +92,7 @@ def report(
         },
         "repacked": _repacked(found),
         "reachable": {
-            **_saving(now, min(now, found.moves.hourly_usd)),
-            "nodes": found.moves.nodes,
+            **_saving(now, min(now, found.moves.hourly_usd), found.moves.nodes),
             "moves": len(found.moves.moves),
             "evictions": found.moves.evictions,
             "isFinished": found.moves.is_finished,
@@ -137,7 +155,7 @@ def report(
             {"kind": each.kind, "why": each.why, "meaning": each.meaning} for each in cluster.missing
         ],
         "faults": list(found.faults[:_MOST_NAMES]),
-        "caveats": _caveats(found, spot),
+        "caveats": [*_of_selection(selector), *_caveats(found, spot)],
     }
 
 
@@ -145,39 +163,42 @@ def _cents(usd: float) -> float:
     return round(usd, 2) + 0.0
 
 
-def _money(hourly: float) -> dict[str, float]:
+def _money(hourly: float) -> Money:
     return {"hourly": round(hourly, _DIGITS), "monthly": _cents(monthly(hourly))}
 
 
-def _saving(now: float, then: float) -> dict[str, float]:
+def _saving(now: float, then: float, nodes: int) -> Saving:
     share = (now - then) / now if now else 0.0
-    saved = {"savingMonthly": _cents(monthly(now - then)), "savingPercent": round(100 * share, 1)}
-    return {**_money(then), **saved}
+    return {
+        **_money(then),
+        "savingMonthly": _cents(monthly(now - then)),
+        "savingPercent": round(100 * share, 1),
+        "nodes": nodes,
+    }
 
 
 def _estimated(nodes: Iterable[PricedNode]) -> float:
     return fsum(each.hourly_usd for each in nodes if each.price and each.price.estimated)
 
 
-def _repacked(found: Analysis) -> dict[str, Any]:
+def _repacked(found: Analysis) -> Repacked:
     now, best = found.now_hourly_usd, found.best_hourly_usd
     is_plan = found.whole.hourly_usd <= best
     number = found.whole.number if is_plan else found.moves.nodes
     more_spot = min(found.on_demand.hourly_usd, now) - best
     return {
-        **_saving(now, best),
-        "nodes": number if best < now else len(found.priced),
+        **_saving(now, best, number if best < now else len(found.priced)),
         "estimatedMonthly": _cents(monthly(found.whole.estimated_hourly_usd)) if is_plan else 0.0,
         "ofWhichSpotMonthly": _cents(monthly(max(0.0, more_spot))),
     }
 
 
-def _owners(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
+def _owners(nodes: Iterable[PricedNode]) -> list[Owner]:
     groups: dict[tuple[str, str, bool], list[PricedNode]] = {}
     for each in nodes:
         key = each.owner.software, each.owner.group, each.owner.is_ours
         groups.setdefault(key, []).append(each)
-    found = [
+    found: list[Owner] = [
         {
             "software": software,
             "group": group,
@@ -191,12 +212,12 @@ def _owners(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: (-each["monthly"], each["software"], each["group"]))
 
 
-def _fleet(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
+def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
     """Return the kinds of nodes by zone, the most expensive first; `hourly` is the price of all nodes of a kind."""
     kinds: dict[tuple[str, str, str], list[PricedNode]] = {}
     for each in nodes:
         kinds.setdefault((each.zone, each.instance_type, each.capacity_type), []).append(each)
-    found = [
+    found: list[Kind] = [
         {
             "zone": zone,
             "instanceType": kind,
@@ -209,7 +230,7 @@ def _fleet(nodes: Iterable[PricedNode]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: -each["hourly"])
 
 
-def _spending(parts: Mapping[str, Parts]) -> dict[str, float]:
+def _spending(parts: Mapping[str, Parts]) -> Spending:
     whole = reduce(add, parts.values(), Parts())
     return {
         "podsMonthly": _cents(monthly(whole.pods)),
@@ -220,7 +241,7 @@ def _spending(parts: Mapping[str, Parts]) -> dict[str, float]:
     }
 
 
-def _held(each: Held) -> dict[str, Any]:
+def _held(each: Held) -> HeldNodes:
     return {
         "rule": each.rule,
         "object": each.object,
@@ -232,14 +253,14 @@ def _held(each: Held) -> dict[str, Any]:
     }
 
 
-def _spot(found: Analysis) -> dict[str, Any] | None:
+def _spot(found: Analysis) -> SpotOption | None:
     if found.spot is None:
         return None
     saved = found.best_hourly_usd - found.spot.hourly_usd
     return {"pods": found.spot.pods, "furtherSavingMonthly": _cents(monthly(max(0.0, saved)))}
 
 
-def _workload(each: Workload) -> dict[str, Any]:
+def _workload(each: Workload) -> WorkloadCost:
     return {
         "workload": each.name,
         "pods": each.pods,
@@ -254,7 +275,7 @@ def _amounts(resources: Resources) -> dict[str, str]:
     return {name: format_amount(name, resources.of(name)) for name in (CPU, MEMORY)}
 
 
-def _move(move: Proposal, found: Analysis) -> dict[str, Any]:
+def _move(move: Proposal, found: Analysis) -> SavingMove:
     types = {each.name: f"{each.instance_type} {each.capacity_type}" for each in found.nodes}
     launched = [f"{n.request.cheapest.instance_type} {n.request.capacity_type}" for n in move.replacements]
     return {
@@ -267,7 +288,7 @@ def _move(move: Proposal, found: Analysis) -> dict[str, Any]:
     }
 
 
-def _alike(kinds: Iterable[str]) -> list[dict[str, Any]]:
+def _alike(kinds: Iterable[str]) -> list[Alike]:
     counts: dict[str, int] = {}
     for kind in kinds:
         counts[kind] = counts.get(kind, 0) + 1
@@ -279,6 +300,14 @@ def _caveats(found: Analysis, spot: str) -> list[str]:
     return [
         text for texts in (_of_prices(found, spot), _of_plans(found), _of_objects(found)) for text in texts
     ]
+
+
+def _of_selection(selector: str) -> Iterator[str]:
+    if selector:
+        yield (
+            f"Only the nodes that -l {printable(selector)} matches, and their pods, as if there were no others: rules "
+            "between these pods and those of other nodes, and free capacity on other nodes, are not taken into account."
+        )
 
 
 def _of_prices(found: Analysis, spot: str) -> list[str]:

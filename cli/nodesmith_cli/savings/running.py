@@ -30,6 +30,7 @@ from nodesmith_cli.savings.page import savings_page
 from nodesmith_cli.savings.reading import read_cluster, read_usage
 from nodesmith_cli.savings.report import report
 from nodesmith_cli.savings.table import WIDTH, show
+from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_formats.wording import printable
 
 OK = 0
@@ -52,6 +53,9 @@ class Wanted:
     nodepools_file: Path | None = None
     seconds: float = 4.0
     commitments: str = ""
+    selector: str = ""
+    selection: Selection = EVERYTHING
+    """Which nodes the report is about, and the text that says so."""
 
 
 def run(wanted: Wanted, output: str) -> int:
@@ -64,6 +68,8 @@ def run(wanted: Wanted, output: str) -> int:
     with progress("reading the cluster", to=side, key="savings-reading"):
         cluster = read_cluster(server, f"cluster {wanted.kubeconfig}".rstrip())
         usage = read_usage(server_of(wanted.kubeconfig, patience_seconds=_USAGE_PATIENCE_SECONDS))
+    if not wanted.selection.is_all:
+        cluster = cluster.of_nodes(wanted.selection, wanted.selector)
     nodes, faults = parsed_nodes(cluster.of_kind("Node"))
     catalog, spot = _priced_catalog(wanted, nodes, side)
     with progress("building the inputs", to=side, key="savings-inputs", size=len(nodes)):
@@ -74,7 +80,14 @@ def run(wanted: Wanted, output: str) -> int:
     with progress("comparing", to=side, key="savings", size=len(nodes)):
         found = analysed(ready, usage, lambda: _budget(wanted.seconds))
     written = report(
-        found, cluster, usage, catalog, context=context_name(wanted.kubeconfig), spot=spot, at=at
+        found,
+        cluster,
+        usage,
+        catalog,
+        context=context_name(wanted.kubeconfig),
+        spot=spot,
+        at=at,
+        selector=wanted.selector,
     )
     written["faults"] = [*faults, *written["faults"]]
     for fault in written["faults"][:_SHOWN]:
@@ -177,7 +190,7 @@ def _print(written: Mapping[str, Any], output: str) -> None:
         case "table":
             show(_console(sys.stdout), written)
         case _:
-            print_data(written, output)
+            print_data(written, output, "savings")
 
 
 def _console(file: Any) -> Console:

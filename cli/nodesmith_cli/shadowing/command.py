@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,8 @@ from rich.console import Console
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.shadow import NODESMITH, Shadow, read_shadow
+from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.savings.table import WIDTH
 from nodesmith_cli.shadowing.output import as_csv, page, show
 from nodesmith_cli.shadowing.report import report
@@ -41,7 +42,8 @@ def tell(shadow: Shadow, days: int, output: str, kubeconfig: str = "", *, is_aud
     """Print what is kept, and return the exit status. Raises Rejected, Transient."""
     written = report(shadow, days)
     if is_audited:
-        written["audit"] = _audited(shadow, kubeconfig)
+        with progress("checking the shadow against the cluster", key="shadow-audit"):
+            written["audit"] = _audited(shadow, kubeconfig)
     _print(written, output)
     return OK
 
@@ -67,7 +69,7 @@ def _audited(shadow: Shadow, kubeconfig: str) -> dict[str, Any]:
 def _print(written: dict[str, Any], output: str) -> None:
     match output:
         case "json":
-            print(json.dumps(written, indent=2))
+            print_data(written, output, "shadow")
         case "csv":
             sys.stdout.write(as_csv(written))
         case "html" if sys.stdout.isatty():

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.printing import print_told
+from nodesmith_cli.progress import progress
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
 from nodesmith_cli.sharing.survey import take_survey
 
@@ -16,11 +17,11 @@ OK, ERRORS = 0, 1
 
 def check_cluster(server: ApiServer, output: str, now: datetime) -> int:
     """Print what other software manages; return 1 if something must change. Raises Transient, Rejected."""
-    survey = take_survey(server, now)
+    with progress("reading the cluster", key="survey"):
+        survey = take_survey(server, now)
     found, folder = findings(survey), overlay(survey)
-    print_told(
-        {"overlay": folder, "findings": [asdict(each) for each in found]}, _lines(found, folder), output
-    )
+    told = {"overlay": folder, "findings": [asdict(each) for each in found]}
+    print_told(told, _lines(found, folder), output, schema="check")
     return ERRORS if any(each.severity is Severity.ERROR for each in found) else OK
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Literal
 
 import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
+from nodesmith_cli.printing import IS_TEXT, print_told
 from nodesmith_cli.progress import progress
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
@@ -20,14 +19,13 @@ from nodesmith_cli.sharing.survey import Survey, take_survey
 from nodesmith_formats.wording import counted, printable
 
 DONE, LEFT, STOPPED = 0, 1, 130
-Output = Literal["table", "json"]
 
 
 def uninstall(
     server: ApiServer,
     settings: Settings,
     *,
-    output: Output,
+    output: str,
     dry_run: bool,
     yes: bool,
     clock: Callable[[], datetime],
@@ -37,7 +35,8 @@ def uninstall(
 
     Raises Rejected if a Karpenter controller is running or the user declines, Transient.
     """
-    survey = take_survey(server, clock())
+    with progress("reading the cluster", key="survey"):
+        survey = take_survey(server, clock())
     if dry_run:
         return _planned(survey, output)
     refuse_beside_karpenter(survey)
@@ -56,55 +55,47 @@ def uninstall(
     return DONE if is_done else LEFT
 
 
-def _planned(survey: Survey, output: Output) -> int:
+def _planned(survey: Survey, output: str) -> int:
     """Print what would be deleted and what would be kept, and delete nothing."""
     nodes = [f"Node/{node['metadata']['name']}" for node in survey.nodes]
     deleted = [*map(str, [*parts.buyers(survey), *parts.claims(survey), *parts.classes(survey)]), *nodes]
     kept = [asdict(each) for each in parts.others(survey)]
     refused = [f"a Karpenter controller is running: it {reason}" for reason in survey.karpenter]
-    if output == "json":
-        print(json.dumps({"delete": deleted, "keep": kept, "refused": refused}, indent=2))
-        return LEFT if refused else DONE
-    for name in deleted:
-        print(printable(f"delete  {name}"))
-    for each in kept:
-        print(printable(f"keep    {each['name']}: {each['why']}"))
-    for reason in refused:
-        print(printable(f"refused {reason}"))
-    print("then the forwarder, RBAC, and the CRDs that are no longer in use")
+    lines = [
+        *(f"delete  {name}" for name in deleted),
+        *(f"keep    {each['name']}: {each['why']}" for each in kept),
+        *(f"refused {reason}" for reason in refused),
+        "then the forwarder, RBAC, and the CRDs that are no longer in use",
+    ]
+    report = {"delete": deleted, "keep": kept, "refused": refused}
+    print_told(report, lines, output, names=deleted, schema="removal-plan")
     return LEFT if refused else DONE
 
 
-def _confirmed(survey: Survey, output: Output) -> None:
-    if output == "json":
+def _confirmed(survey: Survey, output: str) -> None:
+    if output not in IS_TEXT:
         raise Rejected(
-            "-o json does not prompt: add --yes to continue, or --dry-run to see what would be deleted"
+            f"-o {output} does not prompt: add --yes to continue, or --dry-run to see what would be deleted"
         )
     numbers = f"{counted(len(survey.nodepools), 'NodePool')} and {counted(len(survey.nodes), 'node')}"
     if not typer.confirm(f"Delete {numbers}, and remove nodesmith from this cluster?"):
         raise Rejected("nothing was deleted")
 
 
-def _print(outcome: Outcome, output: Output, *, is_done: bool) -> None:
-    if output == "json":
-        print(json.dumps({"done": is_done, **asdict(outcome)}, indent=2))
-        return
+def _print(outcome: Outcome, output: str, *, is_done: bool) -> None:
+    report = {"done": is_done, **asdict(outcome)}
+    print_told(report, _lines(outcome, is_done), output, names=outcome.deleted, schema="removal")
+
+
+def _lines(outcome: Outcome, is_done: bool) -> Iterator[str]:
     for kept in outcome.kept:
-        _say(f"kept {kept.name}: {kept.why}")
+        yield f"kept {kept.name}: {kept.why}"
     for left in outcome.left:
-        _say(f"still exists: {left}")
+        yield f"still exists: {left}"
     if outcome.left:
-        _say(
-            "nothing else was removed. Run the command again to continue waiting. If nodesmith's functions are gone,"
-        )
-        _say("use --lift-finalizers to remove these objects, and terminate their instances yourself")
+        yield "nothing else was removed. Run the command again to continue waiting. If nodesmith's functions are gone,"
+        yield "use --lift-finalizers to remove these objects, and terminate their instances yourself"
     for instance in outcome.instances:
-        _say(f"not terminated: {instance}")
+        yield f"not terminated: {instance}"
     if is_done:
-        _say(
-            "nodesmith is removed from the cluster; its stack, launch templates and instance profiles remain"
-        )
-
-
-def _say(line: str) -> None:
-    print(printable(line))
+        yield "nodesmith is removed from the cluster; its stack, launch templates and instance profiles remain"

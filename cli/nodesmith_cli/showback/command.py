@@ -11,10 +11,11 @@ from pathlib import Path
 
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.allocationobjects import ALLOCATIONS
-from nodesmith.model.allocations import Allocation, MoveOutcome
+from nodesmith.model.allocations import ALLOCATIONS, Allocation, MoveOutcome
+from nodesmith_cli import printing
 from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explaincommands import Where
+from nodesmith_cli.progress import progress
 from nodesmith_cli.showback.grouping import Group, grouped, in_dollars
 from nodesmith_cli.showback.reading import Books, read_month
 from nodesmith_cli.showback.writing import (
@@ -61,10 +62,10 @@ def run(wanted: Wanted, view: str, output: str, now: datetime) -> int:
     month = read_month(wanted.month, now)
     _, blobs = wanted.where.records()
     books = Books(blobs, wanted.cluster)
-    if view == "moves":
-        text: str | bytes = _moves(books.moves(month), output)
-    else:
-        text = _costs(wanted, books.month(month, now), output, month)
+    with progress("reading hours of nodes", key="ledger-reading"):
+        found = books.moves(month) if view == "moves" else ()
+        rows = books.month(month, now) if view != "moves" else ()
+    text: str | bytes = _moves(found, output) if view == "moves" else _costs(wanted, rows, output, month)
     _put(
         wanted,
         text,
@@ -100,7 +101,7 @@ def _costs(wanted: Wanted, rows: Sequence[Allocation], output: str, month: datet
             "nano_usd": whole,
             "groups": [group.to_item() for group in groups],
         }
-        return json.dumps(document, indent=2) + "\n"
+        return json.dumps(printing.named(document, "costs"), indent=2) + "\n"
     return "\n".join(map(printable, _table(groups, rows, by))) + "\n"
 
 

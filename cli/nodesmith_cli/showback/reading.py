@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocationobjects import (
+from nodesmith.model.allocations import (
+    DAY,
     DAYS,
     HOURS,
     MONTHS,
     MOVES,
+    Allocation,
+    MoveOutcome,
     allocations_key,
     allocations_prefix,
+    days_of,
+    hour_of,
     read_rows,
 )
-from nodesmith.model.allocations import DAY, Allocation, MoveOutcome, days_of, hour_of
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith_formats.decisions.records import Blobs
 

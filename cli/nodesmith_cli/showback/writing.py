@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocationobjects import ALLOCATION_COLUMNS, write_rows
-from nodesmith.model.allocations import NANO, Allocation, Kind
+from nodesmith.model.allocations import ALLOCATION_COLUMNS, NANO, Allocation, Kind, write_rows
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith_cli.showback.grouping import Group
 from nodesmith_formats.wording import spreadsheet_text

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
@@ -22,6 +21,8 @@ from nodesmith_cli.awsclients import aws_client
 from nodesmith_cli.explaincommands import Where, recorded_catalog
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.running import node_settings
+from nodesmith_cli.printing import print_data
+from nodesmith_cli.progress import progress
 from nodesmith_cli.simulating.auditlog import CLOUDWATCH, cloudwatch_lines, lines_of, read_audit_log
 from nodesmith_cli.simulating.changes import Asked, changed
 from nodesmith_cli.simulating.kubereplay import read_kubereplay
@@ -89,8 +90,8 @@ def run(wanted: Wanted, output: str) -> int:
         told += found.told
     if wanted.only:
         sides = {name: trace for name, trace in sides.items() if name == wanted.only}
-    with _progress(side, "simulating") as progress:
-        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, progress)
+    with _share_of(side, "simulating") as told_share:
+        runs = simulate(sides, range(wanted.seeds), wanted.chances, wanted.jobs, told_share)
     recorded = source.recorded
     if wanted.nodesmith:
         runs[CHANGE], recorded, version = _of_other_release(wanted, side)
@@ -119,13 +120,13 @@ def _source(wanted: Wanted, side: Console) -> _Source:
     if wanted.audit_logs or wanted.replay:
         return _from_events(wanted)
     records, blobs = wanted.where.records()
-    with _progress(side, "reading decisions") as progress:
+    with _share_of(side, "reading decisions") as told_share:
         found = read_recorded(
             records,
             lambda record: recorded_catalog(record["inputs"]["catalog"]["region"], record, blobs),
             wanted.since or timedelta(days=7),
             repeat=wanted.asked.is_nothing and not wanted.nodesmith,
-            told=progress,
+            told=told_share,
         )
     recorded = {
         "usd": found.usd,
@@ -220,21 +221,23 @@ def _of_other_release(wanted: Wanted, side: Console) -> tuple[list[Outcome], Map
 
 
 @contextmanager
-def _progress(side: Console, what: str) -> Iterator[Callable[[float], None]]:
-    """Show a progress bar with an estimate of the time that is left, on a terminal only."""
-    if not side.is_terminal:
-        yield lambda _: None
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=side, transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+def _share_of(side: Console, what: str) -> Iterator[Callable[[float], None]]:
+    """Show the progress of a step, which is told how much of it is done in all: from 0 to 1."""
+    done = 0.0
+    with progress(what, total=1.0, to=side) as advance:
+
+        def told(share: float) -> None:
+            nonlocal done
+            advance(share - done)
+            done = share
+
+        yield told
 
 
 def _print(written: Mapping[str, Any], output: str, side: Console) -> None:
     match output:
         case "json":
-            print(json.dumps(written, indent=2))
+            print_data(written, output, "simulation")
         case "csv":
             sys.stdout.write(as_csv(written))
         case "html" if sys.stdout.isatty():

@@ -19,8 +19,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.decisions.budgets import is_active, next_boundary
 from nodesmith.errors import NodesmithError, Rejected
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import Resources, parse_resources
+from nodesmith.model.apimachinery.quantities import QuantityError, Resources, parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Node

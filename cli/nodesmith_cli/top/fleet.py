@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import is_marked

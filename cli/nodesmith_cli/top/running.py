@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodesmith.errors import Transient
+from nodesmith_cli import printing
 from nodesmith_cli.planning.cluster import server_of
 from nodesmith_cli.savings.running import context_name
 from nodesmith_cli.selecting import EVERYTHING, Selection
@@ -60,7 +61,7 @@ def _print(fleet: Fleet, wanted: Wanted, output: str, clock: Callable[[], dateti
     while True:
         view = fleet.view(clock())
         if output == "json":
-            print(json.dumps(data(view, wanted.order, wanted.words)), flush=True)
+            print(json.dumps(printing.named(data(view, wanted.order, wanted.words), "top")), flush=True)
         else:
             print("\n".join(sentences(view, wanted.order, wanted.words)), end="\n\n", flush=True)
         looks += 1

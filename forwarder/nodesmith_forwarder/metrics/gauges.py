@@ -14,8 +14,7 @@ from typing import Any
 from nodesmith import __version__
 from nodesmith.decisions.budgets import allowed
 from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL
-from nodesmith.model.apimachinery.quantities import QuantityError
-from nodesmith.model.apimachinery.resources import CPU, Resources, parse_resources, total
+from nodesmith.model.apimachinery.quantities import CPU, QuantityError, Resources, parse_resources, total
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.pods import pod_requests

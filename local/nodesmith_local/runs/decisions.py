@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.keys import decision_key, decision_snapshot_key
-from nodesmith.model.allocationobjects import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
+from nodesmith.model.allocations import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith_formats.decisions.records import Blobs, Folder, Records

@@ -15,7 +15,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.scheduling.offerings.quotas import exceeded
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.learned import next_backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from nodesmith_local.simulation.fleet import Fleet, is_tainted
 

@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.labels import (
     REGISTERED,
     ZONE,
 )
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration

@@ -47,7 +47,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import FIRST_BACKOFF, Backoff, next_backoff
+from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics
 from nodesmith.ports import Cloud, Store

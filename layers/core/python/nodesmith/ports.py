@@ -28,11 +28,9 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.commitments import CommitmentBook, Commitments
 from nodesmith.model.ledger.gangs import Gang
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

@@ -211,9 +211,8 @@ def lifecycle() -> Handler:
 def termination() -> Handler:
     """Compose termination, which drains ending nodes, terminates their instances and forgets their claims."""
     from nodesmith.adapters.kubernetes.cluster import ApiCluster
-    from nodesmith.controllers.drains import Drains, InterruptionMetrics
     from nodesmith.controllers.runs import SelfHints
-    from nodesmith.controllers.termination import Termination, end_nodes
+    from nodesmith.controllers.termination import Drains, InterruptionMetrics, Termination, end_nodes
 
     spread = ThreadPoolExecutor(NODES_AT_ONCE).map
 

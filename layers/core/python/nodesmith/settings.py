@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.errors import Rejected
-from nodesmith.model.allocationobjects import parse_label_keys
+from nodesmith.model.allocations import parse_label_keys
 from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.model.commitmentsettings import setting_faults as setting_faults
 from nodesmith.model.ec2.events import PATTERNS as PATTERNS

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay, in_order, parse_nodeoverlay
 from nodesmith.model.kubernetes.devices import DeviceKind

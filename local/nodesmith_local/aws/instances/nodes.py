@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, WINDOWS_BUILD, ZONE
-from nodesmith.model.apimachinery.resources import format_resources, parse_resources
+from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog

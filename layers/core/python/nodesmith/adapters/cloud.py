@@ -39,7 +39,7 @@ from nodesmith.settings import Settings
 
 if TYPE_CHECKING:
     from nodesmith.adapters.aws.zonalshifts import ClusterShifts
-    from nodesmith.adapters.nodeclasses.dryruns import DryRuns
+    from nodesmith.adapters.nodeclasses.nodeclasses import DryRuns
 
 PARALLEL_CALLS = 16
 EC2_CONFIG = Config(
@@ -210,8 +210,7 @@ class AwsCloud:
         self, nodeclass: EC2NodeClass, cluster: ClusterInfo, now: datetime, *, dedicated: bool = False
     ) -> NodeClassStatus:
         """Resolve a NodeClass. What is missing becomes a condition of the returned status. Raises Transient."""
-        from nodesmith.adapters.nodeclasses.dryruns import DryRuns
-        from nodesmith.adapters.nodeclasses.nodeclasses import resolve
+        from nodesmith.adapters.nodeclasses.nodeclasses import DryRuns, resolve
 
         if self._dry_runs is None:
             self._dry_runs = DryRuns(self._client, self._settings.cluster_name, self._now)

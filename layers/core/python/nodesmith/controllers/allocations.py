@@ -31,17 +31,23 @@ from nodesmith.decisions.allocations.nodes import (
 )
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.keys import catalog_key, commitments_key, snapshot_key
-from nodesmith.model.allocationobjects import (
+from nodesmith.model.allocations import (
+    DAY,
     DAYS,
+    HOUR,
     HOURS,
     MONTHS,
     MOVES,
+    Allocation,
+    MoveOutcome,
     allocations_key,
     booked_key,
+    days_of,
+    hour_of,
+    merged,
     read_rows,
     write_rows,
 )
-from nodesmith.model.allocations import DAY, HOUR, Allocation, MoveOutcome, days_of, hour_of, merged
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

@@ -13,12 +13,12 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.controllers.launching.bufferstatuses import next_sizes, tell_rooms
+from nodesmith.controllers.launching.gangs import follow_gangs
 from nodesmith.controllers.launching.unschedulable import (
     delete_unlaunchable,
     tell_pods,
     tell_unplaced,
 )
-from nodesmith.controllers.nodeclaims.gangs import follow_gangs
 from nodesmith.controllers.nodeclaims.objects import Pace, show_consolidatable, stamp, write_tags
 from nodesmith.controllers.nodeclaims.observations import keep_health, learn, note_stayed, wake_after_health
 from nodesmith.controllers.observation import newest_snapshot

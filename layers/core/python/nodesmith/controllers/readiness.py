@@ -42,7 +42,7 @@ from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.events import ObjectEvent
-from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
+from nodesmith.model.ledger.learned import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

@@ -18,8 +18,7 @@ from nodesmith.decisions.budgets import closed_obstacle, is_open, next_turn, ope
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import protected_until, refuses_disruption
-from nodesmith.decisions.termination.replacing import CLOSED, EXPIRED
-from nodesmith.decisions.termination.waiting import obstacles
+from nodesmith.decisions.termination.waiting import CLOSED, EXPIRED, obstacles
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import duration_seconds
 from nodesmith.model.commands import End

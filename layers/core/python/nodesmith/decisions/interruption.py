@@ -20,8 +20,7 @@ from nodesmith.model.ec2.notices import BLOCK_WARNING, Fate, Notice
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, Rebalance
-from nodesmith.model.ledger.backoffs import Backoff, next_backoff
-from nodesmith.model.ledger.interruptions import Risk
+from nodesmith.model.ledger.learned import Backoff, Risk, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 

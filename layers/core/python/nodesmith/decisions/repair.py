@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
-from nodesmith.decisions.termination.replacing import UNHEALTHY
+from nodesmith.decisions.termination.waiting import UNHEALTHY
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.zonalshifts import ZonalShift

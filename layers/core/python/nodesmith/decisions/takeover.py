@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.labels import (
     TAGGED,
     TERMINATION_TIMESTAMP,
 )
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import Instance

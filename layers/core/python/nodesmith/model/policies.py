@@ -13,8 +13,16 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, normalised
 from nodesmith.model.apimachinery.problems import did_you_mean, shown
-from nodesmith.model.apimachinery.quantities import QuantityError, parse_quantity
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, NODES, PODS, parse_amount
+from nodesmith.model.apimachinery.quantities import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    NODES,
+    PODS,
+    QuantityError,
+    parse_amount,
+    parse_quantity,
+)
 
 _FIELDS = ("maxSkew", "topologyKey", "whenUnsatisfiable")
 _WHEN = ("DoNotSchedule", "ScheduleAnyway")

@@ -14,7 +14,17 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
-from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.quantities import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    NODES,
+    NOTHING,
+    QuantityError,
+    Resources,
+    format_amount,
+    parse_amount,
+)
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Operator,
@@ -22,16 +32,6 @@ from nodesmith.model.apimachinery.requirements import (
     Requirements,
     contradiction,
     requirement,
-)
-from nodesmith.model.apimachinery.resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    NODES,
-    NOTHING,
-    Resources,
-    format_amount,
-    parse_amount,
 )
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, LIMIT_USD_PER_MONTH, NodePool
 from nodesmith.model.policies import (

@@ -19,6 +19,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import DECIDED, NODECLASS, NODEPOOL
 from nodesmith.model.apimachinery.problems import Report, at, did_you_mean, shown
+from nodesmith.model.apimachinery.quantities import NODES, Resources
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Operator,
@@ -26,7 +27,6 @@ from nodesmith.model.apimachinery.requirements import (
     Requirements,
     contradiction,
 )
-from nodesmith.model.apimachinery.resources import NODES, Resources
 from nodesmith.model.policies import (
     LIMIT_PARAMETERS,
     MOST_LAUNCHES,

@@ -14,8 +14,16 @@ from nodesmith.adapters.catalog.listing import Statement, listed_offerings, list
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, REGION, ZONE, ZONE_ID
 from nodesmith.model.apimachinery.problems import Problem
-from nodesmith.model.apimachinery.quantities import QuantityError, format_bytes, format_cpu
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, PODS, Resources, parse_amount
+from nodesmith.model.apimachinery.quantities import (
+    CPU,
+    MEMORY,
+    PODS,
+    QuantityError,
+    Resources,
+    format_bytes,
+    format_cpu,
+    parse_amount,
+)
 from nodesmith.model.ec2.catalog import Catalog, Offering, StatedFacts
 
 _GZIP = b"\x1f\x8b"

@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, AWS_KEYS, CAPACITY_TYPES, INSTANCE_TYPE, OS
 from nodesmith.model.apimachinery.problems import Problem, did_you_mean
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
+from nodesmith.model.apimachinery.quantities import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
 from nodesmith.model.ec2.catalog import Catalog, Offering, StatedFacts
 from nodesmith.model.ec2.instancetypes import InstanceType
 

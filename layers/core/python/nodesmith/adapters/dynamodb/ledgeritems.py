@@ -16,9 +16,7 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import Backoff, RegistrationHealth
 from nodesmith.model.ledger.gangs import Gang
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
 from nodesmith.model.ledger.items import (
     backoff_item,
     claim_from_item,
@@ -29,6 +27,7 @@ from nodesmith.model.ledger.items import (
     read_health,
     read_risk,
 )
+from nodesmith.model.ledger.learned import Backoff, DrainTime, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import (
     Departure,
     Handover,

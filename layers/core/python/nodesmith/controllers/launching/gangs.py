@@ -1,21 +1,28 @@
-"""ProvisioningRequests in provisioning: decide whose turn it is, reserve room and buy, one request at a time."""
+"""ProvisioningRequests: decide whose turn it is, reserve room and buy, one request at a time; show how far each is."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 from nodesmith.controllers.launching.launch import Buyer, TypeTable, buy_gang, write_down
 from nodesmith.controllers.observation import own_snapshot
+from nodesmith.controllers.runs import Outside
+from nodesmith.decisions.lifecycle.gangs import advanced, is_done, status_updates
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, record_gang, turns
-from nodesmith.errors import Conflict
+from nodesmith.errors import Conflict, Failures
 from nodesmith.keys import decision_snapshot_key, snapshot_key
 from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.kubernetes.provisioningrequests import said
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Blobs, Hints
 
 MOST_DECISIONS = 24
@@ -112,3 +119,34 @@ def _carried_out(run: GangBuyer, decided: GangDecision, inputs: Inputs, allowanc
         return Settled()
     types = TypeTable(inputs.snapshot, inputs.catalog, inputs.settings, ledger)
     return buy_gang(run, decided.nodes, ledger, types, inputs.decision, allowance, gang)
+
+
+def follow_gangs(
+    run: Outside,
+    ledger: Ledger,
+    snapshot: Snapshot,
+    now: datetime,
+    shared: bool,
+    done: Counter[str],
+    failures: Failures,
+) -> None:
+    """Advance gangs that need no decision, show on each request how far it is, and forget gangs that are done.
+
+    The ends of NodeClaims of gangs that are rolled back are among lifecycle's commands.
+    """
+    for gang in advanced(ledger, snapshot, now):
+        with failures.of(said(gang.request)), suppress(Conflict):
+            saved = run.store.save_gang(gang)
+            ledger = replace(
+                ledger, gangs=tuple(saved if each.id == saved.id else each for each in ledger.gangs)
+            )
+            done["Gang"] += 1
+            run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "ProvisioningRequests advanced"))
+    for kind, name, status in status_updates(ledger, snapshot, now, shared=shared):
+        with failures.of(f"ProvisioningRequest {name}"):
+            run.cluster.merge_status(kind, name, status)
+            done["Request"] += 1
+    for gang in ledger.gangs:
+        if is_done(gang, snapshot):
+            with failures.of(said(gang.request)), suppress(Conflict):
+                run.store.forget_gang(gang)

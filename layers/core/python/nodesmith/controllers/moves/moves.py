@@ -34,7 +34,7 @@ from nodesmith.model.commands import End
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.backoffs import next_backoff
+from nodesmith.model.ledger.learned import next_backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 
 MOST_STEPS = 6

@@ -15,8 +15,7 @@ from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.backoffs import RegistrationHealth, current_health
-from nodesmith.model.ledger.learned import Boot, Offered, boot_of, learned
+from nodesmith.model.ledger.learned import Boot, Offered, RegistrationHealth, boot_of, current_health, learned
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Hints, Store

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import (
     RESERVED,
     ZONE,
 )
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.ec2.catalog import LINUX, Catalog, product_of, sold_as
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -22,7 +22,7 @@ from nodesmith.decisions.scheduling.offerings.commitments import (
 )
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, RESERVED, ZONE
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.karpenter.capacitybuffers import is_room
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

@@ -6,7 +6,6 @@ claim was forgotten. No instance is older than its claim; the minimum age of a m
 """
 
 from nodesmith.decisions.garbagecollection.awsresources import Facts, still_detached
-from nodesmith.decisions.garbagecollection.beliefs import suspects
-from nodesmith.decisions.garbagecollection.decide import MOST, garbage
+from nodesmith.decisions.garbagecollection.decide import MOST, garbage, suspects
 
 __all__ = ["MOST", "Facts", "garbage", "still_detached", "suspects"]

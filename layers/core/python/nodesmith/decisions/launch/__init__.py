@@ -3,11 +3,9 @@
 The functions are pure: the same claim, offerings and NodeClass result in the same bytes, so that a retry sends EC2 the
 same request. `plan` chooses overrides and subnets and combines equal requests, `templates` builds launch templates,
 `userdata` writes what an instance reads when it boots, and `validation` finds NodeClasses that cannot be launched from,
-with the reason: `obstacles` those with settings that their image family lacks, and `volumesandaddresses` those that EBS
-or EC2 refuses.
+with the reason: settings that their image family lacks, and volumes and addresses that EBS or EC2 refuses.
 """
 
-from nodesmith.decisions.launch.obstacles import Obstacle
 from nodesmith.decisions.launch.plan import (
     MAX_OVERRIDES,
     Templates,
@@ -18,7 +16,7 @@ from nodesmith.decisions.launch.plan import (
     subnet_by_zone,
     usable,
 )
-from nodesmith.decisions.launch.validation import launch_obstacle
+from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 
 __all__ = [
     "MAX_OVERRIDES",

@@ -14,14 +14,14 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.ledger.backoffs import (
+from nodesmith.model.ledger.gangs import ROLLED_BACK
+from nodesmith.model.ledger.learned import (
     REMEMBERED_NODES,
     Ending,
     RegistrationHealth,
     basis_of,
     next_backoff,
 )
-from nodesmith.model.ledger.gangs import ROLLED_BACK
 from nodesmith.model.ledger.ledger import Ledger
 
 FIRST_WAIT = timedelta(minutes=5)

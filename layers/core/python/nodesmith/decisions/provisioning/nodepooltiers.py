@@ -27,7 +27,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
 from nodesmith.decisions.scheduling.offerings.templates import Template, template
 from nodesmith.model.apimachinery.labels import NODECLASS, TENANCY
 from nodesmith.model.apimachinery.problems import Problem
-from nodesmith.model.apimachinery.resources import Resources, total
+from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import (
     ANY_TENANCY,
@@ -38,8 +38,13 @@ from nodesmith.model.ec2.instancetypes import (
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NODES, NodePool, Objective, parse_nodepools
 from nodesmith.model.kubernetes.podannotations import surcharge_problems
-from nodesmith.model.ledger.backoffs import RegistrationHealth, basis_of, current_health
-from nodesmith.model.ledger.learned import attaching, known_types
+from nodesmith.model.ledger.learned import (
+    RegistrationHealth,
+    attaching,
+    basis_of,
+    current_health,
+    known_types,
+)
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
 from nodesmith.model.nodeclasses.nodeconfiguration import SHARED, NodeConfiguration, NodeSettings

@@ -27,8 +27,8 @@ from nodesmith.decisions.scheduling.compatibility import (
 from nodesmith.decisions.scheduling.offerings.overlays import Overlays, overlays_of
 from nodesmith.decisions.scheduling.offerings.quotas import sentences
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.apimachinery.resources import CPU, MEMORY
 from nodesmith.model.ec2.catalog import InstanceFacts, Offering, StatedFacts
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types, needs_dedicated
 from nodesmith.model.ec2.launches import OfferingKey

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.capacity import EFA, without_efa
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, read_gpu_parts, with_parts
@@ -24,7 +24,7 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS
 from nodesmith.model.karpenter.ownership import claim_tags
-from nodesmith.model.ledger.backoffs import Backoff, next_backoff
+from nodesmith.model.ledger.learned import Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger
 
 SUBNET_BACKOFF = timedelta(minutes=5)

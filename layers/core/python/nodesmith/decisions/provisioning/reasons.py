@@ -19,8 +19,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limit
 from nodesmith.decisions.scheduling.offerings.templates import NO_IMAGE, Template, image_conflict
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.apimachinery.labels import ZONE, restriction
-from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import (
+from nodesmith.model.apimachinery.quantities import (
     EPHEMERAL_STORAGE,
     Resources,
     amount_text,
@@ -28,6 +27,7 @@ from nodesmith.model.apimachinery.resources import (
     rounded_down_text,
     rounded_up_text,
 )
+from nodesmith.model.apimachinery.requirements import Conflict, Requirement, Requirements
 from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.karpenter.nodeoverlays import DEVICES_ANNOTATION
 from nodesmith.model.karpenter.nodepools import NODES

@@ -21,6 +21,8 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 FORMAT, VERSION = "nodesmith-decision", 1
+SCHEMA = "https://nodesmith.dev/schemas/decision.schema.json"
+"""The JSON schema of a record, for editors; no reader needs it."""
 _ID_DIGITS = 8
 
 
@@ -54,6 +56,7 @@ def heading(concern: str, inputs: Inputs, snapshot_digest: str) -> dict[str, Any
         **({} if inputs.tried is None else {"tried": list(inputs.tried)}),
     }
     return {
+        "$schema": SCHEMA,
         "format": FORMAT,
         "version": VERSION,
         "id": inputs.decision,

@@ -17,7 +17,7 @@ from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.takeover import STANDBY
 from nodesmith.model.apimachinery.labels import NODECLASS
 from nodesmith.model.apimachinery.problems import Parsed, Problem
-from nodesmith.model.apimachinery.resources import (
+from nodesmith.model.apimachinery.quantities import (
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
@@ -32,7 +32,7 @@ from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, write_requi
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened
-from nodesmith.model.ledger.backoffs import RegistrationHealth
+from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import CapacityReservation, NodeClassStatus, StatusCondition

@@ -18,8 +18,8 @@ from nodesmith.decisions.scheduling.compatibility import (
     label_refusal,
 )
 from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS, ZONE
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
 from nodesmith.model.apimachinery.taints import (
     DISRUPTED,
     Taint,

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.quantities import format_amount
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.apimachinery.resources import format_amount
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY, scale_up_delay
 from nodesmith.model.kubernetes.pods import CONTRADICT, NOT_ALL_VOLUMES, Pod, Shape

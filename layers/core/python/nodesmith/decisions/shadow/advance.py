@@ -28,8 +28,8 @@ from nodesmith.decisions.shadow.fleet import hourly_usd, lasting_claim, launched
 from nodesmith.decisions.shadow.karpenter import first_fit_plan, one_command
 from nodesmith.decisions.shadow.life import Life
 from nodesmith.model.apimachinery.labels import SPOT
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
-from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -34,7 +34,7 @@ from nodesmith.decisions.scheduling.demands import Assignment, Demand
 from nodesmith.decisions.scheduling.offerings.options import vector
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
-from nodesmith.model.apimachinery.resources import CPU, MEMORY
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Reason
 

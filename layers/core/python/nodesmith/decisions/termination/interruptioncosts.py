@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nodesmith.decisions.termination.evictions import must_go
-from nodesmith.decisions.termination.replacing import WARNED
+from nodesmith.decisions.termination.waiting import WARNED
 from nodesmith.model.commands import Advance, DeletePods, Release, TerminateInstances, TerminationCommand
 from nodesmith.model.ec2.notices import WARNING, Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

@@ -22,19 +22,17 @@ from nodesmith.decisions.termination.evictions import (
     pressing_from,
     protected_until,
 )
-from nodesmith.decisions.termination.replacing import (
-    awaits_replacement,
-    head_start,
-    patient_until,
-    replacement,
-)
 from nodesmith.decisions.termination.waiting import (
     DELETION_DELAYED_AT_MOST,
     Waiting,
     awaiting_node,
+    awaits_replacement,
     delayed_until,
+    head_start,
     is_let_go,
     is_told,
+    patient_until,
+    replacement,
     why_not_gone,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
@@ -56,7 +54,7 @@ from nodesmith.model.karpenter.nodeclaims import DEADLINE_PASSED, NodeClaim, Pha
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import Node, NodePatch
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.ledger.interruptions import DrainTime
+from nodesmith.model.ledger.learned import DrainTime
 from nodesmith.model.snapshot import Snapshot
 
 SHORTEST_DRAIN = timedelta(seconds=5)

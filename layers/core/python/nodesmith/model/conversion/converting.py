@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nodesmith.model.conversion import nodepools, pods
-from nodesmith.model.conversion.drafts import Change, Conversion, Converted, Draft, Fate, Old, entries
-from nodesmith.model.conversion.kubelets import KubeletOf, attach_kubelets
+from nodesmith.model.conversion.drafts import (
+    Change,
+    Conversion,
+    Converted,
+    Draft,
+    Fate,
+    KubeletOf,
+    Old,
+    attach_kubelets,
+    entries,
+)
 from nodesmith.model.conversion.nodeclasses import UNKNOWN, Surroundings, nodeclass, nodeclass_of_template
 
 CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"

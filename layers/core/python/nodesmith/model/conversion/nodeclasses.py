@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nodesmith.model.apimachinery.labels import WELL_KNOWN
 from nodesmith.model.conversion.drafts import Draft, Fate, Old, Origin, entries
 from nodesmith.model.nodeclasses.nodeclasses import DEFAULT_ROLE
-from nodesmith.model.schema.selectors import ALIAS_FAMILIES
+from nodesmith.model.schema.fields import ALIAS_FAMILIES
 
 EC2_NODE_CLASS = ("EC2NodeClass", "karpenter.k8s.aws/v1")
 CARRIED = (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesmith.model.apimachinery.times import NEVER
-from nodesmith.model.conversion.drafts import Draft, Fate, Old, entries
-from nodesmith.model.conversion.kubelets import KubeletOf
+from nodesmith.model.conversion.drafts import Draft, Fate, KubeletOf, Old, entries
 from nodesmith.model.conversion.nodeclasses import EC2_NODE_CLASS, Surroundings, nodeclass_of_provider
 from nodesmith.model.conversion.requirements import (
     add_provisioner_defaults,

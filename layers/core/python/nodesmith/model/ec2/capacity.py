@@ -17,8 +17,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.quantities import whole_units
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources, total
+from nodesmith.model.apimachinery.quantities import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    Resources,
+    total,
+    whole_units,
+)
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.nodeclasses.instancesettings import AL2023, BOTTLEROCKET, GIB, KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, TENANCY
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 
 _SPOT_SHARE = 0.35
 """share of the on-demand price, by the usual discount, for an unknown spot price"""

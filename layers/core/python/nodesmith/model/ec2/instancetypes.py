@@ -26,8 +26,8 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
     ZONE_ID,
 )
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.capacity import (
     ATTACHABLE_EBS,
     UNLIMITED,

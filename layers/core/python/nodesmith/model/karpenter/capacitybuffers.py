@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
-from nodesmith.model.apimachinery.resources import Resources, parse_resources
+from nodesmith.model.apimachinery.quantities import Resources, parse_resources
 from nodesmith.model.apimachinery.times import (
     CronError,
     duration_seconds,

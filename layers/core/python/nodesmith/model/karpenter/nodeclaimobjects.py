@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.apimachinery.resources import format_resources, parse_resources
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, marked_content_hash, stated_hash
@@ -30,8 +30,8 @@ from nodesmith.model.karpenter.nodeclaims import (
 )
 from nodesmith.model.kubernetes.events import AWAITING
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
-from nodesmith.model.schema.oldkinds import PROVISIONER
 from nodesmith.model.schema.reading import read_manifest
+from nodesmith.model.schema.statuses import PROVISIONER
 
 DECISION = "nodesmith.dev/decision"
 """On every NodeClaim that nodesmith created, and on no user's: the id of the decision that requested it."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Operator,
@@ -16,7 +17,6 @@ from nodesmith.model.apimachinery.requirements import (
     Requirements,
     requirement,
 )
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.hashes import FIRST_HASH_VERSION, NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, shown
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, format_resources, parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, contradiction, requirement
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources, parse_resources
 from nodesmith.model.kubernetes.deviceparts import parse_annotated
 from nodesmith.model.kubernetes.devices import DeviceKind
 from nodesmith.model.schema.nodepools import CHANGES_NOTHING, NODE_OVERLAY

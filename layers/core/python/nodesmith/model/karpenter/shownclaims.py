@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
-from nodesmith.model.apimachinery.resources import parse_resources
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.quantities import parse_quantity, whole_units
+from nodesmith.model.apimachinery.quantities import Resources, parse_quantity, whole_units
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, requirement
-from nodesmith.model.apimachinery.resources import Resources
 
 UNKNOWN_DEVICES = (
     "it claims devices (spec.resourceClaims), but it is not known which instance types have them: declare them with the"

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
     restriction,
 )
-from nodesmith.model.apimachinery.quantities import QuantityError
+from nodesmith.model.apimachinery.quantities import QuantityError, parse_resources
 from nodesmith.model.apimachinery.requirements import (
     Requirement,
     Requirements,
@@ -27,7 +27,6 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
-from nodesmith.model.apimachinery.resources import parse_resources
 from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES, parse_claim
 from nodesmith.model.kubernetes.pods import (

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 
 Places = Mapping[str, tuple[int, ...]]
 """NodeClaim, or Node without a NodeClaim, by name → pods that have room there, by pod set."""

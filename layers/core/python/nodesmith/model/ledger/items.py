@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.disruption import read_budget, write_budget
@@ -29,10 +29,8 @@ from nodesmith.model.karpenter.nodeclaims import (
     write_taints,
 )
 from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.backoffs import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
-from nodesmith.model.ledger.interruptions import DrainTime, Risk
-from nodesmith.model.ledger.learned import Boot, Offered
+from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import (
     Ledger,
     departure_item,

@@ -1,21 +1,26 @@
-"""What nodes really offer, learned from nodes that have joined, and instance types with these facts.
+"""What failures, interruptions and nodes have taught: back-offs, registration health, costs, and what nodes offer.
 
 How much memory the hypervisor and the image use is not known before a node runs. It depends on the instance type and
-the image. How much of the rest the kubelet reserves depends on the EC2NodeClass as well.
+the image. How much of the rest the kubelet reserves depends on the EC2NodeClass as well. What interruptions and
+drains have cost is halved with each day that passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
+from math import exp2, log, log2
 
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
+from nodesmith.model.apimachinery.quantities import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from nodesmith.model.ec2.capacity import MIB, NO_LIMITS, AttachLimits, allocatable, overhead
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
+from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 
@@ -168,3 +173,196 @@ def _attaching(types: tuple[InstanceType, ...], limits: AttachLimits) -> tuple[I
         )
         for kind in types
     )
+
+
+FIRST_BACKOFF = timedelta(minutes=3)
+LONGEST_BACKOFF = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Something that failed is not tried again before `until`. Each consecutive failure doubles the wait."""
+
+    until: datetime
+    failures: int
+    reason: str = ""
+
+    def holds(self, now: datetime) -> bool:
+        """Return whether the back-off still applies."""
+        return now < self.until
+
+
+def next_backoff(
+    previous: Backoff | None, reason: str, now: datetime, first: timedelta = FIRST_BACKOFF
+) -> Backoff:
+    """Return the back-off after another failure: `first` (default 3 min), doubling up to 30 min.
+
+    A failure that is reported while `previous` still applies counts as the same failure: it neither doubles nor extends
+    the back-off.
+    """
+    if previous is not None and previous.holds(now):
+        return previous
+    failures = previous.failures + 1 if previous else 1
+    wait = min(LONGEST_BACKOFF, first * 2 ** min(failures - 1, 10))
+    return Backoff(now + wait, failures, reason)
+
+
+REMEMBERED_NODES = 4
+_UNHEALTHY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The result of the launch for one claim: whether its node joined the cluster."""
+
+    claim: str
+    registered: bool
+
+
+# A NodePool is unhealthy if half of its last four nodes did not join (Karpenter's figures). The health is only
+# valid for the NodePool, EC2NodeClass and images that it was observed with (`basis`).
+@dataclass(frozen=True, slots=True)
+class RegistrationHealth:
+    """The registration health of one NodePool. `endings` are its latest launches, newest last.
+
+    `reason` and `message` are those of the last failure. `backoff` is set from when the NodePool becomes unhealthy
+    until one of its nodes joins again. Once the back-off is over, one node at a time is tried. `offerings` are those
+    that failed last, which this NodePool avoids.
+    """
+
+    basis: str
+    since: datetime | None = None
+    """Claims created before this time have another basis; None if there was no other basis."""
+    endings: tuple[Ending, ...] = ()
+    reason: str = ""
+    message: str = ""
+    backoff: Backoff | None = None
+    offerings: Mapping[OfferingKey, Backoff] = field(default_factory=dict)
+    revision: int = 0
+    """Number of writes to the ledger: the optimistic lock."""
+
+    @property
+    def failures(self) -> int:
+        """The number of its latest nodes that did not join."""
+        return sum(not ending.registered for ending in self.endings)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Return whether too many of its latest nodes did not join."""
+        return self.failures >= _UNHEALTHY
+
+    @property
+    def has_registered(self) -> bool:
+        """Return whether any of its latest nodes joined."""
+        return any(ending.registered for ending in self.endings)
+
+
+def basis_of(pool: NodePool, status: NodeClassStatus | None) -> str:
+    """Return an identifier of what a NodePool's nodes are currently launched from. A change of it resets the health."""
+    resolved = f"{status.generation}.{status.hash}" if status else ""
+    images = ",".join(sorted(image.id for image in status.images)) if status else ""
+    return f"{pool.uid}/{pool.generation} {pool.nodeclass.name}/{resolved} {images}"
+
+
+def current_health(health: RegistrationHealth | None, basis: str) -> RegistrationHealth | None:
+    """Return the health if it was observed with `basis`, else None."""
+    return health if health is not None and health.basis == basis else None
+
+
+HALF_LIFE = timedelta(hours=24)
+"""One day, because activity in clusters follows the time of day: yesterday at this time is the best predictor."""
+
+
+def _left(amount: float, since: datetime, now: datetime) -> float:
+    """Return what is _left of an amount. If `now` is before `since`, it is the whole amount."""
+    return amount * exp2(-max(timedelta(0), now - since) / HALF_LIFE)
+
+
+def _until(least: float, amount: float, since: datetime) -> datetime:
+    """Return when an amount has decayed to `least`."""
+    return since + HALF_LIFE * log2(max(least, amount) / least)
+
+
+MOST_SECONDS = 60.0
+"""Half of the notice of an interruption. A longer drain is blocked by something that no head start helps with."""
+_LEAST_SECONDS = 1.0
+
+
+# PodDisruptionBudgets make pods leave one after the other, and eviction tiers follow each other. How long that
+# takes cannot be predicted, only observed.
+@dataclass(frozen=True, slots=True)
+class DrainTime:
+    """The longest recent excess, in seconds, over the longest grace period of the node's pods. It halves each day."""
+
+    beyond_seconds: float
+    at: datetime
+
+    def left(self, now: datetime) -> timedelta:
+        """Return the excess to expect now."""
+        return timedelta(seconds=_left(self.beyond_seconds, self.at, now))
+
+    @property
+    def forgotten_at(self) -> datetime:
+        """When the excess has decayed to one second."""
+        return _until(_LEAST_SECONDS, self.beyond_seconds, self.at)
+
+
+def learned_drain_time(known: DrainTime | None, beyond: timedelta, now: datetime) -> DrainTime | None:
+    """Return the drain time after a drain that took `beyond` too long; None if it was no longer than expected."""
+    seconds = min(MOST_SECONDS, beyond.total_seconds())
+    if seconds < _LEAST_SECONDS or (known is not None and timedelta(seconds=seconds) <= known.left(now)):
+        return None
+    return DrainTime(seconds, now)
+
+
+_FORGOTTEN = 0.01
+"""Losses that change prices by less than a tenth of a percent."""
+
+
+# One number is kept for each pool, its `losses`: the sum, over its interruptions, of the share of nodesmith's
+# nodes in the pool that was interrupted, halved for each half-life that has passed since. A pool that interrupts
+# each of its nodes r times an hour converges to r × half-life / ln 2 (the sum of 2^(-t / half-life) over its
+# interruptions), so that
+#
+#     interruptions per node and hour = losses × ln 2 / half-life
+#     cost of them per hour           = interruptions per node and hour × cost of one
+#
+# The cost of one interruption is a number of hours of the node's own price (`INTERRUPTION_COST_HOURS`): two nodes
+# run side by side until the pods have moved, each pod starts and warms up again, and Jobs start over. With one
+# hour, a pool that has just interrupted the only node is 3 % more expensive, and a pool that interrupts every node
+# five times a day is 21 % more expensive. A week later, neither differs from other pools.
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """The losses of a pool at one moment, in shares of nodesmith's nodes in the pool."""
+
+    losses: float
+    at: datetime
+
+    def losses_at(self, now: datetime) -> float:
+        """Return the losses that are _left at `now`."""
+        return _left(self.losses, self.at, now)
+
+    def after(self, share: float, now: datetime) -> Risk:
+        """Return the risk after another interruption of this share (at most 1) of nodesmith's nodes in the pool."""
+        return Risk(self.losses_at(now) + share, now)
+
+    def surcharge_percent(self, now: datetime, cost_hours: float) -> int:
+        """Return what risk adds to the hourly price of a node, in whole percent, so that results remain cacheable."""
+        hourly = self.losses_at(now) * log(2) / (HALF_LIFE / timedelta(hours=1))
+        return round(100 * hourly * cost_hours)
+
+    def cheaper_from(self, now: datetime, cost_hours: float) -> datetime | None:
+        """Return when the surcharge falls to a lower whole percentage; None if it is already 0.
+
+        The result is a second late, because rounding might still go up at the exact moment.
+        """
+        percent = self.surcharge_percent(now, cost_hours)
+        if percent <= 0:
+            return None
+        per_percent = HALF_LIFE / timedelta(hours=1) / (100 * log(2) * cost_hours)
+        return _until((percent - 0.5) * per_percent, self.losses, self.at) + timedelta(seconds=1)
+
+    @property
+    def forgotten_at(self) -> datetime:
+        """When the risk has become negligible."""
+        return _until(_FORGOTTEN, self.losses, self.at)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import DECIDED, INITIALIZED, REGISTERED
+from nodesmith.model.apimachinery.quantities import NODES, NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import NODES, NOTHING, Resources
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.policies import USD_PER_HOUR, USD_PER_MONTH, micro_usd

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap, freeze, thaw
-from nodesmith.model.apimachinery.quantities import whole_units
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, format_resources, parse_resources
+from nodesmith.model.apimachinery.quantities import (
+    NOTHING,
+    Resources,
+    format_resources,
+    parse_resources,
+    whole_units,
+)
 
 
 @dataclass(frozen=True, slots=True)

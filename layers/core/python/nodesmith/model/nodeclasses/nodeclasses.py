@@ -35,9 +35,9 @@ from nodesmith.model.nodeclasses.instancesettings import (
     NetworkInterface,
     read_kubelet,
 )
+from nodesmith.model.schema.fields import ALIAS_FAMILIES
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS, EC2_NODE_CLASS_OF_DEFAULT_ROLE
 from nodesmith.model.schema.reading import read_manifest
-from nodesmith.model.schema.selectors import ALIAS_FAMILIES
 
 
 class SubnetSelectorTerm(NamedTuple):

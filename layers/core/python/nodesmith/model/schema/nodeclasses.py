@@ -7,7 +7,13 @@ from typing import Any
 
 from nodesmith.model.apimachinery.quantities import LONGEST_QUANTITY
 from nodesmith.model.schema.fields import (
+    ALIAS_FAMILIES,
+    AMIS,
+    CAPACITY_RESERVATIONS,
     INT32,
+    PLACEMENT_GROUP,
+    SECURITY_GROUPS,
+    SUBNETS,
     Array,
     Boolean,
     Integer,
@@ -17,14 +23,6 @@ from nodesmith.model.schema.fields import (
     Quantity,
     Rule,
     Text,
-)
-from nodesmith.model.schema.selectors import (
-    ALIAS_FAMILIES,
-    AMIS,
-    CAPACITY_RESERVATIONS,
-    PLACEMENT_GROUP,
-    SECURITY_GROUPS,
-    SUBNETS,
     family_matches_alias,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodesmith.model.apimachinery.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+from nodesmith.model.apimachinery.quantities import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from nodesmith.model.apimachinery.times import CronError, parse_cron
 from nodesmith.model.schema.fields import INT64, Array, Integer, Kind, Map, Object, Quantity, Rule, Text
 from nodesmith.model.schema.nodeclaims import (

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import HOSTNAME, OS
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import NOTHING
 from nodesmith.model.apimachinery.taints import Taint, Toleration
 from nodesmith.model.kubernetes.pods import Shape
 

@@ -36,7 +36,7 @@ from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_prefe
 from nodesmith.decisions.scheduling.splits import Splits
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
-from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, rebalances_zones
 from nodesmith.model.kubernetes.pods import Shape

@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from email.message import Message
 from typing import Any
 
-from nodesmith.decisions.launch.userdata.mime import CLOUD_INIT_TYPES, SHELL, is_mime, mime, mime_parts, part
+from nodesmith.decisions.launch.userdata.bootstrapscripts import (
+    CLOUD_INIT_TYPES,
+    SHELL,
+    is_mime,
+    mime,
+    mime_parts,
+    part,
+)
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start, line_at
 from nodesmith.model.karpenter.nodeclaims import write_taints
 from nodesmith.model.nodeclasses.instancesettings import write_kubelet

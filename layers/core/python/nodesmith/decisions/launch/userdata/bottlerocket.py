@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nodesmith.decisions.launch.userdata.starting import PULLING_POD, MalformedUserData, Start, line_at
-from nodesmith.model.apimachinery.resources import format_resources
+from nodesmith.model.apimachinery.quantities import format_resources
 
 _NO_COMMAND = "/nodesmith.dev/no-such-command"
 _MOUNT = "000-mount-instance-storage"

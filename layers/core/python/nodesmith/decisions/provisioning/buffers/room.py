@@ -40,7 +40,7 @@ from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.resources import NOTHING
+from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim
 from nodesmith.model.kubernetes.nodes import Node

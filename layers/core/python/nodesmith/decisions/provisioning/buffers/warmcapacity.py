@@ -32,7 +32,7 @@ from nodesmith.model.apimachinery.labels import (
     TYPE_KEYS,
     ZONE,
 )
-from nodesmith.model.apimachinery.resources import NOTHING, PODS
+from nodesmith.model.apimachinery.quantities import NOTHING, PODS
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import (

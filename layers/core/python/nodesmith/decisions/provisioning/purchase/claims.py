@@ -28,8 +28,8 @@ from nodesmith.model.apimachinery.labels import (
     TENANCY,
     ZONE,
 )
+from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION

@@ -33,7 +33,7 @@ from nodesmith.decisions.scheduling.offerings.options import (
     vector,
 )
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.resources import CPU, MEMORY
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY
 from nodesmith.model.ec2.catalog import Offering
 
 

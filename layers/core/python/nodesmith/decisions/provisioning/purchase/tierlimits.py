@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nodesmith.decisions.packing import Vector
 from nodesmith.decisions.scheduling.offerings.options import SharedLimit, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 
 
 @dataclass(frozen=True, slots=True)

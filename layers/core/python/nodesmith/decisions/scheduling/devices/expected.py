@@ -14,7 +14,7 @@ from functools import lru_cache
 from nodesmith.decisions.scheduling.compatibility import TypeSet
 from nodesmith.decisions.scheduling.devices.resources import DeviceResources
 from nodesmith.model.apimachinery.labels import INITIALIZED, INSTANCE_TYPE, NODEPOOL
-from nodesmith.model.apimachinery.resources import NOTHING, Resources
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.devices import DeviceKind, DevicePool, Stock

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from nodesmith.decisions.scheduling.devices.allocation import Matcher, copies
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.kubernetes.devices import ALL, DEVICES, DeviceKind, PodClaim, Stock, Want
 
 _MOST_OVERLAPPING = 5

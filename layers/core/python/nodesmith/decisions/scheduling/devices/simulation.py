@@ -28,9 +28,8 @@ from nodesmith.decisions.scheduling.devices.resources import (
     str_of,
 )
 from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.apimachinery.quantities import format_bytes
+from nodesmith.model.apimachinery.quantities import Resources, format_bytes, total
 from nodesmith.model.apimachinery.requirements import Requirements, parse_selector
-from nodesmith.model.apimachinery.resources import Resources, total
 from nodesmith.model.kubernetes.devices import (
     DEVICES,
     ClusterDevices,

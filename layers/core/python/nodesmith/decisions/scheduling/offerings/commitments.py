@@ -17,7 +17,7 @@ from typing import Any
 from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, TypeOptions
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.model.apimachinery.labels import ON_DEMAND, OS, RESERVED, TENANCY
-from nodesmith.model.apimachinery.resources import Resources
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import CommitmentKind, CommitmentPool, Usage

@@ -30,8 +30,8 @@ from nodesmith.decisions.scheduling.offerings.options import (
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.topologyspread import Domain
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untolerated
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, needs_dedicated

@@ -20,8 +20,8 @@ from nodesmith.decisions.packing import Bin, Vector, undominated
 from nodesmith.decisions.scheduling.compatibility import offering_labels
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import limited_zone, reservation_limit
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, NODES, Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.resources import CPU, MEMORY, NODES, Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ledger.spending import LEAST_HORIZON_SECONDS

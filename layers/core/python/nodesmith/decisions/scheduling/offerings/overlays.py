@@ -22,8 +22,8 @@ from nodesmith.decisions.scheduling.compatibility import (
 from nodesmith.decisions.scheduling.offerings.templates import template_labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Problem
+from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import Resources
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, by_price, instance_types
 from nodesmith.model.karpenter.nodeoverlays import (

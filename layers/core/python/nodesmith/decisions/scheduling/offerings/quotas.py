@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from nodesmith.decisions.scheduling.offerings.options import SharedLimit, TypeOption, Usage, shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template, template_labels
 from nodesmith.model.apimachinery.labels import DECIDED, INITIALIZED, REGISTERED
+from nodesmith.model.apimachinery.quantities import NODES, NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import NODES, NOTHING, Resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType

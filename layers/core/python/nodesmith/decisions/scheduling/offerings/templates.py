@@ -26,8 +26,8 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     reserved_offerings,
 )
 from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.resources import NOTHING, Resources, total
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import OfferingKey
