@@ -28,7 +28,9 @@ def figures(*, quick: bool = False) -> list[Figure]:
             found.append(Figure(f"{name}-s", float("inf"), "s", CASES[name].at_most_seconds, note))
             continue
         found += _case(name, once)
-        ratios[name] = once.price_hourly_usd / once.bound_hourly_usd if once.bound_hourly_usd else float("inf")
+        ratios[name] = (
+            once.price_hourly_usd / once.bound_hourly_usd if once.bound_hourly_usd else float("inf")
+        )
     both = [(ratios.get(name, float("inf")), name) for name in _BOUNDED]
     note = ", ".join(f"{name} {ratio:.4f}" for ratio, name in both)
     return [*found, Figure("diverse-bound-ratio", max(both)[0], "× the own bound", 1.05, note)]

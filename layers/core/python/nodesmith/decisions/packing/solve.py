@@ -8,9 +8,15 @@ from math import fsum
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices, scarcity_prices
-from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns, transitions
+from nodesmith.decisions.packing.exact import (
+    Cheapest,
+    downsize,
+    exact,
+    number_of_patterns,
+    repack,
+    transitions,
+)
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.improvement import downsize, repack
 from nodesmith.decisions.packing.problem import (
     Bin,
     Holds,
