@@ -228,10 +228,12 @@ class _Market:
     def _binding(self) -> list[int]:
         """Return the resources that can run out: no others can if a bin has enough for all that the first allows."""
         size, found = self._pool.size, [0]
+        total = self._pool.left @ size
         for axis in range(1, size.shape[1]):
             for capacity in self._capacity:
                 number = capacity[:, 0] // max(1.0, size[:, 0].min())
-                if (number * size[:, axis].max() > capacity[:, axis]).any():
+                short = (number * size[:, axis].max() > capacity[:, axis]) & (capacity[:, axis] < total[axis])
+                if short.any():
                     found.append(axis)
                     break
         return found
