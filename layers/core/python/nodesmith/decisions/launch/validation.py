@@ -1,8 +1,8 @@
 """Which EC2NodeClasses cannot be launched from, and why, checked before anything is bought.
 
 EBS has limits by volume type. Source: EC2's API reference (CreateVolume, LaunchTemplateEbsBlockDeviceRequest) and the
-EBS user guide, as of 2026. A type that the mapping leaves to EC2 is not checked. EC2 refuses some addresses, and pods of
-the cluster's IP family cannot reach others.
+EBS user guide, as of 2026. A type that the mapping leaves to EC2 is not checked. EC2 refuses some addresses, and pods
+of the cluster's IP family cannot reach others.
 """
 
 from __future__ import annotations
