@@ -30,7 +30,7 @@ from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report, SelfHints
 from nodesmith.controllers.termination import Drains, Termination, end_nodes
 from nodesmith.decisions.garbagecollection.awsresources import YOUNG
-from nodesmith.decisions.provisioning.outcomes import tags_due
+from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.allocations import booked_key, hour_of

@@ -21,8 +21,8 @@ from typing import Any
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Unfit, connect
 from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate, pod_path
 from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.quantities import cpu_milli, format_resources

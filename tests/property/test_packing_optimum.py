@@ -114,6 +114,14 @@ def test_no_lower_bound_is_above_the_optimum(
     assert lower_bound(items, bins) <= optimum(items, bins) + 1e-9
 
 
+@settings(max_examples=300, deadline=None)
+@given(problem=small_problems())
+def test_no_lower_bound_by_whole_units_is_above_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
+    items, bins = problem
+
+    assert lower_bound(items, bins, few_kinds=0) <= optimum(items, bins) + 1e-9
+
+
 @settings(max_examples=100, deadline=None)
 @given(problem=small_problems())
 def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:

@@ -16,7 +16,7 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.learned import Risk
 from nodesmith.model.snapshot import Snapshot
-from tests.builders import NOW, cluster_info
+from tests.builders import NOW
 from tests.property.clusters import CATALOG, FAMILIES, clusters, made_from
 from tests.samples import sampled
 
@@ -60,9 +60,9 @@ def nodes_of(seen: Snapshot, *, risky: bool) -> list[tuple[PlannedNode, Template
 @settings(max_examples=sampled(10, whole=40))
 @given(seen=clusters(), risky=st.booleans())
 def test_a_planned_node_has_the_price_of_its_cheapest_offering(seen: Snapshot, risky: bool) -> None:
-    for node, template in nodes_of(seen, risky=risky):
+    for node, _ in nodes_of(seen, risky=risky):
         assert is_priced_by_its_cheapest_offering(node)
-        assert is_priced_by_its_cheapest_offering(another(node, template, (), "next", cluster_info()))
+        assert is_priced_by_its_cheapest_offering(another(node, (), "next"))
 
 
 @settings(max_examples=sampled(10, whole=40))

@@ -12,8 +12,8 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.controllers.disruption import note_drift
 from nodesmith.decisions.disruption.drift import Today, drifted, drifting, noted
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.ec2.catalog import Catalog, Offering

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.provisioning.decide import decide
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.apimachinery.labels import ARCH, INSTANCE_TYPE
 from nodesmith.model.apimachinery.requirements import Requirements, requirement

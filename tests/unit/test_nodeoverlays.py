@@ -13,12 +13,12 @@ from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.launching.launch import TypeTable
 from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.lifecycle.stages import initialize
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodeclaims import by_hand
 from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import on_sale
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode
 from nodesmith.decisions.readiness.readiness import nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of

@@ -48,6 +48,14 @@ def test_kinds_that_only_large_bins_hold_are_bounded_by_the_price_of_these() -> 
     assert lower_bound(pods, [small, large]) > 0.9 * lower_bound(pods, [large]) > 60
 
 
+def test_capacity_that_no_whole_item_can_use_is_not_counted() -> None:
+    bins = [Bin(f"size-{n}", (10 * n - 1, 100), float(n), 2**50 - 1) for n in range(1, 9)]
+    pods = [Item((10 if n % 2 else 5, 1), 20, 20) for n in range(50)]
+
+    # In fives, the largest bin has 15 for a price of 8, and the pods need 1,500.
+    assert abs(lower_bound(pods, bins) - 800.0) < 1e-9
+
+
 def test_kinds_that_most_bins_do_not_admit_are_bounded_by_the_price_of_the_rest() -> None:
     cheap, dear = Bin("cheap", (16, 16), 0.1, 2**30 - 1), Bin("dear", (16, 16), 4.0, 2**60 - 1)
     pods = [Item((1 + n % 3, 2), 8, 8) for n in range(60)]

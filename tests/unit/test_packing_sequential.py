@@ -7,7 +7,9 @@ from random import Random
 import pytest
 
 from nodesmith.decisions.packing import Bin, Item, Packing, pack
+from nodesmith.decisions.packing.byclass import pack_by_class
 from nodesmith.decisions.packing.problem import RemainingLimits
+from nodesmith.decisions.packing.reduction import parts
 from nodesmith.decisions.packing.sequential import pack_sequentially
 
 GROUP = 7
@@ -182,3 +184,43 @@ def test_no_bound_is_computed_if_it_is_not_requested() -> None:
     assert bounded.nodes == unbounded.nodes
     assert bounded.price * 0.8 < bounded.bound <= bounded.price
     assert unbounded.bound == 0
+
+
+def few_classes(kinds: int, seed: int) -> list[Item]:
+    """Return items of six sizes in groups of their own, of which every fourth excludes all others like it."""
+    random = Random(seed)  # noqa: S311 - a sample, no secret
+    sizes = [(cpu, memory, 1) for cpu in (250, 1000) for memory in (500, 1900, 4000)]
+    found = []
+    for number in range(kinds):
+        groups = (GROUP,) if number % 4 == 0 else (10 + number % 5,)
+        caps = ((GROUP, 1),) if number % 4 == 0 else ((10 + random.randrange(5), 2),) * (number % 3 == 0)
+        count = random.randint(1, 3)
+        found.append(Item(random.choice(sizes), count, count, groups, caps))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kinds_of_few_classes_cost_less_by_class_than_one_by_one(seed: int) -> None:
+    items = few_classes(120, seed)
+    packing = pack(items, ladder(120))
+    (part,) = parts(items, ladder(120))
+    alone, left, _ = pack_sequentially(part.items, part.bins, RemainingLimits({}), 10**6)
+
+    check(items, packing)
+    assert not any(packing.left)
+    assert not any(left)
+    assert packing.bound <= packing.price < sum(one.price * repeats for one, _, repeats in alone)
+
+
+def test_kinds_of_few_classes_do_not_exceed_the_limit_and_one_that_fits_nowhere_is_left() -> None:
+    items = [*few_classes(119, 4), Item((10**6, 1, 1), 1, 1)]
+    bins = [Bin(b.key, b.capacity, b.price, b.admits, 0, (b.capacity[0], 1)) for b in ladder(120)]
+    packing = pack(items, bins, {0: (60_000, 7)})
+
+    check(items, packing)
+    assert 0 < sum(node.repeats for node in packing.nodes) <= 7
+    assert packing.left[-1] == 1
+
+
+def test_kinds_without_classes_in_common_are_not_packed_by_class() -> None:
+    assert pack_by_class(pool(300, 1), ladder(300), RemainingLimits({}), 10**6) is None

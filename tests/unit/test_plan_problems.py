@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodesmith.decisions.shadow.karpenter import Kind, first_fit
+from nodesmith_cli.audit import audit
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing
 from tests.benchmarks.packing.traces import traces
@@ -14,6 +15,7 @@ from tests.builders import anti_affinity, spread
 from tests.problems.bruteforce import best_plan
 from tests.problems.drawing import LARGE, Problem, draw
 from tests.problems.lpbound import lp_bound
+from tests.problems.planning import planned
 
 ZONE = workloads.ZONE
 
@@ -53,6 +55,15 @@ def test_the_diverse_recipe_has_five_kinds_of_pods_a_fifth_each() -> None:
     kept = [next(iter(s["affinity"])) for s in specs if "affinity" in s]
     assert {key: over.count(key) for key in over} == {ZONE: 20, workloads.HOSTNAME: 20}
     assert {kind: kept.count(kind) for kind in kept} == {"podAffinity": 20, "podAntiAffinity": 20}
+
+
+def test_hundreds_of_diverse_pods_get_places_that_their_rules_allow_near_the_bound() -> None:
+    manifests = [markets.anything_fake(), *workloads.diverse(400, seed=2)]
+    made = planned(manifests, markets.fake_types())
+
+    assert not made.unplaced
+    assert audit(manifests, markets.fake_types(), made.plan) == []
+    assert made.bound_hourly_usd <= made.price_hourly_usd <= 1.12 * made.bound_hourly_usd
 
 
 def test_recipes_give_what_they_promise() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.provisioning.purchase.claims import any_value, claim_name
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.apimachinery.quantities import Resources

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates, fleet_request
 from nodesmith.decisions.launch import dealt, launch_plan, shared
-from nodesmith.decisions.provisioning.outcomes import launched_claim, tags_due
+from nodesmith.decisions.launch.outcomes import launched_claim, tags_due
 from nodesmith.model.ec2.launches import (
     Deferred,
     FleetShare,

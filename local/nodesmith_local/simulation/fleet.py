@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.interruption import answer, risks_after
+from nodesmith.decisions.launch.outcomes import launched_claim
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
-from nodesmith.decisions.provisioning.outcomes import launched_claim
 from nodesmith.decisions.termination import steps as ending
 from nodesmith.model import commands
 from nodesmith.model.apimachinery.frozen import FrozenMap

@@ -47,9 +47,9 @@ def _real(objects: Callable[[], list[Manifest]], seconds: float) -> Case:
 
 
 CASES: Mapping[str, Case] = {
-    "diverse-1000": _fake(partial(workloads.diverse, 1000), 0.25),
-    "diverse-5000": _fake(partial(workloads.diverse, 5000), 1.4),
-    "diverse-20000": _fake(partial(workloads.diverse, 20_000), 8, is_quick=False),
+    "diverse-1000": _fake(partial(workloads.diverse, 1000), 0.15),
+    "diverse-5000": _fake(partial(workloads.diverse, 5000), 0.7),
+    "diverse-20000": _fake(partial(workloads.diverse, 20_000), 4, is_quick=False),
     "preferences-4000": _fake(workloads.preferences, 1.2),
     "preferences-4000-ignored": replace(
         _fake(workloads.preferences, 1.2),

@@ -19,14 +19,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.launch import shared
-from nodesmith.decisions.provisioning import PlannedNode
-from nodesmith.decisions.provisioning.outcomes import (
+from nodesmith.decisions.launch.outcomes import (
     backoffs,
     launched_claim,
     served,
     shortage,
     subnet_backoffs,
 )
+from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.errors import Conflict
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.ec2.launches import (

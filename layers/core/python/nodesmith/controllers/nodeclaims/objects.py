@@ -11,8 +11,8 @@ from typing import Any
 
 from nodesmith.controllers.runs import Outside, Spread
 from nodesmith.decisions.consolidatable import MOST_AT_ONCE, consolidatable, to_stamp
+from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
-from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.decisions.readiness.launchconditions import rehashed, unstated
 from nodesmith.effects import show
 from nodesmith.errors import Conflict, Failures, Transient

@@ -54,14 +54,19 @@ class Templates:
     taken: Counter[str] = field(default_factory=Counter)
     last: Counter[str] = field(default_factory=Counter)
 
-    def takes_again(self, status: NodeClassStatus) -> bool:
-        """Count one more node like the last; return False if its subnet is full and another one of the zone is not."""
-        by_zone = subnet_by_zone(status.subnets, self.taken)
-        for subnet in status.subnets:
-            is_short = subnet.free_ips - self.taken[subnet.id] < self.last[subnet.id]
-            if subnet.id in self.last and is_short and by_zone[subnet.zone].id != subnet.id:
-                return False
-        self.taken.update(self.last)
+    def takes_again(self, status: NodeClassStatus, taken: Mapping[str, int]) -> bool:
+        """Count one more node that takes these addresses.
+
+        Return False if a subnet has too few left and another one of its zone has more.
+        """
+        if any(s.free_ips - self.taken[s.id] < taken[s.id] for s in status.subnets if s.id in taken):
+            by_zone = subnet_by_zone(status.subnets, self.taken)
+            for subnet in status.subnets:
+                is_short = subnet.id in taken and subnet.free_ips - self.taken[subnet.id] < taken[subnet.id]
+                if is_short and by_zone[subnet.zone].id != subnet.id:
+                    return False
+        for subnet_id, number in taken.items():
+            self.taken[subnet_id] += number
         return True
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions import consolidatable, expiration
 from nodesmith.decisions.due import first_after
+from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.lifecycle.stages import (
     check,
     end,
@@ -25,7 +26,6 @@ from nodesmith.decisions.lifecycle.stages import (
 from nodesmith.decisions.lifecycle.warm import CHECKED, prepare, warm_step
 from nodesmith.decisions.nomination import to_clear, to_nominate
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
-from nodesmith.decisions.provisioning.outcomes import tags_due
 from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER

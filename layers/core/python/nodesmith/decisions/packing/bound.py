@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.problem import Bin, Item, Limits
+from nodesmith.decisions.packing.simplex import dual_prices, scarcity
 
 _EXACT_COUNT = 2_000
 _SHORTAGES = ((1.5, 1.0), (1.0, 1.5))
@@ -29,11 +30,10 @@ _COUNTED_KINDS = 12
 _MOST_THRESHOLDS, _MOST_MASKS = 6, 4
 _MOST_GROUPS = 8
 _MAIN_AXES = 2  # cpu and memory
+_LOOKED_AT, _MOST_SIZES, _PARTS, _UNITS = 12, 8, (1, 2, 3), 2
 Members = tuple[int, ...]
-_TOLERANCE = 1e-9
-_PIVOTS_PER_UNKNOWN = 20
-_MOST_ROUNDS = 20
-_Row = list[float]
+Unit = tuple[int, int]
+"""A size, and into how many parts it is divided: each part is one unit."""
 _Coefficients = tuple[float, ...]
 
 
@@ -76,9 +76,13 @@ def _prices(demand: Sequence[float], bins: Sequence[Bin]) -> tuple[float, ...]:
     return tuple(prices.get(axis, 0.0) for axis in range(len(demand)))
 
 
-def lower_bound(items: Sequence[Item], bins: Sequence[Bin]) -> float:
-    """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack."""
-    return fsum(_part_bound(part, items, bins) for part in _parts(bins))
+def lower_bound(items: Sequence[Item], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS) -> float:
+    """Return a price that no packing of all items into these bins can undercut; 0 if there is nothing to pack.
+
+    Up to `few_kinds` kinds of items, what each bin can hold of each kind is part of the bound; beyond that, whole units
+    of resources are.
+    """
+    return fsum(_part_bound(part, items, bins, few_kinds) for part in _parts(bins))
 
 
 def _parts(bins: Sequence[Bin]) -> list[int]:
@@ -93,7 +97,7 @@ def _parts(bins: Sequence[Bin]) -> list[int]:
     return parts
 
 
-def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
+def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin], few_kinds: int) -> float:
     members = [number for number, item in enumerate(items) if item.count and part >> number & 1]
     mine = [b for b in bins if b.admits & part]
     if not members:
@@ -101,7 +105,9 @@ def _part_bound(part: int, items: Sequence[Item], bins: Sequence[Bin]) -> float:
     if len(members) == 1 and items[members[0]].count <= _EXACT_COUNT:
         return _cheapest_cover(items[members[0]], mine)
     free = [place for place, b in enumerate(mine) if b.price <= 0]
-    known = [m for m in measures(items, members, mine) if not any(m.capacity[place] for place in free)]
+    known = [
+        m for m in measures(items, members, mine, few_kinds) if not any(m.capacity[place] for place in free)
+    ]
     return max(_most_worth(known, mine), min(b.price for b in mine))
 
 
@@ -145,16 +151,20 @@ class Measure(NamedTuple):
     capacity: Sequence[float]
 
 
-def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> list[Measure]:
+def measures(
+    items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int = _FEW_KINDS
+) -> list[Measure]:
     """Return measures of the items numbered `members`, each of which occurs at least once.
 
-    There are four kinds: each resource; a resource of only those items that some bins cannot hold, so that these bins
-    have none of it; the count of one item; and, for groups of items that limit themselves on a node, the share of that
-    limit that each item uses.
+    There are five kinds: each resource; a resource in whole units, for more than `few_kinds` kinds of items; a resource
+    of only those items that some bins cannot hold, so that these bins have none of it; the count of one item; and, for
+    groups of items that limit themselves on a node, the share of that limit that each item uses.
     """
-    holding = _Holding(items, members, bins)
+    holding = _Holding(items, members, bins, few_kinds)
     found = [holding.resource(axis, members) for axis in range(len(items[0].size))]
     found += [holding.shares(shares, 1.0) for shares in _apart(items, members)]
+    if len(members) > few_kinds:
+        found += [holding.resource(axis, members, unit) for axis, unit in _units(items, members, bins)]
     if len(members) <= _COUNTED_KINDS:
         found += [holding.shares({number: 1.0}, inf) for number in members]
     else:
@@ -170,16 +180,23 @@ def measures(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin])
 class _Holding:
     """What each bin can hold of the items."""
 
-    def __init__(self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> None:
+    def __init__(
+        self, items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin], few_kinds: int
+    ) -> None:
         self._items, self._members, self._bins = items, members, bins
+        self._is_rough = len(members) > few_kinds
+        self._any: dict[Members, list[bool]] = {}
 
-    def resource(self, axis: int, members: Sequence[int]) -> Measure:
-        """Return one resource of some items as a measure."""
+    def resource(self, axis: int, members: Sequence[int], unit: Unit = (1, 1)) -> Measure:
+        """Return one resource of some items as a measure, in whole units of every item and bin: the rest is lost."""
+        size, parts = unit
+        if self._is_rough:
+            demand = sum(self._items[n].size[axis] * parts // size * self._items[n].count for n in members)
+            held = [
+                b.capacity[axis] * parts // size if holds else 0 for b, holds in self._holding_any(members)
+            ]
+            return Measure(demand, held)
         demand = sum(self._items[n].size[axis] * self._items[n].count for n in members)
-        if len(self._members) > _FEW_KINDS:
-            return Measure(
-                demand, [b.capacity[axis] if holds else 0 for b, holds in self._holding_any(members)]
-            )
         sizes = [(n, self._items[n].size[axis]) for n in members]
         return Measure(
             demand,
@@ -192,7 +209,7 @@ class _Holding:
     def shares(self, shares: Mapping[int, float], most: float) -> Measure:
         """Return a measure in which each item has a share and a bin holds at most `most`."""
         demand = fsum(self._items[n].count * share for n, share in shares.items())
-        if len(self._members) > _FEW_KINDS:
+        if self._is_rough:
             mask = sum(1 << n for n in shares)
             return Measure(demand, [most if b.admits & mask else 0 for b in self._bins])
         return Measure(
@@ -201,13 +218,15 @@ class _Holding:
 
     def _holding_any(self, members: Sequence[int]) -> Iterator[tuple[Bin, bool]]:
         """Yield each bin with whether it may hold any of some items; False is certain, True is not."""
-        least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
-        bits = bytearray(b"0" * (members[-1] + 1))
-        for number in members:
-            bits[-1 - number] = ord("1")
-        mask = int(bits, 2)
-        for candidate in self._bins:
-            yield candidate, bool(candidate.admits & mask) and all(map(le, least, candidate.capacity))
+        asked = tuple(members)
+        if asked not in self._any:
+            least = [min(sizes) for sizes in zip(*(self._items[n].size for n in members), strict=True)]
+            bits = bytearray(b"0" * (members[-1] + 1))
+            for number in members:
+                bits[-1 - number] = ord("1")
+            mask = int(bits, 2)
+            self._any[asked] = [bool(b.admits & mask) and all(map(le, least, b.capacity)) for b in self._bins]
+        return zip(self._bins, self._any[asked], strict=True)
 
     @cached_property
     def _most(self) -> list[dict[int, int]]:
@@ -248,6 +267,48 @@ def _apart(items: Sequence[Item], members: Sequence[int]) -> list[dict[int, floa
     return [found[g] for g in ordered[:_MOST_GROUPS]]
 
 
+def _units(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> Iterator[tuple[int, Unit]]:
+    """Yield the units of cpu and of memory in which whole numbers prove most: parts of the sizes of items.
+
+    What a unit proves together with the largest group of items that exclude each other is estimated by a few bins.
+    """
+    nodes = max(
+        (fsum(items[n].count * s for n, s in one.items()) for one in _apart(items, members)), default=0.0
+    )
+    least = [min(sizes) for sizes in zip(*(items[n].size for n in members), strict=True)]
+    ordered = sorted({(b.price, b.capacity) for b in bins if all(map(le, least, b.capacity))})
+    some = [ordered[len(ordered) * place // _LOOKED_AT] for place in range(min(_LOOKED_AT, len(ordered)))]
+    for axis in range(_MAIN_AXES):
+        counts = Counter[int]()
+        for number in members:
+            counts[items[number].size[axis]] += items[number].count
+        sizes = [size for size, _ in counts.most_common(_MOST_SIZES) if size]
+        units = {size / parts: (size, parts) for parts in _PARTS for size in sorted(sizes)}
+        ranked = []
+        for _, (size, parts) in sorted(units.items()):
+            demand = sum(each * parts // size * count for each, count in counts.items())
+            held = [(price, capacity[axis] * parts // size) for price, capacity in some]
+            ranked.append((-_proves(demand, nodes, held), size, parts))
+        for _, size, parts in sorted(ranked)[:_UNITS]:
+            yield axis, (size, parts)
+
+
+def _proves(demand: float, nodes: float, held: Sequence[tuple[float, int]]) -> float:
+    """Return the most that `demand` and `nodes` are worth if no bin is worth more than its price.
+
+    `held` are prices and capacities of bins, in order of price.
+    """
+    if not held:
+        return 0.0
+    least, first = held[0]
+    worths = [(price - least) / (most - first) for price, most in held[1:] if most > first]
+    worths += [min((price / most for price, most in held if most), default=0.0)]
+    return max(
+        demand * worth + nodes * max(0.0, min(price - most * worth for price, most in held))
+        for worth in worths
+    )
+
+
 def _larger(items: Sequence[Item], members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]:
     """Yield the items that are too large for some bins, in cpu and in memory."""
     for axis in range(_MAIN_AXES):
@@ -265,33 +326,6 @@ def _elsewhere(members: Sequence[int], bins: Sequence[Bin]) -> Iterator[Members]
     for admits in sorted(often, key=lambda mask: (-often[mask], mask))[:_MOST_MASKS]:
         admitted = f"{admits:0{members[-1] + 1}b}"[::-1]
         yield tuple(n for n in members if admitted[n] == "0")
-
-
-def dual_prices(
-    demand: Sequence[float], offers: Sequence[Sequence[float]], prices: Sequence[float]
-) -> list[float]:
-    """Return prices y per unit of each thing that maximize `demand · y`, with `offer · y <= price` for every offer.
-
-    y is at least 0. Demands must be positive, prices must not be negative, and for each thing some offer must have any
-    of it. Because of rounding, y may slightly violate a constraint. Most offers never bind. The program therefore
-    starts with the cheapest offer for each thing, and adds offers that the prices found so far violate.
-    """
-    rows = [[have / d for have, d in zip(offer, demand, strict=True)] for offer in offers]
-    asked = dict.fromkeys(
-        min(range(len(rows)), key=lambda n: prices[n] / rows[n][thing] if rows[n][thing] else inf)
-        for thing in range(len(demand))
-    )
-    found: _Row = []
-    for _ in range(_MOST_ROUNDS):
-        found = _optimum([[*rows[n], prices[n]] for n in asked], len(demand))
-        worth = [fsum(map(mul, found, row)) for row in rows]
-        cheap = [
-            n for n, price in enumerate(prices) if worth[n] > price * (1 + _TOLERANCE) and n not in asked
-        ]
-        if not cheap:
-            break
-        asked |= dict.fromkeys(sorted(cheap, key=lambda n: prices[n] / worth[n])[: 2 * len(demand)])
-    return [price / d for price, d in zip(found, demand, strict=True)]
 
 
 def scarcity_prices(
@@ -313,75 +347,5 @@ def scarcity_prices(
             taken = (-amount / most if most else 0.0 for amount, most in zip(used, left, strict=True))
             row = (*held, *taken)
             cheapest[row] = min(one.price, cheapest.get(row, one.price))
-    worth = _scarcity(list(cheapest.items()), len(known), len(charged))
+    worth = scarcity(list(cheapest.items()), len(known), len(charged))
     return [value / most if most else 0.0 for value, most in zip(worth, left, strict=True)]
-
-
-def _scarcity(offers: Sequence[tuple[_Coefficients, float]], things: int, charged: int) -> _Row:
-    """Return the worth of all that is left of each charged amount.
-
-    The program starts with offers that use none of it, and adds those that the prices found so far violate.
-    """
-    plain = [n for n, (row, _) in enumerate(offers) if not any(row[things:])]
-    usual = [
-        min(
-            plain,
-            key=lambda n: offers[n][1] / offers[n][0][thing] if offers[n][0][thing] else inf,
-            default=None,
-        )
-        for thing in range(things)
-    ]
-    if None in usual or len(plain) == len(offers):
-        return [0.0] * charged
-    asked = dict.fromkeys(n for n in usual if n is not None)
-    gains = [1.0] * things + [-1.0] * charged
-    found: _Row = [0.0] * len(gains)
-    for _ in range(_MOST_ROUNDS):
-        found = _optimum([[*offers[n][0], offers[n][1]] for n in asked], len(gains), gains)
-        excess = {
-            n: fsum(map(mul, found, row)) - price for n, (row, price) in enumerate(offers) if n not in asked
-        }
-        violated = [n for n, amount in excess.items() if amount > _TOLERANCE * (1 + offers[n][1])]
-        if not violated:
-            break
-        asked |= dict.fromkeys(sorted(violated, key=lambda n: (-excess[n], n))[: 2 * len(gains)])
-    return found[things:]
-
-
-def _optimum(rows: list[_Row], unknowns: int, gained: Sequence[float] = ()) -> _Row:
-    """Maximize the sum of the unknowns, each times what is gained by it: 1 by default.
-
-    A row is an offer's coefficients, then its right-hand side.
-    """
-    gains = [*(gained or [1.0] * unknowns), 0.0]
-    outside: list[int | None] = list(range(unknowns))
-    inside: list[int | None] = [None] * len(rows)
-    for _ in range(_PIVOTS_PER_UNKNOWN * unknowns):
-        column = max(range(unknowns), key=gains.__getitem__)
-        row = _tightest(rows, column)
-        if gains[column] <= _TOLERANCE or row is None:
-            break
-        outside[column], inside[row] = inside[row], outside[column]
-        _pivot(rows, row, column, gains)
-    found = [0.0] * unknowns
-    for unknown, values in zip(inside, rows, strict=True):
-        if unknown is not None:
-            found[unknown] = max(0.0, values[-1])
-    return found
-
-
-def _tightest(rows: Sequence[_Row], column: int) -> int | None:
-    """Return the row that binds first as one unknown grows; None if none does."""
-    steps = [(row[-1] / row[column], number) for number, row in enumerate(rows) if row[column] > _TOLERANCE]
-    return min(steps)[1] if steps else None
-
-
-def _pivot(rows: list[_Row], number: int, column: int, gains: _Row) -> None:
-    factor = rows[number][column]
-    pivot = [value / factor for value in rows[number]]
-    pivot[column] = 1 / factor
-    for row in (*rows[:number], *rows[number + 1 :], gains):
-        if times := row[column]:
-            row[column] = 0.0
-            row[:] = [have - times * value for have, value in zip(row, pivot, strict=True)]
-    rows[number] = pivot

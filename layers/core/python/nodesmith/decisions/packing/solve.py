@@ -8,9 +8,15 @@ from math import fsum
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices, scarcity_prices
-from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns, transitions
+from nodesmith.decisions.packing.exact import (
+    Cheapest,
+    downsize,
+    exact,
+    number_of_patterns,
+    repack,
+    transitions,
+)
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.improvement import downsize, repack
 from nodesmith.decisions.packing.problem import (
     Bin,
     Holds,
@@ -186,11 +192,14 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
 
 def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
     """Return a plan for many kinds of items, without a bound."""
-    from nodesmith.decisions.packing.sequential import (
-        pack_sequentially,  # imports numpy: a tenth of a second
-    )
+    from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
+    from nodesmith.decisions.packing.sequential import pack_sequentially
 
     remaining = RemainingLimits(limits)
+    found = pack_by_class(part.items, part.bins, remaining, most_steps)
+    if found is not None:
+        bought, left, steps = found
+        return _Plan(bought, left, remaining.limits, 0.0, steps)
     bought, left, steps = pack_sequentially(part.items, part.bins, remaining, most_steps)
     if len(part.items) <= _SOME_KINDS:
         price = fsum(bin_.price * repeats for bin_, _, repeats in bought)

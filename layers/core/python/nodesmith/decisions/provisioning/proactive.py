@@ -112,6 +112,8 @@ def judging(pods: Iterable[Pod], names: Workloads) -> list[Pod]:
     """
     pods = list(pods)
     there = [pod for pod in pods if not is_forthcoming(pod.key)]
+    if len(there) == len(pods):
+        return pods
     names_there = {names.of(pod) for pod in there}
     others = [pod for pod in pods if is_forthcoming(pod.key) and names.of(pod) not in names_there]
     return [*there, *(replace(pod, created_at=_EVER) for pod in others)]

@@ -9,6 +9,7 @@ from nodesmith.decisions.scheduling.colocation import Together
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, UnavailableDomains, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.placement import AvailableCapacity, Placement, PlacementContext
@@ -25,10 +26,13 @@ from nodesmith.decisions.scheduling.topology.dependencies import (
 )
 from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
 from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
-from nodesmith.model.kubernetes.pods import Pod, Shape
+from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape, Spread
 from nodesmith.model.policies import PreferencePolicy
 
 _MOST_RETURNS, _MOST_RETURNING = 3, 64
+_MOST_TOGETHER = 16
+_ONE_BY_ONE = 256
+"""Up to so many pods each shape is placed alone, which gives the search for a better plan more choices."""
 _Waiting = dict[Shape, list[Pod]]
 
 
@@ -146,6 +150,34 @@ def _in_turn(context: PlacementContext, tried: Variants) -> list[Shape]:
     return list(dict.fromkeys((*(shape for shape in usual if shape not in last), *last)))
 
 
+def _interchangeable(
+    waiting: Iterable[Shape], relaxation: Relaxation, sets: LabelSets
+) -> dict[Shape, list[Shape]]:
+    """Return, by shape, the shapes that its domains do not tell apart, for shapes without preferences.
+
+    They may differ in their requests and in rules about sharing a node.
+    """
+    found: dict[tuple[object, ...], list[Shape]] = {}
+    for one in waiting:
+        if not (relaxation.has_variants(one) or shares_node(one)):
+            apart = (*affinity_terms(one), *anti_affinity_terms(one))
+            rules = (*map(_spread_key, keyed_spreads(one)), *map(_affinity_key, apart))
+            asked = one.terms, one.own_terms, one.tolerations, one.shuns_soft_taints
+            found.setdefault((sets.number(one), one.namespace, *asked, rules), []).append(one)
+    return {one: alike for alike in found.values() if len(alike) > 1 for one in alike}
+
+
+def _spread_key(one: Spread) -> tuple[object, ...]:
+    selected = one.selector.key if one.selector is not None else None  # hashing a selector takes much longer
+    honored = one.honor_affinity, one.honor_taints
+    return one.topology_key, one.max_skew, one.hard, selected, one.min_domains, *honored
+
+
+def _affinity_key(one: PodAffinityTerm) -> tuple[object, ...]:
+    selected = one.selector.key if one.selector is not None else None
+    return one.topology_key, selected, one.anti, one.namespaces, one.weight
+
+
 class _Round:
     """The shapes that still wait for a place, in their turn."""
 
@@ -161,6 +193,10 @@ class _Round:
         for shape in waiting:
             if affinity_terms(shape):
                 self._flocks.setdefault(affinity_group(shape, sets), []).append(shape)
+        self._known_values: dict[str, tuple[frozenset[str], int]] = {}
+        self._alike: dict[Shape, list[Shape]] = {}
+        if sum(map(len, waiting.values())) > _ONE_BY_ONE and context.unavailable.is_empty:
+            self._alike = _interchangeable(waiting, relaxation, sets)
 
     def place_all(self) -> None:
         """Place shape by shape; shapes that follow pods without a place are retried after these.
@@ -225,17 +261,19 @@ class _Round:
 
     def _values(self, key: str) -> frozenset[str]:
         """Return the values of a key that existing nodes have or that demanded nodes may have."""
-        found = {
-            existing.labels[key]
-            for existing in self._context.available.existing_nodes.values()
-            if key in existing.labels
-        }
-        for demand in self._context.result.demands:
-            if key in demand.pins:
-                found.add(demand.pins[key])
-            else:
-                found |= {value for (value,) in self._context.launching.domains(demand.shape, (key,))}
-        return frozenset(found)
+        demands = self._context.result.demands
+        known, seen = self._known_values.get(key, (frozenset[str](), 0))
+        if not seen:
+            nodes = self._context.available.existing_nodes.values()
+            known |= {existing.labels[key] for existing in nodes if key in existing.labels}
+        for demand in demands[seen:]:
+            pinned = demand.pins.get(key)
+            if pinned is None:
+                known |= {value for (value,) in self._context.launching.domains(demand.shape, (key,))}
+            elif pinned not in known:
+                known |= {pinned}
+        self._known_values[key] = known, len(demands)
+        return known
 
     def _must_wait(self, shape: Shape) -> bool:
         if not affinity_terms(shape):
@@ -260,6 +298,8 @@ class _Round:
     def _place(self, shape: Shape) -> None:
         if affinity_terms(shape) and self._begins(shape):
             self._begun.append(shape)
+        if shape in self._alike and self._place_together(shape):
+            return
         left = self._pods_of(shape)
         like = (
             [
@@ -293,6 +333,41 @@ class _Round:
             self._left_at[shape] = self._context.topology.size
         elif shape not in self._waiting and shape not in self._left:
             self._context.dependencies.placed(shape)
+
+    def _place_together(self, shape: Shape) -> bool:
+        """Place the pods of a shape and of others that may go to the same domains.
+
+        Return False, having placed none, if there is no other such shape. Shapes that an existing node could take are
+        placed alone.
+        """
+        context = self._context
+        flock = self._flocks[affinity_group(shape, context.conflicts.sets)] if affinity_terms(shape) else ()
+        siblings = [one for one in flock if one in self._waiting and one is not shape]
+        placement = Placement(context, shape, shape, siblings, mixed=True)
+        keys = placement.keys
+        sold, there = context.launching.domains(shape, keys), context.available.existing_nodes
+        together: list[Shape] = []
+        pods: list[Pod] = []
+        for one in self._alike[shape]:
+            is_like = one in self._waiting and context.launching.domains(one, keys) == sold
+            if is_like and (not there or next(context.available.candidates(one), None) is None):
+                together.append(one)
+                pods += self._waiting[one]
+            if len(pods) >= _MOST_TOGETHER:
+                break
+        if len(together) < 2 or shape is not together[0]:
+            return False
+        for one in together:
+            del self._waiting[one]
+        self._alike[shape][:] = [one for one in self._alike[shape] if one in self._waiting]
+        left, why = placement.place(pods)
+        for one, rest in by_shape(left) if left else ():
+            self._left[one] = rest, why
+            self._left_at[one] = context.topology.size
+        for one in together:
+            if one not in self._left:
+                context.dependencies.placed(one)
+        return True
 
     def _pods_of(self, shape: Shape) -> list[Pod]:
         """Take the pods of a shape whose turn it is; a choice may take only half of those that spread.

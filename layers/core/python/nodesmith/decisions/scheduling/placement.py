@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import fsum
 
 from nodesmith.decisions.packing.problem import Sharing
@@ -52,7 +53,8 @@ class Placement:
     If all pods must be in one domain, `siblings` must be able to go where the first pod goes. With `only`, pods go to
     existing nodes that satisfy it, and nothing is bought. With `present`, pods keep to the values of a key that some
     node has anyway. With `last`, the spreads of other pods are ignored, because kube-scheduler applies only a pod's
-    own.
+    own. With `mixed`, the pods may be of shapes that differ from `shape` in their requests, and that no existing node
+    takes.
     """
 
     def __init__(
@@ -65,14 +67,20 @@ class Placement:
         present: Mapping[str, Collection[str]] | None = None,
         *,
         last: bool = False,
+        mixed: bool = False,
     ) -> None:
         self._context, self._shape, self._plain, self._siblings = context, shape, plain, siblings
-        self._only, self._present = only, present
+        self._only, self._present, self._mixed = only, present, mixed
         self._domains = context.domains(shape, plain)
         if last:
             self._domains.forget_others()
         self._bound = self._domains.bound if plain is shape else context.domains(plain).bound
         self._avoided_zones = frozenset() if ZONE in self._bound else context.launching.scarce_zones
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The topology keys that matter to the pods."""
+        return self._domains.keys
 
     def place(self, pods: Sequence[Pod]) -> tuple[list[Pod], str]:
         """Place pods; return those left and the reason."""
@@ -193,7 +201,10 @@ class Placement:
             most = {domain: most[domain] for domain in self._in_turn(most, existing_nodes)}
         first = self._context.choices.one(("filled", self._plain), most) if len(most) > 1 else None
         wanted = len(pods)
-        for domain, share in share_out(wanted, self._domains.tallies, most, first).items():
+        shares = share_out(wanted, self._domains.tallies, most, first)
+        if self._mixed:
+            pods = _dealt(pods, shares.values())
+        for domain, share in shares.items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, existing_nodes.get(domain, ()), wanted)
             if rest:
@@ -236,11 +247,22 @@ class Placement:
         """
         bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
         is_preference = self._shape is not self._plain or len(bound) < len(pins)
-        shape = self._counting(pins)
-        fallback = Demand(self._plain, (), bound) if is_preference or shape is not self._shape else None
-        demand = Demand(shape, tuple(pods), FrozenMap(pins) if pins else NO_ITEMS, fallback=fallback)
-        self._context.result.demands.append(demand)
+        shape, pinned = self._counting(pins), _pinned(tuple(pins.items()))
+        for plain, alike in _by_shape(pods) if self._mixed else [(self._plain, pods)]:
+            wanted = shape
+            if self._mixed:
+                wanted = self._alike(plain, shape)
+            fallback = Demand(plain, (), bound) if is_preference or shape is not self._shape else None
+            self._context.result.demands.append(Demand(wanted, tuple(alike), pinned, fallback=fallback))
         self._context.topology.add(pins, self._plain, len(pods), bought_as=shape)
+
+    def _alike(self, plain: Shape, bought_as: Shape) -> Shape:
+        """Return what to buy for pods of shape `plain` where `bought_as` is bought for those of the first shape."""
+        if bought_as is self._shape:
+            return plain
+        found = replace(plain, terms=bought_as.terms, tolerations=bought_as.tolerations)
+        self._context.conflicts.sets.liken(found, plain)
+        return found
 
     def _most(self, domain: Domain) -> int | None:
         """Return how many pods may be bought for in a domain; None for any number."""
@@ -269,6 +291,33 @@ class Placement:
             return self._shape
         context.conflicts.sets.liken(shape, self._shape)
         return shape
+
+
+@lru_cache(maxsize=1024)
+def _pinned(labels: tuple[tuple[str, str], ...]) -> FrozenMap[str]:
+    """Return labels as a map, the same object for the same labels: comparing two maps is slow."""
+    return FrozenMap(dict(labels)) if labels else NO_ITEMS
+
+
+def _by_shape(pods: Iterable[Pod]) -> Iterable[tuple[Shape, list[Pod]]]:
+    found: dict[Shape, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(pod.shape, []).append(pod)
+    return found.items()
+
+
+def _dealt(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
+    """Return pods in the order of domains with these shares, so that each gets pods of all sizes; the rest come last.
+
+    The pods are in order of size. Each goes to the domain that has the least of its share.
+    """
+    wanted = [share for share in shares if share]
+    dealt: list[list[Pod]] = [[] for _ in wanted]
+    number = sum(wanted)
+    for pod in pods[:number]:
+        place = min(range(len(wanted)), key=lambda place: (len(dealt[place]) + 1) / wanted[place])
+        dealt[place].append(pod)
+    return [*(pod for mine in dealt for pod in mine), *pods[number:]]
 
 
 class AvailableCapacity:

@@ -158,12 +158,16 @@ class Relaxation:
             return tried
         return tried if self._preference_mode is PreferenceMode.BUY and not shares_node(shape) else (shape,)
 
+    def has_variants(self, shape: Shape) -> bool:
+        """Return whether the shape has preferences to try."""
+        return len(self._tried[shape]) > 1
+
     def in_free_room(self, shape: Shape, pods: list[Pod], siblings: Sequence[Shape]) -> list[Pod]:
         """Place, by their preferences, the pods that must take available capacity first; return those that find none.
 
         Preferred spreads count only the domains that have nodes, as in kube-scheduler.
         """
-        if len(self._tried[shape]) < 2 or shares_node(shape):
+        if not self.has_variants(shape) or shares_node(shape):
             return pods
         left = [pod for pod in pods if self._takes_room_first(pod)]
         waiting = [pod for pod in pods if not self._takes_room_first(pod)]

@@ -58,12 +58,17 @@ def _ruled(
     return [
         (
             tuple([group for group, _ in preference.caps if group in preference.groups]),
-            replace(
-                demand,
-                per_node=min(demand.per_node, rule.per_node),
-                groups=busy.groups(preference),
-                caps=busy.caps(preference),
-                apart=tuple([d for d in daemonsets if conflicts.conflict(demand.shape, d)]),
+            Demand(  # several times faster than `replace`
+                demand.shape,
+                demand.pods,
+                demand.pins,
+                min(demand.per_node, rule.per_node),
+                busy.groups(preference),
+                busy.caps(preference),
+                tuple([d for d in daemonsets if conflicts.conflict(demand.shape, d)]),
+                demand.fallback,
+                demand.unit,
+                demand.members,
             ),
         )
         for demand, rule, preference in zip(demands, rules, preferred, strict=True)
@@ -73,8 +78,9 @@ def _ruled(
 def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
     """Merge demands that are equal in everything that matters to a node."""
     found: dict[tuple[object, ...], list[Demand]] = {}
+    asks = _Asks()
     for limited, demand in demands:
-        alike = limited, _alike(demand), demand.fallback and _alike(demand.fallback)
+        alike = limited, asks.key(demand), demand.fallback and asks.key(demand.fallback)
         found.setdefault(alike, []).append(demand)
     return [
         replace(same[0], pods=tuple(p for d in same for p in d.pods)) if len(same) > 1 else same[0]
@@ -82,12 +88,21 @@ def _merged(demands: Iterable[tuple[tuple[int, ...], Demand]]) -> list[Demand]:
     ]
 
 
-def _alike(demand: Demand) -> tuple[object, ...]:
-    shape = demand.shape
-    return (
-        shape.requests, shape.terms, shape.own_terms, shape.tolerations, shape.shuns_soft_taints, demand.pins,
-        demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit,
-    )  # fmt: skip
+class _Asks:
+    """Numbers of what shapes ask of a node: equal for shapes that ask the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._number_of: dict[Shape, int] = {}
+
+    def key(self, demand: Demand) -> tuple[object, ...]:
+        """Return everything about a demand that matters to a node."""
+        number = self._number_of.get(demand.shape)
+        if number is None:
+            one = demand.shape
+            asked = one.requests, one.terms, one.own_terms, one.tolerations, one.shuns_soft_taints
+            number = self._number_of[one] = self._numbers.setdefault(asked, len(self._numbers))
+        return number, demand.pins, demand.per_node, demand.groups, demand.caps, demand.apart, demand.unit
 
 
 class _Busy:

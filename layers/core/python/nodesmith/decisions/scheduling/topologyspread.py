@@ -39,8 +39,8 @@ class Tally:
     overlooks: Callable[[Domain], bool] | None = None
     """Returns True for domains in which no node of the pods being placed counts; None if all may count."""
 
-    def admits(self, domain: Domain) -> bool:
-        """Return whether one more pod may go to a domain."""
+    def admits(self, domain: Domain, fewest: int | None = None) -> bool:
+        """Return whether one more pod may go to a domain. `fewest` saves counting the fewest in any domain again."""
         value = domain[self.axis]
         if self.most is not None:
             return not value or self.counts.get(value, 0) + self.counts_self <= self.most
@@ -49,7 +49,8 @@ class Tally:
         if self.overlooks is not None and self.overlooks(domain):
             return True
         there = self.counts.get(value)
-        return there is not None and there + self.counts_self - self.fewest() <= self.spread.max_skew
+        fewest = self.fewest() if fewest is None else fewest
+        return there is not None and there + self.counts_self - fewest <= self.spread.max_skew
 
     def fewest(self, beside: frozenset[str] = frozenset()) -> int:
         """Return the fewest pods in any value outside `beside`; 0 where there are fewer values than minDomains."""
@@ -87,12 +88,18 @@ def share_out(
     shares = dict.fromkeys(existing, 0)
     left = count
     while left > 0:
-        most_left = {d: left if most is None else min(left, most - shares[d]) for d, most in existing.items()}
-        spare = {d: most for d, most in most_left.items() if most > 0}
-        admitted = [d for d in spare if all(t.admits(d) for t in tallies)]
+        spare = {
+            d: left if most is None else min(left, most - shares[d])
+            for d, most in existing.items()
+            if most is None or most > shares[d]
+        }
+        fewest = [
+            (tally, tally.fewest()) for tally in tallies if tally.spread is not None or tally.most is not None
+        ]
+        admitted = [d for d in spare if _admitted(d, fewest)]
         if not admitted:
             break
-        rank = {d: () if d == first else tuple(t.of(d) for t in tallies) for d in admitted}
+        rank = {d: () if d == first else tuple([t.of(d) for t in tallies]) for d in admitted}
         least = min(rank.values())
         equals = [d for d in admitted if rank[d] == least]
         if len(tallies) == 1:  # domains with the same value are counted together, so take one of them
@@ -108,6 +115,14 @@ def share_out(
             for tally in tallies:
                 tally.add(domain, each)
     return shares
+
+
+def _admitted(domain: Domain, fewest: Iterable[tuple[Tally, int]]) -> bool:
+    """Return whether all these tallies, each with its fewest pods in any domain, admit one more pod."""
+    for tally, number in fewest:  # noqa: SIM110 - a generator costs as much as the question
+        if not tally.admits(domain, number):
+            return False
+    return True
 
 
 def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], most: int) -> int:

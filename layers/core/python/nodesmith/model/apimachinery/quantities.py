@@ -141,10 +141,13 @@ class Resources(Mapping[str, int]):
         return len(self.amounts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Resources) and self.nonzero() == other.nonzero()
+        if not isinstance(other, Resources):
+            return False
+        return self.amounts == other.amounts or self.nonzero() == other.nonzero()
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.nonzero().items()))
+        amounts = self.amounts if all(self.amounts.values()) else self.nonzero()
+        return hash(frozenset(amounts.items()))
 
     def of(self, name: str) -> int:
         """Return the amount of `name`, 0 if it is not listed."""

@@ -14,7 +14,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan, Master
+from nodesmith.decisions.packing.columngeneration.columns import Column, FractionalPlan, Master
 from nodesmith.decisions.packing.exact import A_NODE
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Vector
 

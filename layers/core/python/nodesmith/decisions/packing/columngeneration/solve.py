@@ -10,11 +10,12 @@ import numpy as np
 
 from nodesmith.decisions.packing.columngeneration.columns import (
     AllPatterns,
+    Column,
+    FractionalPlan,
     all_patterns,
     mix,
     solve_all_patterns,
 )
-from nodesmith.decisions.packing.columngeneration.master import Column, FractionalPlan
 from nodesmith.decisions.packing.columngeneration.rounding import (
     cheapest_cover,
     rounded,
@@ -23,9 +24,8 @@ from nodesmith.decisions.packing.columngeneration.rounding import (
     wholes,
     without_dear,
 )
-from nodesmith.decisions.packing.exact import number_of_patterns
+from nodesmith.decisions.packing.exact import downsize, number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
-from nodesmith.decisions.packing.improvement import downsize
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, PartialPlan, Vector
 
 _MOST_FILLINGS = 100_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -30,12 +30,13 @@ from nodesmith.model.apimachinery.labels import (
 )
 from nodesmith.model.apimachinery.quantities import Resources, total
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.ec2.capacity import EFA
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import STOPPED_PRICE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import GPU_PARTS, NodePool
-from nodesmith.model.karpenter.ownership import instance_tags
+from nodesmith.model.karpenter.ownership import claim_tags
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS, without_devices
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.instancesettings import GIB
@@ -119,7 +120,7 @@ def planned_node(
     once it is prepared.
     """
     offers = found.offers
-    template, type_option, cheapest = offers[0].template, offers[0].type_option, offers[0].offering
+    template, cheapest = offers[0].template, offers[0].offering
     pool = template.pool
     custom = _narrowed(template, demands)
     placed = _placement(template, custom, name)
@@ -158,7 +159,7 @@ def planned_node(
         },
         taints=pool.taints,
         startup_taints=pool.startup_taints,
-        requests=without_devices(total([pod.shape.requests for pod in pods]) + type_option.daemons),
+        requests=requests_of(found, pods),
         expire_after=pool.expire_after,
         termination_grace_period=pool.termination_grace_period,
         budgets=pool.disruption.budgets,
@@ -182,14 +183,42 @@ def planned_node(
     return PlannedNode(claim, request, templates, found.surcharge_hourly_usd)
 
 
+def kind_of(found: Options, demands: Iterable[Demand], pods: Iterable[Pod]) -> tuple[object, ...]:
+    """Return a key that is equal for nodes which differ only in name, pods and their requests, and tags."""
+    template = found.offers[0].template
+    asks_efa = any(pod.shape.requests.of(EFA) for pod in pods)
+    return (
+        id(found),
+        _narrowed(template, demands),
+        asks_efa,
+        _drivers(pods, found.offers).get(REQUESTED_DRIVERS),
+    )
+
+
 def another(
-    like: PlannedNode, template: Template, pods: Sequence[Pod], name: str, cluster: ClusterInfo
+    like: PlannedNode,
+    pods: Iterable[Pod],
+    name: str,
+    requests: Resources | None = None,
+    attempts: Mapping[str, int] | None = None,
 ) -> PlannedNode:
-    """Return a node like `like` for other pods of the same shapes: only name, pods and tags differ."""
-    claim = replace(like.claim, name=name, nominated=tuple(pod.key for pod in pods))
-    tags = instance_tags(claim, template.nodeclass, cluster.name)
+    """Return a node of the kind of `like` for other pods: only name, tags, pods and what concerns these differ."""
+    claim = replace(
+        like.claim,
+        name=name,
+        nominated=tuple([pod.key for pod in pods]),
+        requests=like.claim.requests if requests is None else requests,
+        attempts=like.claim.attempts if attempts is None else attempts,
+    )
+    tags = dict(like.request.tags) | dict.fromkeys(claim_tags(like.claim.name, like.request.tags), name)
     request = replace(like.request, claim=name, tags=tags)
     return PlannedNode(claim, request, like.templates, like.surcharge_hourly_usd)
+
+
+def requests_of(found: Options, pods: Iterable[Pod]) -> Resources:
+    """Return what the pods of a node and its DaemonSets request."""
+    daemons = found.offers[0].type_option.daemons
+    return without_devices(total([pod.shape.requests for pod in pods]) + daemons)
 
 
 def _reservation(template: Template, offering: Offering) -> dict[str, str]:
@@ -205,7 +234,7 @@ def _gpu_parts(pool: NodePool) -> dict[str, str]:
 
 def _drivers(pods: Iterable[Pod], offers: Iterable[Offer]) -> dict[str, str]:
     """Return the annotation that names the drivers whose devices the pods get; empty without any."""
-    wanted = frozenset[str]().union(*(pod.shape.drivers for pod in pods))
+    wanted = frozenset[str]().union(*[pod.shape.drivers for pod in pods])
     if not wanted:
         return {}
     there = [{kind.driver for kind, _ in offer.type_option.type.devices} for offer in offers]
@@ -235,7 +264,7 @@ def _narrowed(template: Template, demands: Iterable[Demand]) -> Requirements:
     narrowed = Requirements({})
     is_decided = all(key in DECIDED for key in template.requirements)
     for demand in demands:
-        if is_decided and not any(TENANCY in term for term in demand.shape.terms):
+        if is_decided and not any(TENANCY in term.by_key for term in demand.shape.terms):
             continue
         terms = agreeing_terms(template.requirements, demand.shape)
         asked = terms[0].union(Requirements.from_labels(demand.pins))

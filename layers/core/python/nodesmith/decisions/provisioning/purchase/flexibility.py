@@ -113,8 +113,8 @@ def _paid_alike(kept: Iterable[Offer], chosen: Offering) -> Iterator[Offer]:
         sold, left = offer.offering, chosen.commitment_use
         if chosen.commitment and chosen.price_hourly_usd and sold.commitment_use > left:
             rest = sold.listed_hourly_usd * (1 - left / sold.commitment_use)
-            sold = replace(sold, price_hourly_usd=rest, commitment_use=left)
-        yield offer._replace(offering=sold)
+            offer = offer._replace(offering=replace(sold, price_hourly_usd=rest, commitment_use=left))
+        yield offer
 
 
 def _is_of_another_kind(offer: Offer, chosen: Offer) -> bool:

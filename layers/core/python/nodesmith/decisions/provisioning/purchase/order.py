@@ -6,8 +6,8 @@ A decision compares many purchases and makes one: names, tags and launch templat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from math import fsum
@@ -15,15 +15,25 @@ from math import fsum
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Known
 from nodesmith.decisions.provisioning.plan import PlannedNode
-from nodesmith.decisions.provisioning.purchase.claims import WarmFor, another, claim_name, planned_node
+from nodesmith.decisions.provisioning.purchase.claims import (
+    WarmFor,
+    another,
+    claim_name,
+    kind_of,
+    planned_node,
+    requests_of,
+)
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
 from nodesmith.decisions.provisioning.reasons import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import PARTITION
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
+
+NO_ATTEMPTS: Mapping[str, int] = FrozenMap[int]()
 
 
 @dataclass(slots=True)
@@ -101,6 +111,8 @@ class Origin:
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=Templates)
     warm: WarmFor | None = None
+    attempts_of: Callable[[Iterable[Pod]], Mapping[str, int]] = lambda _: NO_ATTEMPTS
+    """The attempt number of each workload of some pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +135,28 @@ class Bought:
 
 
 def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode, ...]:
-    """Return the nodes as intents, in their order."""
+    """Return the nodes as intents, in their order. Nodes of a kind (see `kind_of`) are planned once.
+
+    Where zones have several subnets, this applies only to nodes that follow each other, so that others go to the subnet
+    with most free addresses.
+    """
     nodes: list[PlannedNode] = []
-    first: Bought | None = None
+    made: dict[object, tuple[PlannedNode, Counter[str]]] = {}
+    about = origin.decision, origin.cluster, origin.now, origin.templates
     for one in bought:
         name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
         template = one.options.offers[0].template
+        kind = kind_of(one.options, one.demands, one.pods)
         # Each node of a partition group may be in another partition.
-        is_apart = PARTITION in template.requirements
-        is_same = first is not None and one.options is first.options and not is_apart
-        if is_same and origin.templates.takes_again(template.status):
-            nodes.append(another(nodes[-1], template, one.pods, name, origin.cluster))
+        like = None if PARTITION in template.requirements else made.get(kind)
+        if like is not None and origin.templates.takes_again(template.status, like[1]):
+            asked = requests_of(one.options, one.pods), origin.attempts_of(one.pods)
+            nodes.append(another(like[0], one.pods, name, *asked))
         else:
-            first, about = one, (origin.decision, origin.cluster, origin.now, origin.templates)
-            nodes.append(planned_node(one.options, one.demands, one.pods, name, *about, origin.warm))
+            node = planned_node(one.options, one.demands, one.pods, name, *about, origin.warm)
+            node = replace(node, claim=replace(node.claim, attempts=origin.attempts_of(one.pods)))
+            if len({subnet.zone for subnet in template.status.subnets}) < len(template.status.subnets):
+                made.clear()
+            made[kind] = node, Counter(origin.templates.last)
+            nodes.append(node)
     return tuple(nodes)

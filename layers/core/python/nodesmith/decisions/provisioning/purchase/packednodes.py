@@ -89,11 +89,14 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:
     left, entries = dict(packing.limits), []
     to_come = Counter[int]()
+    known: _Found = {}
     for node in packing.nodes:
         to_come[node.bin.limit] += node.repeats
     for node in packing.nodes:
         limit = left.get(node.bin.limit, ())
-        found, taken = _found(offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit])
+        found, taken = _found(
+            offered, node, limit, order.settings.min_values_policy, to_come[node.bin.limit], known
+        )
         to_come[node.bin.limit] -= node.repeats
         offer = offered.offer(node.bin)
         is_limited = _is_limited(offer.template)
@@ -128,8 +131,12 @@ def _is_committed(name: str) -> bool:
     return shared is not None and shared.is_of_commitments
 
 
+_Found = dict[tuple[object, ...], Options]
+"""Options of nodes by everything that they depend on."""
+
+
 def _found(
-    offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy, to_come: int
+    offered: PackingProblem, node: Node, limit: Vector, policy: MinValuesPolicy, to_come: int, known: _Found
 ) -> tuple[Options, Vector]:
     """Return the options of a node, and what it takes of limits: more than it needs if minValues require that.
 
@@ -153,10 +160,18 @@ def _found(
             UNLIMITED if _is_committed(name) else much
             for name, much in zip(sorted(offer.template.remaining), most, strict=True)
         )
-    found = options(template_offers, offer, holds, size, most, policy)
+    outlook = offer.key, node.bin.key, *template_offers.outlook(holds, size)
+
+    def within(most: Vector) -> Options:
+        asked = most, *outlook
+        if asked not in known:
+            known[asked] = options(template_offers, offer, holds, size, most, policy)
+        return known[asked]
+
+    found = within(most)
     if not found.offers and any(limit):
         most = tuple(need + spare // node.repeats for need, spare in zip(cost, have, strict=True))
-        found = options(template_offers, offer, holds, size, most, policy)
+        found = within(most)
     if most == cost or not found.offers:
         return found, node.bin.cost
     names = sorted(offer.template.remaining)

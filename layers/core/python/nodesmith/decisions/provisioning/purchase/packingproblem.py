@@ -72,6 +72,8 @@ class TemplateOffers:
         self._admission = Admission(template, demands)
         self._limits = tuple(sorted(template.remaining))
         self._made: dict[tuple[bool, int], Offer] = {}
+        self._levels: list[list[int]] | None = None
+        self._masks: tuple[int, ...] = ()
 
     def holding(self, demands: int, size: Vector, *, committed: bool = False) -> Iterator[Offer]:
         """Yield the offers that admit these demands (bits) and have at least the capacity `size`, cheapest first.
@@ -90,6 +92,17 @@ class TemplateOffers:
                     self._made[committed, place] = offer
                 if offer.admits & demands == demands:
                     yield offer
+
+    def outlook(self, demands: int, size: Vector) -> tuple[object, ...]:
+        """Return a key that is equal for demands (bits) and sizes for which `holding` yields the same offers."""
+        if self._levels is None:
+            both = self._template.type_options, self._template.committed
+            found = [room for each in both if len(each) for room in rooms(each, self._dimensions)[0]]
+            self._levels = [sorted(set(amounts)) for amounts in zip(*found, strict=True)]
+            masks = {mask for each in both for mask, *_ in self._admission.alike(each)}
+            self._masks = tuple(sorted(masks))
+        admitted = tuple([mask & self._open & demands == demands for mask in self._masks])
+        return (*admitted, *map(bisect_left, self._levels, size))
 
     @property
     def rooms(self) -> frozenset[Vector]:
