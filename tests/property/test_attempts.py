@@ -10,7 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodesmith.decisions.provisioning.attempts import AttemptHistory, Repeating, Workloads, histories
+from nodesmith.decisions.provisioning.attempts import AttemptHistory, Repeating, histories
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod, Reason

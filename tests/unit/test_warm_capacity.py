@@ -20,10 +20,10 @@ from nodesmith.decisions.launch.userdata.starting import full_name
 from nodesmith.decisions.lifecycle import next_steps
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, LONGEST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
-from nodesmith.decisions.provisioning.attempts import Workloads
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import existing_nodes
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Prepare, Register, Shelve, Stop

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from nodesmith.decisions.due import first
 from nodesmith.decisions.lifecycle import uses
-from nodesmith.decisions.provisioning.attempts import Workloads, stayed
+from nodesmith.decisions.provisioning.attempts import stayed
 from nodesmith.decisions.provisioning.buffers.forecast import (
     History,
     Sizing,
@@ -26,6 +26,7 @@ from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, n
 from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.readiness.readiness import registration_condition
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.keys import growth_key, unplaced_key
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register

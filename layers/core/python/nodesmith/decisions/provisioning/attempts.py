@@ -15,24 +15,19 @@ Instances that EC2 takes back, and claims that never became nodes, do not count:
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from json.encoder import encode_basestring_ascii
 from operator import itemgetter
-from typing import Any
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
 from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.decisions.termination.waiting import EXPIRED
+from nodesmith.decisions.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.ec2.capacity import ATTACHABLE
-from nodesmith.model.karpenter.nodeclaims import WITHDRAWN, NodeClaim, write_requirements
-from nodesmith.model.kubernetes.devices import DEVICES
-from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
+from nodesmith.model.karpenter.nodeclaims import WITHDRAWN, NodeClaim
+from nodesmith.model.kubernetes.pods import Pod, Reason
 from nodesmith.model.ledger.breakers import FREE_ATTEMPTS, LONGEST_WAIT, MOST_IN_VAIN, wait_after
 from nodesmith.model.ledger.ledger import Departure, Ledger, counts_as_attempt
 from nodesmith.model.ledger.moves import Reason as MoveReason
@@ -57,8 +52,6 @@ _FIX = (
     "find out what keeps its pods off new nodes (`kubectl get events`); pods of a new ReplicaSet, or with another spec,"
     " get nodes at once, and so do all once the NodePool or its annotation nodesmith.dev/reset-launches is changed"
 )
-_DIGITS = 8
-_JSON = json.JSONEncoder(sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,70 +351,3 @@ def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:
     else:
         text += "; it is tried with one pod first"
     return Reason(text, blocking=BACK_OFF, fix=_FIX)
-
-
-class Workloads:
-    """Names workloads: `controller-constraints`, both as digests. Each shape is processed once."""
-
-    def __init__(self) -> None:
-        self._asked: dict[Shape, str] = {}
-        self._alike: dict[tuple[object, ...], str] = {}
-        self._owners: dict[tuple[str, str], str] = {}
-
-    def of(self, pod: Pod) -> str:
-        """Return the name of a pod's workload. A pod without a controller is a workload of its own."""
-        asked = self._asked.get(pod.shape)
-        if asked is None:
-            asked = self._asked[pod.shape] = self._digest_of(pod.shape)
-        return f"{self.controller_of(pod)}-{asked}"
-
-    def _digest_of(self, shape: Shape) -> str:
-        """Return the digest of a shape's constraints; shapes that differ only in labels and selectors share it."""
-        alike = (
-            tuple(shape.requests.items()),
-            shape.own_terms,
-            shape.tolerations,
-            shape.host_ports,
-            tuple([(s.topology_key, s.max_skew, s.hard) for s in shape.spreads]),
-            tuple([(a.topology_key, a.anti, a.weight) for a in shape.affinities]),
-            shape.priority,
-        )
-        if alike not in self._alike:
-            self._alike[alike] = _digest(_asked(shape))
-        return self._alike[alike]
-
-    def controller_of(self, pod: Pod) -> str:
-        """Return the first part of the names of all workloads of a pod's controller (see `controller`)."""
-        owner = pod.shape.namespace, pod.shape.owner or pod.key
-        found = self._owners.get(owner)
-        if found is None:
-            text = ", ".join(map(encode_basestring_ascii, owner))  # several times faster than the encoder
-            found = self._owners[owner] = _hashed(f"[{text}]")
-        return found
-
-
-def controller(workload: str) -> str:
-    """Return the part of a workload's name that identifies its controller."""
-    return workload.partition("-")[0]
-
-
-def _digest(value: object) -> str:
-    return _hashed(_JSON.encode(value))
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
-
-
-def _asked(shape: Shape) -> dict[str, Any]:
-    """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
-    requests = shape.requests.nonzero().items()
-    return {
-        "requests": {name: amount for name, amount in requests if not name.startswith((ATTACHABLE, DEVICES))},
-        "terms": [write_requirements(term) for term in shape.own_terms],
-        "tolerations": [[t.key, t.operator, t.value, t.effect] for t in shape.tolerations],
-        "ports": shape.host_ports,
-        "spreads": [[s.topology_key, s.max_skew, s.hard] for s in shape.spreads],
-        "affinities": [[a.topology_key, a.anti, a.weight] for a in shape.affinities],
-        "priority": shape.priority,
-    }

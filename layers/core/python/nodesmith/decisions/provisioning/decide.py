@@ -13,7 +13,7 @@ from itertools import groupby
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
 from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
-from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, histories
+from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
 from nodesmith.decisions.provisioning.buffers.room import Rest, with_room
 from nodesmith.decisions.provisioning.buffers.warmcapacity import Starting, next_need, started
@@ -45,6 +45,7 @@ from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.splits import splits_for
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector

@@ -16,9 +16,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from nodesmith.decisions.provisioning.attempts import Workloads
 from nodesmith.decisions.provisioning.plan import Forthcoming, Inputs, Plan, Unplaced
 from nodesmith.decisions.scheduling.pending import provisionable
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.kubernetes.pods import LACKING_FOR, Pod, is_forthcoming
 
 _AFTER_PODS = "pods that exist wait for the limits of NodePools, and come first"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.attempts import Repeating, Workloads, controller, histories
+from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.dollars import (
     DEAR,
     bought_within,
@@ -39,6 +39,7 @@ from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.decisions.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED

@@ -17,12 +17,13 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.due import first_after
-from nodesmith.decisions.provisioning.attempts import Repeating, Workloads
+from nodesmith.decisions.provisioning.attempts import Repeating
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
+from nodesmith.decisions.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
