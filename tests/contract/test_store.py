@@ -202,8 +202,8 @@ def test_forgetting_a_terminated_claim_leaves_a_departure(store: Store) -> None:
         store.forget(claim)
     kept = FULL_CLAIM.attempts, FULL_CLAIM.served
     moments = NOW, FULL_CLAIM.bought_at, FULL_CLAIM.initialized_at
-    ended = FULL_CLAIM.cause, FULL_CLAIM.use, FULL_CLAIM.again
-    departure = Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept, *ended)
+    cause, use, again = FULL_CLAIM.cause, FULL_CLAIM.use, FULL_CLAIM.again
+    departure = Departure(FULL_CLAIM.name, FULL_CLAIM.nodepool, *moments, *kept, cause, use, again)
     assert store.load().departures == (departure,)
 
 

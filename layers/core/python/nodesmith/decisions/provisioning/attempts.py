@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from operator import itemgetter
 
-from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode
+from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode, Repetition, RepetitionOf
 from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.decisions.termination.waiting import EXPIRED
 from nodesmith.decisions.workloads import Workloads, controller
@@ -321,9 +321,23 @@ class Repeating:
 
         It is 0 for pods that still have a node, since they run.
         """
-        there = {pod.key: pod for pod in pods}
+        there, repetition_of = {pod.key: pod for pod in pods}, self.repetition_of()
+        mine = (repetition_of([there[k] for k in node.claim.nominated if k in there]) for node in nodes)
+        return tuple(
+            replace(node, claim=replace(node.claim, attempts=its.attempts, again=its.again))
+            for node, its in zip(nodes, mine, strict=True)
+        )
+
+    def repetition_of(self) -> RepetitionOf:
+        """Return a function that returns the repetition of the pods of a node."""
         removed = _Removed.of(self.ledger, self.now)
-        return tuple(self._noted(node, there, removed) for node in nodes)
+
+        def of(pods: Iterable[Pod]) -> Repetition:
+            mine = list(pods)
+            moved = {self.names.of(pod): 0 for pod in mine if pod.node}
+            return Repetition(FrozenMap({**moved, **self.attempts_of(mine)}), removed.under(mine, self.names))
+
+        return of
 
     def attempts_of(self, pods: Iterable[Pod]) -> FrozenMap[int]:
         """Return the attempt number of each workload of `pods`, without pods that still have a node."""
@@ -332,13 +346,6 @@ class Repeating:
     def _attempts(self, workloads: Iterable[str]) -> FrozenMap[int]:
         known = self.histories
         return FrozenMap({w: known[w].failed + 1 if w in known else 1 for w in sorted(workloads)})
-
-    def _noted(self, node: PlannedNode, there: Mapping[str, Pod], removed: _Removed) -> PlannedNode:
-        mine = [there[key] for key in node.claim.nominated if key in there]
-        moved = {self.names.of(pod): 0 for pod in mine if pod.node}
-        attempts = FrozenMap({**moved, **self.attempts_of(mine)})
-        claim = replace(node.claim, attempts=attempts, again=removed.under(mine, self.names))
-        return replace(node, claim=claim)
 
 
 def _reason(pod: Pod, history: AttemptHistory, now: datetime) -> Reason:

@@ -107,7 +107,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
         free = [*free, *starting.woken(fresh, free, planner)]
     search = Search(planner, fresh, free, bounded=True)
     chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
-    nodes = planner.written_down(chosen.purchase, attempts_of=repeating.attempts_of)
+    nodes = planner.written_down(chosen.purchase, repetition_of=repeating.repetition_of())
     nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
     bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
     stuck = ((pod, split.explained(pod, why)) for pod, why in left_of(chosen, offers))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import fsum
+from typing import NamedTuple, TypeAlias
 
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate
 from nodesmith.model.karpenter.capacitybuffers import is_room
@@ -45,6 +47,21 @@ class Inputs:
     now: datetime
     decision: str
     tried: tuple[str, ...] | None = None
+
+
+class Repetition(NamedTuple):
+    """How often nodes were bought for the pods of a node before.
+
+    `attempts` are the numbers of this attempt by workload, 0 for pods that run. `again` is how many nodes in a row
+    nodesmith has removed from under these pods.
+    """
+
+    attempts: Mapping[str, int] = FrozenMap()
+    again: int = 0
+
+
+RepetitionOf: TypeAlias = Callable[[Iterable[Pod]], Repetition]
+FIRST_TIME = Repetition()
 
 
 @dataclass(frozen=True, slots=True)

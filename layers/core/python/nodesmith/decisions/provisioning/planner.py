@@ -11,7 +11,7 @@ is subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
@@ -22,10 +22,9 @@ from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Bin, Item, lower_bound, pack, resource_prices
 from nodesmith.decisions.provisioning.alternatives import NO_BOUNDS, Attempt, Bounds, best
 from nodesmith.decisions.provisioning.nodepooltiers import Pools
-from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
+from nodesmith.decisions.provisioning.plan import FIRST_TIME, Inputs, PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.provisioning.purchase.order import (
-    NO_ATTEMPTS,
     Learned,
     Order,
     Origin,
@@ -289,17 +288,17 @@ class Planner:
         self,
         purchase: Purchase,
         warm: WarmFor | None = None,
-        attempts_of: Callable[[Iterable[Pod]], Mapping[str, int]] = lambda _: NO_ATTEMPTS,
+        repetition_of: RepetitionOf = lambda _: FIRST_TIME,
     ) -> tuple[PlannedNode, ...]:
         """Return the nodes of the chosen purchase as intents; with `warm`, as instances that will be stopped.
 
-        `attempts_of` returns the attempt number of each workload of some pods.
+        `repetition_of` returns how often nodes were bought for the pods of a node.
         """
         cluster = self.inputs.ledger.cluster
         if cluster is None:
             return ()
         inputs = self.inputs
-        origin = Origin(inputs.decision, cluster, inputs.now, *self.numbering, warm, attempts_of)
+        origin = Origin(inputs.decision, cluster, inputs.now, *self.numbering, warm, repetition_of)
         return written_down(purchase.nodes, origin)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from nodesmith.decisions.launch import Templates, as_launched, launch_plan
 from nodesmith.decisions.launch.templates import tenancy
-from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.plan import PlannedNode, Repetition
 from nodesmith.decisions.provisioning.purchase.flexibility import Options, values_of
 from nodesmith.decisions.provisioning.purchase.packingproblem import Offer
 from nodesmith.decisions.scheduling.compatibility import agreeing_terms, own_preferences
@@ -200,7 +200,7 @@ def another(
     pods: Iterable[Pod],
     name: str,
     requests: Resources | None = None,
-    attempts: Mapping[str, int] | None = None,
+    repetition: Repetition | None = None,
 ) -> PlannedNode:
     """Return a node of the kind of `like` for other pods: only name, tags, pods and what concerns these differ."""
     claim = replace(
@@ -208,7 +208,8 @@ def another(
         name=name,
         nominated=tuple([pod.key for pod in pods]),
         requests=like.claim.requests if requests is None else requests,
-        attempts=like.claim.attempts if attempts is None else attempts,
+        attempts=like.claim.attempts if repetition is None else repetition.attempts,
+        again=like.claim.again if repetition is None else repetition.again,
     )
     tags = dict(like.request.tags) | dict.fromkeys(claim_tags(like.claim.name, like.request.tags), name)
     request = replace(like.request, claim=name, tags=tags)

@@ -6,7 +6,7 @@ A decision compares many purchases and makes one: names, tags and launch templat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
@@ -14,7 +14,7 @@ from math import fsum
 
 from nodesmith.decisions.launch import Templates
 from nodesmith.decisions.packing import GOOD_ENOUGH, Known
-from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.plan import FIRST_TIME, PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.purchase.claims import (
     WarmFor,
     another,
@@ -27,13 +27,10 @@ from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options
 from nodesmith.decisions.provisioning.reasons import Refusal
 from nodesmith.decisions.scheduling.demands import Choices, Demand
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import PARTITION
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
-
-NO_ATTEMPTS: Mapping[str, int] = FrozenMap[int]()
 
 
 @dataclass(slots=True)
@@ -111,8 +108,8 @@ class Origin:
     numbers: Iterator[int] = field(default_factory=count)
     templates: Templates = field(default_factory=Templates)
     warm: WarmFor | None = None
-    attempts_of: Callable[[Iterable[Pod]], Mapping[str, int]] = lambda _: NO_ATTEMPTS
-    """The attempt number of each workload of some pods."""
+    repetition_of: RepetitionOf = lambda _: FIRST_TIME
+    """Returns how often nodes were bought for the pods of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +144,16 @@ def written_down(bought: Iterable[Bought], origin: Origin) -> tuple[PlannedNode,
         name = claim_name(one.nodepool, origin.decision, next(origin.numbers))
         template = one.options.offers[0].template
         kind = kind_of(one.options, one.demands, one.pods)
+        repetition = origin.repetition_of(one.pods)
         # Each node of a partition group may be in another partition.
         like = None if PARTITION in template.requirements else made.get(kind)
         if like is not None and origin.templates.takes_again(template.status, like[1]):
-            asked = requests_of(one.options, one.pods), origin.attempts_of(one.pods)
+            asked = requests_of(one.options, one.pods), repetition
             nodes.append(another(like[0], one.pods, name, *asked))
         else:
             node = planned_node(one.options, one.demands, one.pods, name, *about, origin.warm)
-            node = replace(node, claim=replace(node.claim, attempts=origin.attempts_of(one.pods)))
+            claim = replace(node.claim, attempts=repetition.attempts, again=repetition.again)
+            node = replace(node, claim=claim)
             if len({subnet.zone for subnet in template.status.subnets}) < len(template.status.subnets):
                 made.clear()
             made[kind] = node, Counter(origin.templates.last)
