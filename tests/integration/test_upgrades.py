@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
@@ -23,29 +22,30 @@ SEEDS = sampled((11,), whole=(11, 12))
 """The first day alone covers the life of a node. Each takes ten seconds."""
 
 
-@cache
-def lived(seed: int) -> Day:
-    return day(seed)
+@pytest.fixture(scope="module")
+def days() -> dict[int, Day]:
+    """Return the result of each day by its seed. The scope keeps the tests of these days in one process."""
+    return {seed: day(seed) for seed in SEEDS}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_invariant_is_violated_while_functions_switch_versions(seed: int) -> None:
-    assert lived(seed).violations == []
+def test_no_invariant_is_violated_while_functions_switch_versions(days: dict[int, Day], seed: int) -> None:
+    assert days[seed].violations == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both_versions_run_crash_and_read_each_others_data(seed: int) -> None:
-    passed = lived(seed)
+def test_both_versions_run_crash_and_read_each_others_data(days: dict[int, Day], seed: int) -> None:
+    passed = days[seed]
     assert passed.switches > 200
     assert passed.deaths > 5
     assert passed.read_of_next > 1000
 
 
 @pytest.mark.exhaustive
-def test_these_days_cover_the_whole_life_of_a_node() -> None:
-    assert missing(sum((lived(seed).seen for seed in SEEDS), Counter[str]())) == []
+def test_these_days_cover_the_whole_life_of_a_node(days: dict[int, Day]) -> None:
+    assert missing(sum((passed.seen for passed in days.values()), Counter[str]())) == []
 
 
 def test_a_version_that_cannot_read_the_others_data_is_detected() -> None:
