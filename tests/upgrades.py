@@ -120,6 +120,8 @@ class UpgradedWorld(World):
         super().__init__(pods, nodepool=pool, messages=messages, boundaries=Boundaries(look=None))
         self._dynamodb, self._pair, self._fate = dynamodb, pair, random.Random(seed)  # noqa: S311
         self.traffic, self.concerns = Traffic(), LIVING
+        self._beats = Traffic()
+        """Of the forwarder, whose writes do not change the ledger."""
         self.versions: dict[Concern | None, Version] = {}
         """The version of each concern; the key None is the forwarder."""
         self.is_disturbed = True
@@ -270,7 +272,8 @@ class UpgradedWorld(World):
         self._changed_at = self.now if self._seen != seen else self._changed_at
         version, key = self.version_of(None), snapshot_key(builders.CLUSTER)
         self.blobs.objects[key] = written_snapshot(self.blobs.objects[key], version)
-        DynamoHeartbeats(self._client(None), TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
+        client = VersionedClient(self._dynamodb, version, self._beats)
+        DynamoHeartbeats(client, TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
 
     def pass_time(self) -> None:
         """Let one step of time pass, and record events."""

@@ -20,8 +20,8 @@ ONE, THREE, FRESH, FORGETFUL = STORIES[:4]
 ALL_BY_NAME = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 OTHERS = pytest.mark.parametrize("story", STORIES[4:], ids=lambda story: story.name)
 
-PAIRED = sampled(crashes.ENDS[:2] + crashes.ENDS[-2:], whole=crashes.ENDS)
-"""Stories with pairs of crashes: in a sample, those of a few hundred steps."""
+PAIRED = sampled(crashes.ENDS[:2], whole=crashes.ENDS)
+"""Stories with pairs of crashes: in a sample, a NodeClaim and a Node that are deleted, which take the fewest steps."""
 
 
 def story(name: str) -> Story:
@@ -127,7 +127,7 @@ def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> 
 @pytest.mark.parametrize("seed", range(sampled(3, whole=6)))
 def test_reordered_messages_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
-    world = THREE.told(Boundaries(fatal), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
+    world = THREE.told(Boundaries(fatal, look=None), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
@@ -222,7 +222,7 @@ def test_an_instance_that_never_joins_is_terminated_after_fifteen_minutes_and_re
 
 
 def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -> None:
-    undisturbed = story("an EC2NodeClass that changes meanwhile").told()
+    undisturbed = story("an EC2NodeClass that changes meanwhile").told(Boundaries())
     moments = [where for where, _ in undisturbed.boundaries.moments]
     killed = moments.index("before FakeCloud.ensure_templates") + 1
     world = story("an EC2NodeClass that changes meanwhile").told(Boundaries(frozenset({killed})))
@@ -243,7 +243,7 @@ def test_two_crashes_during_the_termination_of_a_node_do_not_change_the_outcome(
 
 
 def test_a_pair_of_crashes_that_violates_an_invariant_is_found() -> None:
-    assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
+    assert crashpairs.Pairs(crashes.ENDS[1], most=0, sample=1).tell().broken
 
 
 def test_a_copied_world_evolves_equally_and_independently() -> None:
