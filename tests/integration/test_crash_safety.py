@@ -44,7 +44,7 @@ def test_every_story_succeeds_without_disturbance(story: Story) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(story: Story) -> None:
-    assert broken(crashes.crashes(story, sampled(12, whole=0))) == {}
+    assert broken(crashes.crashes(story, sampled(6, whole=0))) == {}
 
 
 def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_start() -> None:
@@ -75,19 +75,19 @@ def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
 def test_a_complete_run_during_the_launch_of_a_shared_fleet_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(THREE, visitor, sampled(6, whole=0))) == {}
+    assert broken(crashes.visits(THREE, visitor, sampled(4, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
 def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story) -> None:
-    assert broken(crashes.pauses(story, sampled(5, whole=64))) == {}
+    assert broken(crashes.pauses(story, sampled(3, whole=64))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(ONE, visitor, sampled(10, whole=0))) == {}
+    assert broken(crashes.visits(ONE, visitor, sampled(5, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
@@ -100,12 +100,12 @@ def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_about_a_stopped_instance_duplicates_nothing(visitor: Concern) -> None:
     """A pod gets the instance or a new node, never both, whichever of two runs is first."""
-    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(6, whole=0))) == {}
+    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(3, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 def test_a_function_that_hangs_while_instances_are_stopped_or_started_duplicates_nothing() -> None:
-    assert broken(crashes.pauses(crashes.WARM_STORIES[0], sampled(3, whole=64))) == {}
+    assert broken(crashes.pauses(crashes.WARM_STORIES[0], sampled(2, whole=64))) == {}
 
 
 def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:
