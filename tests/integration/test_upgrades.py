@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -13,19 +14,19 @@ from tests import versions
 from tests.fakes.table import FakeTable
 from tests.samples import sampled
 from tests.tables import TABLE
-from tests.upgrades import PAIR, Day, UpgradedWorld, day, missing
+from tests.upgrades import DAY, PAIR, Day, UpgradedWorld, day, missing
 from tests.versioned import Traffic, VersionedClient
 from tests.versions import BEFORE, NEXT, Version
 from tests.world import pod_manifest
 
-SEEDS = sampled((11,), whole=(11, 12))
-"""The first day alone covers the life of a node. Each takes ten seconds."""
+SEEDS, LENGTH = sampled(((11,), timedelta(minutes=90)), whole=((11, 12), DAY))
+"""The first day alone covers the life of a node, also if it is shorter. A whole one takes ten seconds."""
 
 
 @pytest.fixture(scope="module")
 def days() -> dict[int, Day]:
     """Return the result of each day by its seed. The scope keeps the tests of these days in one process."""
-    return {seed: day(seed) for seed in SEEDS}
+    return {seed: day(seed, length=LENGTH) for seed in SEEDS}
 
 
 @pytest.mark.exhaustive
