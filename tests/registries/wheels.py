@@ -26,7 +26,7 @@ def make_wheel(
     }
     with ZipFile(path, "w") as archive:
         for each, content in written.items():
-            archive.writestr(ZipInfo(each), content)  # without the time, so that equal wheels have equal bytes
+            archive.writestr(ZipInfo(each), content)  # has no time: equal wheels have equal bytes
         record = "".join(f"{each},,\n" for each in (*written, f"{info}/RECORD"))
         archive.writestr(ZipInfo(f"{info}/RECORD"), record)
     return path
