@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 # moto reads this when its EC2 is created: without the thousand public images, every test is half a second faster.
@@ -28,6 +28,7 @@ from nodesmith.model.nodeclasses.nodeclasses import (
 from nodesmith.settings import Settings
 from nodesmith_local.aws.account import Endpoint, Network, furnish
 from nodesmith_local.aws.seam import Ec2Seam
+from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
 from nodesmith_local.functions.deployment import deploy
 from tests.fakes.cloud import CLUSTER
@@ -67,8 +68,17 @@ def account() -> Iterator[Account]:
 @contextmanager
 def strict_aws() -> Iterator[StrictAws]:
     """Yield an empty in-process AWS account that rejects what AWS rejects. Tests use this, never mock_aws alone."""
+    _made_faster()
     with mock_aws(), StrictAws() as strict:
         yield strict
+
+
+@cache
+def _made_faster() -> ExitStack:
+    """Give moto the shortcuts of `nodesmith local` until the process ends, so that it computes nothing twice."""
+    kept = ExitStack()
+    kept.enter_context(shortcuts())
+    return kept
 
 
 @lru_cache

@@ -21,7 +21,7 @@ _OBJECTS_A_COLLECTION = 50_000
 INFRA = Path(__file__).parent / "infra"
 
 # No deadline: a busy machine is no counterexample. Derandomized: the same commit gives the same result everywhere.
-settings.register_profile("nodesmith", deadline=None, derandomize=True, max_examples=sampled(50, whole=200))
+settings.register_profile("nodesmith", deadline=None, derandomize=True, max_examples=sampled(30, whole=200))
 settings.load_profile("nodesmith")
 
 # Collection creates a million objects that stay. Python's own threshold would search them for garbage 1,000 times.

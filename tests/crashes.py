@@ -100,7 +100,7 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
 
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Run the story with each crash, and with random sets of crashes; yield the moments and the violations."""
-    undisturbed = story.told()
+    undisturbed = story.told(Boundaries())
     moments, bought = _moments(undisturbed, sample), allowed(story, undisturbed)
     dice = random.Random(story.name)  # noqa: S311
     sets = [frozenset({moment}) for moment in moments]
@@ -151,7 +151,7 @@ def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
 
 def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Run the story with a whole run of another function inside, at each boundary in turn."""
-    undisturbed = story.told()
+    undisturbed = story.told(Boundaries())
     moments = _moments(undisturbed, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
         world.boundaries.visits[moment] = partial(world.visit, visitor)
@@ -160,7 +160,7 @@ def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[in
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Run the story with one function paused at each boundary in turn, while all others continue."""
-    undisturbed = story.told()
+    undisturbed = story.told(Boundaries())
     moments = _moments(undisturbed, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
         world.boundaries.visits[moment] = partial(stand_still, world)

@@ -239,7 +239,7 @@ def killed_everywhere(sample: int = 0) -> tuple[int, dict[int, list[str]]]:
     assert _killed(undisturbed) == []
     moments = undisturbed.distinct()
     moments = moments[:: max(1, len(moments) // sample)] if sample else moments
-    found = {moment: _killed(Boundaries(frozenset({moment}))) for moment in moments}
+    found = {moment: _killed(Boundaries(frozenset({moment}), look=None)) for moment in moments}
     return len(moments), {moment: broken for moment, broken in found.items() if broken}
 
 
@@ -247,7 +247,7 @@ def _killed(boundaries: Boundaries) -> list[str]:
     world = Cluster({f"web-{n}": pod_manifest(f"web-{n}", "3") for n in range(2)}, seed=0)
     world.settle()
     before = len(world.cloud.instances)
-    boundaries.look = world.held
+    boundaries.look = world.held if boundaries.look else None
     world.boundaries = boundaries
     world.warn(world.claims()[0].instance_id)
     world.live(timedelta(minutes=8))

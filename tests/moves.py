@@ -6,12 +6,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from tests import builders
+from tests.branches import copied
 from tests.crashes import stand_still
 from tests.world import CONCERNS, Boundaries, Messages, World, pod_manifest
 
@@ -39,6 +41,19 @@ def settled(pods: int = 20, requirements: Sequence[Mapping[str, Any]] = builders
     return world
 
 
+@cache
+def _settled(pods: int, *, spot: bool) -> World:
+    return settled(pods, builders.EXPRESS if spot else ON_DEMAND)
+
+
+def _resumed(world: World) -> World:
+    """Return a copy of a world that continues in the same way whatever happens to other copies."""
+    made = copied(world)
+    made._dice = random.Random()  # noqa: S311
+    made._dice.setstate(world._dice.getstate())
+    return made
+
+
 def shrink(world: World, left: int) -> None:
     """Scale the Deployment down."""
     world.remove(sorted(world.pods)[left:])
@@ -58,7 +73,7 @@ class Life:
         """Return the world when everything is over."""
         world = self.begun(messages)
         if boundaries is not None:
-            boundaries.look = world.held
+            boundaries.look = world.held if boundaries.look else None
             world.boundaries = boundaries
         world.live(LONG_ENOUGH)
         world.settle()
@@ -66,7 +81,7 @@ class Life:
 
     def begun(self, messages: Messages | None = None) -> World:
         """Return the world just after pods have been removed."""
-        world = settled(self.before, builders.EXPRESS if self.spot else ON_DEMAND)
+        world = _resumed(_settled(self.before, spot=self.spot))
         world.messages = messages or world.messages
         shrink(world, self.after)
         self.happens(world)
@@ -75,33 +90,34 @@ class Life:
 
 def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Run a life with a crash at each boundary, or at about `sample` of them; yield the moments and the violations."""
-    boundaries = Boundaries()
-    life.told(boundaries)
-    moments = boundaries.distinct()
+    moments = _moments(life)
     for moment in moments[:: max(1, len(moments) // sample)] if sample else moments:
         fatal = frozenset({moment})
-        yield fatal, life.told(Boundaries(fatal)).violations()
+        yield fatal, life.told(Boundaries(fatal, look=None)).violations()
+
+
+@cache
+def _moments(life: Life) -> list[int]:
+    boundaries = Boundaries()
+    life.told(boundaries)
+    return boundaries.distinct()
 
 
 def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Run a life `sets` times, with several random crashes each."""
-    boundaries, dice = Boundaries(), random.Random(life.name)  # noqa: S311
-    life.told(boundaries)
-    moments = boundaries.distinct()
+    moments, dice = _moments(life), random.Random(life.name)  # noqa: S311
     for _ in range(sets):
         fatal = frozenset(dice.sample(moments, dice.choice((2, 3, 5))))
-        yield fatal, life.told(Boundaries(fatal)).violations()
+        yield fatal, life.told(Boundaries(fatal, look=None)).violations()
 
 
 def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:
     """Run a life with a function paused at about `sample` of its boundaries, while all others continue."""
-    undisturbed = Boundaries()
-    life.told(undisturbed)
-    moments = undisturbed.distinct()
+    moments = _moments(life)
     for moment in moments[:: max(1, len(moments) // sample)]:
-        boundaries = Boundaries()
+        boundaries = Boundaries(look=None)
         world = life.begun()
-        boundaries.look, world.boundaries = world.held, boundaries
+        world.boundaries = boundaries
         boundaries.visits[moment] = lambda world=world: stand_still(world)  # type: ignore[misc]
         world.live(LONG_ENOUGH)
         world.settle()

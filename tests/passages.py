@@ -107,6 +107,7 @@ class Passages:
         self._worlds: dict[bytes, World] = {}
         self._passed: dict[Road, Passed] = {}
         self._root = world
+        _Once.forget()
         awake = wakings(world)
         self.begun: Node = self._reached(world, None), awake
 
@@ -242,6 +243,11 @@ class _Once:
     """A value whose text is computed once for all copied worlds that share it, since it never changes."""
 
     _said: ClassVar[dict[int, tuple[object, str]]] = {}
+
+    @classmethod
+    def forget(cls) -> None:
+        """Forget the texts, and with them the values, of earlier worlds."""
+        cls._said.clear()
 
     def __init__(self, value: object) -> None:
         self._value = value

@@ -93,7 +93,7 @@ class Limited(World):
 
 def undisturbed() -> Limited:
     """Return a world that has lived without any disturbance."""
-    world = Limited()
+    world = Limited(Boundaries())
     world.live(LIFE)
     return world
 
@@ -102,7 +102,7 @@ def crashed(sample: int = 0) -> Iterator[tuple[int, Limited]]:
     """Yield worlds in which a function died at one boundary each, and the boundary; at `sample` of them, 0 for all."""
     moments = undisturbed().boundaries.distinct()
     for moment in moments[:: max(1, len(moments) // sample) if sample else 1]:
-        world = Limited(Boundaries(frozenset({moment})))
+        world = Limited(Boundaries(frozenset({moment}), look=None))
         world.live(LIFE)
         yield moment, world
 

@@ -211,7 +211,7 @@ def crashed(limits: Limits, sample: int = 0) -> Iterator[tuple[int, Pair]]:
     lived(Pair(limits, boundaries))
     moments = boundaries.distinct()
     for moment in moments[:: max(1, len(moments) // sample) if sample else 1]:
-        yield moment, lived(Pair(limits, Boundaries(frozenset({moment}))))
+        yield moment, lived(Pair(limits, Boundaries(frozenset({moment}), look=None)))
 
 
 def at_once(limits: Limits, writers: int, *, dying: bool) -> Pair:

@@ -48,7 +48,8 @@ SWITCHED, DIES = 0.1, 0.02
 CALLS = 30
 """The range of calls within which it dies."""
 STALE = timedelta(seconds=90)
-DAY = timedelta(minutes=150)
+HOUR = timedelta(hours=1)
+DAY = 2.5 * HOUR
 CALM = timedelta(minutes=20)
 """The time after the last event until all invariants must hold."""
 LIVING = (*MOVING, Concern.REPAIR)
@@ -112,14 +113,23 @@ class Process:
 class UpgradedWorld(World):
     """A small world whose functions run the versions in `pair`, and switch between them."""
 
-    def __init__(self, dynamodb: Any, pods: Mapping[str, Any], seed: int, pair: tuple[Version, ...]) -> None:
+    def __init__(
+        self,
+        dynamodb: Any,
+        pods: Mapping[str, Any],
+        seed: int,
+        pair: tuple[Version, ...],
+        life: timedelta = HOUR,
+    ) -> None:
         messages = Messages(MESSAGES.lost, MESSAGES.doubled, MESSAGES.delayed, seed)
         small = builders.expression("karpenter.k8s.aws/instance-size", "In", "large", "xlarge")
         pool = builders.nodepool_manifest(requirements=(*builders.EXPRESS, small))
-        pool["spec"]["template"]["spec"]["expireAfter"] = "1h"
+        pool["spec"]["template"]["spec"]["expireAfter"] = f"{life.total_seconds():.0f}s"
         super().__init__(pods, nodepool=pool, messages=messages, boundaries=Boundaries(look=None))
         self._dynamodb, self._pair, self._fate = dynamodb, pair, random.Random(seed)  # noqa: S311
         self.traffic, self.concerns = Traffic(), LIVING
+        self._beats = Traffic()
+        """Of the forwarder, whose writes do not change the ledger."""
         self.versions: dict[Concern | None, Version] = {}
         """The version of each concern; the key None is the forwarder."""
         self.is_disturbed = True
@@ -270,7 +280,8 @@ class UpgradedWorld(World):
         self._changed_at = self.now if self._seen != seen else self._changed_at
         version, key = self.version_of(None), snapshot_key(builders.CLUSTER)
         self.blobs.objects[key] = written_snapshot(self.blobs.objects[key], version)
-        DynamoHeartbeats(self._client(None), TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
+        client = VersionedClient(self._dynamodb, version, self._beats)
+        DynamoHeartbeats(client, TABLE, builders.CLUSTER).beat(self.now, self._changed_at)
 
     def pass_time(self) -> None:
         """Let one step of time pass, and record events."""
@@ -293,9 +304,9 @@ class UpgradedWorld(World):
 
     # What happens
 
-    def plan(self) -> None:
+    def plan(self, length: timedelta) -> None:
         """Plan the day: pods come and go, EC2 interrupts instances, systems fail, a NodePool and versions change."""
-        at = timedelta(minutes=1)
+        at = length / 150
         self.mishaps = [
             (15 * at, lambda _: self._come("noon", 8)),
             (30 * at, lambda _: self._go(8)),
@@ -309,7 +320,7 @@ class UpgradedWorld(World):
             (100 * at, lambda _: self._goes("cloud")),
             (110 * at, lambda _: self._changes()),
             (125 * at, lambda _: self._leave_a_node()),
-            (DAY, lambda _: self._calm_down()),
+            (length, lambda _: self._calm_down()),
         ]
 
     def _come(self, name: str, count: int) -> None:
@@ -362,13 +373,16 @@ class Day:
     runs: int
 
 
-def day(seed: int, pair: tuple[Version, ...] = PAIR) -> Day:
-    """Simulate a day, and return its result, including violations at its end."""
+def day(seed: int, pair: tuple[Version, ...] = PAIR, length: timedelta = DAY) -> Day:
+    """Simulate a day, and return its result, including violations at its end.
+
+    In a shorter one, the same happens in faster succession, and nodes expire earlier.
+    """
     pods = {f"web-{n:02d}": pod_manifest(f"web-{n:02d}", memory="2Gi") for n in range(12)}
-    world = UpgradedWorld(FakeTable(), pods, seed, pair)
-    world.plan()
+    world = UpgradedWorld(FakeTable(), pods, seed, pair, HOUR * (length / DAY))
+    world.plan(length)
     world.observe()
-    world.live(DAY + CALM)
+    world.live(length + CALM)
     world.settle()
     met = world.traffic.read_of_next
     return Day(world.violations(), world.seen, world.switches, world.deaths, met, world.runs)

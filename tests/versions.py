@@ -184,7 +184,9 @@ def layout_of(pk: str, sk: str) -> Layout:
     return LEDGER_KINDS.get(sk.partition("#")[0], Layout())
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=4096)
 def rewritten(text: str, layout: Layout, change: Callable[[Any, Layout], Any]) -> str:
     """Return the text of a JSON document after a change."""
+    if change is _as_it_is:
+        return text
     return json.dumps(change(json.loads(text), layout), separators=(",", ":"))

@@ -141,6 +141,7 @@ class Boundaries:
 
     def distinct(self) -> list[int]:
         """Return the passed moments, without those at which call and world equal those of an earlier one."""
+        assert self.look is not None, "moments were not recorded"
         first: dict[tuple[str, object], int] = {}
         for number, moment in enumerate(self.moments, start=1):
             first.setdefault(moment, number)
@@ -219,7 +220,9 @@ class World:
         resolved: bool = True,
     ) -> None:
         self.now = builders.NOW
-        self.boundaries = boundaries or Boundaries()
+        self.boundaries = boundaries or Boundaries(
+            look=None
+        )  # in a large world, recording takes the most time
         self.messages = messages or Messages()
         self._dice = random.Random(self.messages.seed)  # noqa: S311
         self.cloud = FakeCloud(clock=self.clock, cluster=builders.cluster_info(), shown_after=SHOWN_AFTER)
@@ -487,7 +490,7 @@ class World:
     def visit(self, concern: Concern) -> None:
         """Invoke a function once inside another's run, without boundaries."""
         try:
-            self._invoke(concern, Boundaries())
+            self._invoke(concern, Boundaries(look=None))
         except Transient:
             self._again.append((self.now + RETRY, concern))
 
@@ -538,7 +541,7 @@ class World:
 
     def _booking(self, store: Any, blobs: Any, catalogs: FakeCatalogs) -> Booking:
         """Return the arguments of cost allocation."""
-        ports = store, Watched(self.store.unbooked, Boundaries()), blobs, blobs, catalogs, self.clock
+        ports = store, Watched(self.store.unbooked, Boundaries(look=None)), blobs, blobs, catalogs, self.clock
         return Booking(builders.CLUSTER, "us-east-1", *ports, memory=self.booked, labels=("app",))
 
     def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:

@@ -20,8 +20,8 @@ ONE, THREE, FRESH, FORGETFUL = STORIES[:4]
 ALL_BY_NAME = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
 OTHERS = pytest.mark.parametrize("story", STORIES[4:], ids=lambda story: story.name)
 
-PAIRED = sampled(crashes.ENDS[:2] + crashes.ENDS[-2:], whole=crashes.ENDS)
-"""Stories with pairs of crashes: in a sample, those of a few hundred steps."""
+PAIRED = sampled(crashes.ENDS[:2], whole=crashes.ENDS)
+"""Stories with pairs of crashes: in a sample, a NodeClaim and a Node that are deleted, which take the fewest steps."""
 
 
 def story(name: str) -> Story:
@@ -44,7 +44,7 @@ def test_every_story_succeeds_without_disturbance(story: Story) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(story: Story) -> None:
-    assert broken(crashes.crashes(story, sampled(12, whole=0))) == {}
+    assert broken(crashes.crashes(story, sampled(6, whole=0))) == {}
 
 
 def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_start() -> None:
@@ -75,19 +75,19 @@ def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
 def test_a_complete_run_during_the_launch_of_a_shared_fleet_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(THREE, visitor, sampled(6, whole=0))) == {}
+    assert broken(crashes.visits(THREE, visitor, sampled(4, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
 def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story) -> None:
-    assert broken(crashes.pauses(story, sampled(5, whole=64))) == {}
+    assert broken(crashes.pauses(story, sampled(3, whole=64))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(ONE, visitor, sampled(10, whole=0))) == {}
+    assert broken(crashes.visits(ONE, visitor, sampled(5, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
@@ -100,12 +100,12 @@ def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_about_a_stopped_instance_duplicates_nothing(visitor: Concern) -> None:
     """A pod gets the instance or a new node, never both, whichever of two runs is first."""
-    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(6, whole=0))) == {}
+    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(3, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 def test_a_function_that_hangs_while_instances_are_stopped_or_started_duplicates_nothing() -> None:
-    assert broken(crashes.pauses(crashes.WARM_STORIES[0], sampled(3, whole=64))) == {}
+    assert broken(crashes.pauses(crashes.WARM_STORIES[0], sampled(2, whole=64))) == {}
 
 
 def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> None:
@@ -127,7 +127,7 @@ def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> 
 @pytest.mark.parametrize("seed", range(sampled(3, whole=6)))
 def test_reordered_messages_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
-    world = THREE.told(Boundaries(fatal), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
+    world = THREE.told(Boundaries(fatal, look=None), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
@@ -222,7 +222,7 @@ def test_an_instance_that_never_joins_is_terminated_after_fifteen_minutes_and_re
 
 
 def test_an_ec2nodeclass_that_changes_between_intent_and_launch_loses_no_pod() -> None:
-    undisturbed = story("an EC2NodeClass that changes meanwhile").told()
+    undisturbed = story("an EC2NodeClass that changes meanwhile").told(Boundaries())
     moments = [where for where, _ in undisturbed.boundaries.moments]
     killed = moments.index("before FakeCloud.ensure_templates") + 1
     world = story("an EC2NodeClass that changes meanwhile").told(Boundaries(frozenset({killed})))
@@ -243,7 +243,7 @@ def test_two_crashes_during_the_termination_of_a_node_do_not_change_the_outcome(
 
 
 def test_a_pair_of_crashes_that_violates_an_invariant_is_found() -> None:
-    assert crashpairs.Pairs(crashes.ENDS[0], most=0, sample=1).tell().broken
+    assert crashpairs.Pairs(crashes.ENDS[1], most=0, sample=1).tell().broken
 
 
 def test_a_copied_world_evolves_equally_and_independently() -> None:

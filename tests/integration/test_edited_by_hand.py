@@ -11,6 +11,7 @@ import pytest
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests.integration.test_ends_in_every_phase import Moment, a_world, delete_objects, is_there, set_up
+from tests.samples import sampled
 from tests.world import World
 
 Objects = dict[str, dict[str, Any]]
@@ -59,6 +60,14 @@ EDITS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 ONLY = {"its provider id is another": "NodeClaim", "it is restored without a provider id": "Node"}
 """A Node's provider id is immutable. A NodeClaim's is in its status."""
+EDITED = [(kind, how) for kind in KINDS for how in EDITS if ONLY.get(how, kind) == kind]
+CASES = [
+    (*edited, phase)
+    for turn, phase in enumerate(PHASES)
+    for number, edited in enumerate(EDITED)
+    if (turn + number) % sampled(2, whole=1) == 0
+]
+"""In a sample, every edit in half of the phases, and half of the edits in every phase."""
 
 
 def edit(world: World, kind: str, how: str) -> None:
@@ -99,11 +108,8 @@ def unmarked(world: World) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("phase", PHASES, ids=str)
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [(kind, how) for kind in KINDS for how in EDITS if ONLY.get(how, kind) == kind],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "how", "phase"), CASES, ids=str)
 def test_manual_edits_are_reverted_and_termination_is_clean(kind: str, how: str, phase: Phase) -> None:
     moment = Moment()
     world = a_world(moment)

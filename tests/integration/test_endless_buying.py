@@ -22,12 +22,13 @@ from tests.runaway import (
     where_somebody_terminates_instances,
     with_preemption_by_pods_of_others,
 )
+from tests.samples import sampled
 from tests.world import STEP, World
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 MOST_IN_AN_HOUR = 3
-MANY = 8
+MANY = sampled(4, whole=8)
 SMALL_MILLICPU = 8000
 
 
@@ -62,6 +63,7 @@ def test_after_the_fourth_attempt_none_is_bought_for_hours() -> None:
     assert world.bought == 4
 
 
+@pytest.mark.exhaustive
 def test_after_two_attempts_for_each_of_many_pods_only_one_is_tried() -> None:
     world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
     world.live(HOUR)
@@ -91,6 +93,7 @@ def test_pending_pods_have_an_event_with_the_reason() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_once_the_cause_is_gone_one_pod_is_tried_and_the_others_follow() -> None:
     world = Oddly(after_daemons_larger_than_their_template, pods=MANY, cpu="14")
     world.live(5 * MINUTE)

@@ -15,10 +15,18 @@ from typer.testing import CliRunner, Result
 from nodesmith_cli.main import app
 from nodesmith_formats.shipped import shipped
 from tests.localrun import local_run
+from tests.samples import sampled
 
 EXAMPLES = shipped("_examples", "examples")
 STORIES = sorted(folder for folder in EXAMPLES.iterdir() if (folder / "workload.yaml").is_file())
 OLD = [story for story in STORIES if (story / "old").is_dir()]
+_RUN, _RUN_OLD = (
+    ("gpu-beside-general", "spot-only", "windows-beside-bottlerocket", "zone-spread"),
+    ("zone-spread",),
+)
+RUN = sampled([EXAMPLES / name for name in _RUN], whole=STORIES)
+"""In a sample, examples with several NodePools, capacity types, image families and zones. All are validated."""
+RUN_OLD = sampled([EXAMPLES / name for name in _RUN_OLD], whole=OLD)
 Nodes = list[dict[str, Any]]
 
 
@@ -75,7 +83,8 @@ def test_every_example_has_an_expectation() -> None:
     assert {story.name for story in STORIES} == set(TOLD)
 
 
-@pytest.mark.parametrize("story", STORIES, ids=by_name)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("story", RUN, ids=by_name)
 def test_an_example_runs_and_meets_its_expectation(story: Path, tmp_path: Path) -> None:
     outcome = ran(tmp_path, story)
     assert outcome["pendingPods"] == []
@@ -83,7 +92,8 @@ def test_an_example_runs_and_meets_its_expectation(story: Path, tmp_path: Path) 
     assert TOLD[story.name](outcome["nodes"]), outcome["nodes"]
 
 
-@pytest.mark.parametrize("story", OLD, ids=by_name)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("story", RUN_OLD, ids=by_name)
 def test_an_example_in_an_old_api_version_meets_its_expectation_too(story: Path, tmp_path: Path) -> None:
     outcome = ran(tmp_path, story / "old", story / "workload.yaml")
     assert outcome["pendingPods"] == []

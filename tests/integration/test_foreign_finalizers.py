@@ -137,7 +137,7 @@ def test_a_crash_during_release_leaves_nothing_behind_and_keeps_the_order_of_del
     ]
     assert len(moments) >= 8
     for moment in moments:
-        assert _told(Boundaries(frozenset({moment}))) == [], undisturbed.moments[moment - 1][0]
+        assert _told(Boundaries(frozenset({moment}), look=None)) == [], undisturbed.moments[moment - 1][0]
 
 
 def _told(boundaries: Boundaries) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import socket
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.image import sending
+from nodesmith_cli.image import pushing, sending
 from nodesmith_cli.image.credentials import Credentials
 from nodesmith_cli.image.documents import Descriptor
 from nodesmith_cli.image.outcome import PushedImage
 from nodesmith_cli.image.pushing import PushOptions, push_image
 from nodesmith_cli.image.references import Reference
 from nodesmith_cli.image.registry import Repository
+from nodesmith_cli.image.wheels import fetch_wheels
 from nodesmith_cli.main import app
 from nodesmith_formats.shipped import shipped
 from tests.registries.bases import DOCKER, OCI, digest_of, put_base
@@ -30,6 +32,7 @@ from tests.registries.wheels import make_wheel, write_pins
 
 TARGET, BASE = "team/nodesmith-forwarder", "library/python"
 FORGED = b'{"forged": true}'
+FetchWheels = Callable[[Path, str, str, Path, Path], list[Path]]
 
 
 @pytest.fixture
@@ -42,6 +45,29 @@ def registry() -> Iterator[Registry]:
 def no_login_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setattr(sending, "_PAUSE_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> FetchWheels:
+    """Return a version of `fetch_wheels` that starts pip, which takes most of a push, once for the same question."""
+    known: dict[object, Path] = {}
+
+    def fetch(requirements: Path, python: str, architecture: str, target: Path, folder: Path) -> list[Path]:
+        there = [(each.name, each.read_bytes()) for each in sorted(folder.iterdir())]
+        asked = (requirements.read_bytes(), python, architecture, *there)
+        if asked not in known:
+            kept = tmp_path_factory.mktemp("wheels")
+            fetch_wheels(requirements, python, architecture, kept, folder)
+            known[asked] = kept
+        shutil.copytree(known[asked], target)
+        return sorted(target.iterdir())
+
+    return fetch
+
+
+@pytest.fixture(autouse=True)
+def pip_is_started_seldom(fetched: FetchWheels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pushing, "fetch_wheels", fetched)
 
 
 @pytest.fixture

@@ -149,6 +149,21 @@ STORIES = {
     "nothing is for sale": Story(Concern.PROVISIONING, happens=sell_nothing, hours=1),
 }
 
+_SAMPLE = (
+    "nodes expire in the window of a budget",
+    "pods are told that they are protected no longer",
+    "nodes become consolidatable",
+    "an empty node waits for a window",
+    "empty nodes go one an hour",
+    "an image is released",
+    "a node falls sick",
+    "things are left in EC2",
+    "launch templates are used no longer",
+    "a drain waits for its deadline",
+    "nothing is for sale",
+)
+"""Every concern, and for those with several reasons to be due each reason: the rest are longer or combine them."""
+TOLD = {name: STORIES[name] for name in sampled(_SAMPLE, whole=tuple(STORIES))}
 _ONE_EACH = tuple({story.relies_on: story for story in STORIES.values()}.values())
 SILENCED = sampled(_ONE_EACH, whole=tuple(STORIES.values()))
 """Stories that are also told with a concern that never reports when it is due: in a sample, one per concern."""
@@ -180,7 +195,7 @@ class Forgetful(QuietWorld):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize("story", TOLD.values(), ids=TOLD)
 def test_a_quiet_cluster_behaves_exactly_as_with_every_tick(story: Story) -> None:
     busy, quiet = told(TracedWorld, story), told(QuietWorld, story)
     assert quiet.trace == busy.trace

@@ -127,14 +127,27 @@ def test_images_that_manifests_select_by_id_name_tags_or_parameter_exist(tmp_pat
     assert found["pendingPods"] == []
 
 
-@pytest.mark.parametrize("version", ["20250821", "vfoo", "v20251340"])
-def test_an_alias_of_an_impossible_release_is_refused(version: str, tmp_path: Path) -> None:
-    for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):
-        text = (EXAMPLES / "express-test" / name).read_text()
-        (tmp_path / name).write_text(text.replace("al2023@latest", f"al2023@{version}"))
+def test_aliases_of_impossible_releases_are_refused(tmp_path: Path) -> None:
+    versions = ["20250821", "vfoo", "v20251340"]
+    nodeclass, nodepool, deployment = (
+        (EXAMPLES / "express-test" / f"{name}.yaml").read_text()
+        for name in ("nodeclass", "nodepool", "deployment")
+    )
+    for number, version in enumerate(versions):
+        for name, text in (("nodeclass", nodeclass), ("nodepool", nodepool)):
+            changed = text.replace("name: default", f"name: pool-{number}")
+            (tmp_path / f"{name}-{number}.yaml").write_text(
+                changed.replace("al2023@latest", f"al2023@{version}")
+            )
+    (tmp_path / "deployment.yaml").write_text(deployment)
 
     ran = local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml")))
 
     assert ran.exit_code == 1
-    assert f"al2023@{version}" in ran.stdout + ran.stderr
-    assert "a date such as v20250821" in ran.stdout + ran.stderr
+    assert len(json.loads(ran.stdout)["pendingPods"]) == 20
+    for number, version in enumerate(versions):
+        (told,) = (
+            line for line in ran.stderr.splitlines() if line.startswith(f"EC2NodeClass/pool-{number}: ")
+        )
+        assert f"al2023@{version}" in told
+        assert "a date such as v20250821" in told

@@ -55,7 +55,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def cluster() -> list[dict[str, Any]]:
     """Return a cluster of several owners with hostile names, unknown types and rules that keep nodes."""
-    found = sparse(9, seed=3)
+    found = sparse(4, seed=3)
     found += [node(f"k-{n}", labels=karpenter()) for n in range(3)]
     found += [pod(f"wide-{n}", f"k-{n}", "wide", **zone_spread("wide")) for n in range(3)]
     found += [pod("kept", "k-0", "kept", "100m", annotations={"karpenter.sh/do-not-disrupt": "true"})]
@@ -77,14 +77,14 @@ def usage(manifests: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def test_the_cluster_is_only_read_and_page_by_page(run: Run, tmp_path: Path) -> None:
-    with RecordingServer(sparse(40), usage=[]) as server:
+    with RecordingServer(sparse(24), usage=[]) as server:
         ran = run(server.kubeconfig(tmp_path), "-o", "json")
 
     assert (ran.status, ran.err) == (0, "")
     assert {each.method for each in server.asked} == {"GET"}
     assert all("limit=" in each.query for each in server.asked)
     pods = [each for each in server.asked if each.path == "/api/v1/pods"]
-    assert len(pods) == -(-ran.data["cluster"]["pods"] // 100)
+    assert len(pods) == -(-ran.data["cluster"]["pods"] // 100) > 1
 
 
 def test_the_report_has_its_documented_fields(run: Run, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_clusters_own_nodepools_are_not_written(run: Run, tmp_path: Path) ->
     with RecordingServer([*sparse(3, labels=karpenter()), nodepool()]) as server:
         ran = run(server.kubeconfig(tmp_path), "--write-nodepools", str(file))
 
-    assert "not written, because the plan uses the cluster's own NodePools" in ran.err
+    assert "not written, because the plan uses the cluster's own NodePools" in unwrapped(ran.err)
     assert not file.exists()
 
 
@@ -297,7 +297,7 @@ def test_a_selector_splits_the_cluster_into_parts_whose_prices_add_up(run: Run, 
             for options in ((), ("-l", "karpenter.sh/nodepool"), ("-l", "!karpenter.sh/nodepool"))
         ]
 
-    assert [each["now"]["nodes"] for each in parts] == [3, 9]
+    assert [each["now"]["nodes"] for each in parts] == [3, 4]
     assert sum(each["now"]["hourly"] for each in parts) == pytest.approx(whole["now"]["hourly"])
     assert sum(each["cluster"]["pods"] for each in parts) == whole["cluster"]["pods"]
     assert whole["cluster"]["selector"] == ""
@@ -309,7 +309,7 @@ def test_a_selector_splits_the_cluster_into_parts_whose_prices_add_up(run: Run, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("-l", "team=nobody"), "-l team=nobody: matches none of the cluster's 13 nodes"),
+        (("-l", "team=nobody"), "-l team=nobody: matches none of the cluster's 8 nodes"),
         (("-l", "team in red"), "-l team in red: cannot be read from"),
         (("-l", "a" * 5_000), "-l: the selector has 5,000 characters, of 4,096 allowed"),
         (("-n", "shop"), "-n shop: pods of several namespaces share nodes"),

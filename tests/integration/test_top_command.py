@@ -1,18 +1,19 @@
-"""`nodesmith top` as a process beside an API server: one plain look, JSON lines, and a real terminal."""
+"""`nodesmith top` beside an API server: one plain look, JSON lines, and as a process in a real terminal."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodesmith_cli.main import main
 from nodesmith_local.apiserver import ApiServer
+from tests.plancommand import Ran
 from tests.savingsclusters import node, pod
 from tests.terminals import Terminal
 
@@ -36,33 +37,41 @@ def unowned(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def run(kubeconfig: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*_COMMAND, "--kubeconfig", kubeconfig, *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+Run = Callable[..., Ran]
 
 
-def test_without_a_terminal_one_look_is_printed_as_sentences(kubeconfig: str) -> None:
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return `nodesmith top` without a terminal, in this process, as a function of its arguments."""
+
+    def ran(kubeconfig: str, *options: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["nodesmith", "top", "--kubeconfig", kubeconfig, *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, told.out, told.err)
+
+    return ran
+
+
+def test_without_a_terminal_one_look_is_printed_as_sentences(run: Run, kubeconfig: str) -> None:
     done = run(kubeconfig, "--once")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(
         "nodesmith-local: 1 node (1 ready), 2 pods\nPrice: $0.19 an hour, $140 a month."
     )
-    assert "Pending: default/stuck" in done.stdout
-    assert "\x1b" not in done.stdout
+    assert "Pending: default/stuck" in done.out
+    assert "\x1b" not in done.out
 
 
-def test_json_is_one_document_a_line(kubeconfig: str) -> None:
+def test_json_is_one_document_a_line(run: Run, kubeconfig: str) -> None:
     done = run(kubeconfig, "-o", "json", "--once")
-    (line,) = done.stdout.splitlines()
+    (line,) = done.out.splitlines()
     assert [each["name"] for each in json.loads(line)["nodes"]] == ["ip-10-0-0-1"]
 
 
-def test_nodes_that_name_no_region_are_shown_without_prices(tmp_path: Path) -> None:
+def test_nodes_that_name_no_region_are_shown_without_prices(run: Run, tmp_path: Path) -> None:
     nowhere = node("here")
     nowhere["spec"].pop("providerID", None)
     nowhere["metadata"]["labels"] = {"kubernetes.io/hostname": "here"}
@@ -71,23 +80,23 @@ def test_nodes_that_name_no_region_are_shown_without_prices(tmp_path: Path) -> N
         server.store.create("nodes", nowhere)
         file.write_text(json.dumps(server.kubeconfig()))
         done = run(str(file), "--once")
-    assert done.returncode == 0, done.stderr
-    assert "Node here: unknown type" in done.stdout
-    assert "prices: no node names its region by label or provider id" in done.stdout
+    assert done.status == 0, done.err
+    assert "Node here: unknown type" in done.out
+    assert "prices: no node names its region by label or provider id" in done.out
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     with ApiServer(now=lambda: datetime.now(UTC)) as server:
         file.write_text(json.dumps(server.kubeconfig()))
     done = run(str(file), "--once")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    assert done.status == 2
+    assert len(done.err.splitlines()) == 1
 
 
-def test_an_interval_below_a_second_is_refused(kubeconfig: str) -> None:
+def test_an_interval_below_a_second_is_refused(run: Run, kubeconfig: str) -> None:
     done = run(kubeconfig, "--every", "0.1")
-    assert (done.returncode, done.stderr) == (2, "nodesmith: --every 0.1: must be at least 1 second\n")
+    assert (done.status, done.err) == (2, "nodesmith: --every 0.1: must be at least 1 second\n")
 
 
 def test_in_a_terminal_nodes_and_pending_pods_are_drawn_and_q_quits(kubeconfig: str) -> None:

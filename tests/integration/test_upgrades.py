@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from datetime import timedelta
 
 import pytest
 
@@ -14,38 +14,39 @@ from tests import versions
 from tests.fakes.table import FakeTable
 from tests.samples import sampled
 from tests.tables import TABLE
-from tests.upgrades import PAIR, Day, UpgradedWorld, day, missing
+from tests.upgrades import DAY, PAIR, Day, UpgradedWorld, day, missing
 from tests.versioned import Traffic, VersionedClient
 from tests.versions import BEFORE, NEXT, Version
 from tests.world import pod_manifest
 
-SEEDS = sampled((11,), whole=(11, 12))
-"""The first day alone covers the life of a node. Each takes ten seconds."""
+SEEDS, LENGTH = sampled(((11,), timedelta(minutes=90)), whole=((11, 12), DAY))
+"""The first day alone covers the life of a node, also if it is shorter. A whole one takes ten seconds."""
 
 
-@cache
-def lived(seed: int) -> Day:
-    return day(seed)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_invariant_is_violated_while_functions_switch_versions(seed: int) -> None:
-    assert lived(seed).violations == []
+@pytest.fixture(scope="module")
+def days() -> dict[int, Day]:
+    """Return the result of each day by its seed. The scope keeps the tests of these days in one process."""
+    return {seed: day(seed, length=LENGTH) for seed in SEEDS}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both_versions_run_crash_and_read_each_others_data(seed: int) -> None:
-    passed = lived(seed)
+def test_no_invariant_is_violated_while_functions_switch_versions(days: dict[int, Day], seed: int) -> None:
+    assert days[seed].violations == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_versions_run_crash_and_read_each_others_data(days: dict[int, Day], seed: int) -> None:
+    passed = days[seed]
     assert passed.switches > 200
     assert passed.deaths > 5
     assert passed.read_of_next > 1000
 
 
 @pytest.mark.exhaustive
-def test_these_days_cover_the_whole_life_of_a_node() -> None:
-    assert missing(sum((lived(seed).seen for seed in SEEDS), Counter[str]())) == []
+def test_these_days_cover_the_whole_life_of_a_node(days: dict[int, Day]) -> None:
+    assert missing(sum((passed.seen for passed in days.values()), Counter[str]())) == []
 
 
 def test_a_version_that_cannot_read_the_others_data_is_detected() -> None:

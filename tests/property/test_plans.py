@@ -20,7 +20,7 @@ from tests.problems.planning import planned
 from tests.samples import sampled
 
 ROOT = Path(__file__).parents[2]
-_AUDITED, _JUDGED = sampled((20, 12), whole=(100, 80))
+_AUDITED, _JUDGED = sampled((12, 4), whole=(100, 80))
 _ONCE_WRONG = (
     63, 79, 280, 343, 684, 697, 710, 842, 900, 933, 944, 1000, 1078, 1236, 1284, 1297, 1398, 1481, 1565, 1590,
     1622, 1723, 1795, 1825, 1876, 1926, 1979, 2076, 2120, 2141, 2146, 2182, 2284, 2386, 2451, 2602, 2612,
@@ -28,7 +28,7 @@ _ONCE_WRONG = (
 )  # fmt: skip
 """Problems whose plans once left pods, cost too much, or claimed too high a bound, each for another reason."""
 _RISKY = sampled(12, whole=30)
-_REPEATED = sampled(8, whole=25)
+_REPEATED = sampled(4, whole=25)
 _MANY_TIMES = (0, 7, 14, 18, 19, 24, 40)
 """Problems of some tens of pods that need many purchases: minValues, limits, pods that find no place."""
 _TRIED_ONCE = ((14, 1.82), (18, 3.39), (30, 1.40))

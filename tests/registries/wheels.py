@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import distribution
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"
 
@@ -26,8 +26,9 @@ def make_wheel(
     }
     with ZipFile(path, "w") as archive:
         for each, content in written.items():
-            archive.writestr(each, content)
-        archive.writestr(f"{info}/RECORD", "".join(f"{each},,\n" for each in (*written, f"{info}/RECORD")))
+            archive.writestr(ZipInfo(each), content)  # has no time: equal wheels have equal bytes
+        record = "".join(f"{each},,\n" for each in (*written, f"{info}/RECORD"))
+        archive.writestr(ZipInfo(f"{info}/RECORD"), record)
     return path
 
 

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -74,17 +75,21 @@ class Ec2Seam:
     ) -> None:
         self.pools = pools or Pools()
         self._now = now
-        self._prices = {
-            OfferingKey(offering.capacity_type, name, offering.zone): offering.price_hourly_usd
-            for name, offerings in catalog.offerings.items()
-            for offering in offerings
-        }
+        self._catalog = catalog
         self._tokens: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         self._faults: dict[str, list[str]] = {}
         self._faults_inside: list[str] = []
         self._originals: dict[str, Callable[..., ActionResult]] = {}
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
+
+    @cached_property
+    def _prices(self) -> dict[OfferingKey, float]:
+        return {
+            OfferingKey(offering.capacity_type, name, offering.zone): offering.price_hourly_usd
+            for name, offerings in self._catalog.offerings.items()
+            for offering in offerings
+        }
 
     def fail(self, operation: str, code: str, times: int = 1) -> None:
         """Let the next calls of an operation fail with an EC2 error code such as `RequestLimitExceeded`.

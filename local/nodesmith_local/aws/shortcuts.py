@@ -17,6 +17,7 @@ from moto.dynamodb.models import table as tables
 from moto.dynamodb.models.dynamo_type import Item
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.tags import EC2_PREFIX_TO_RESOURCE, get_prefix
+from moto.eks import utils as eks
 from moto.moto_api._internal.moto_random import MotoRandom
 from moto.moto_server import werkzeug_app
 from moto.sqs import models as queues
@@ -25,6 +26,7 @@ _FROM_NAMES_ALONE = (
     (responses, "method_names_from_class"),
     (responses, "camelcase_to_underscores"),
     (queues, "camelcase_to_underscores"),
+    (eks, "Session"),  # whose partitions it lists for each cluster
 )
 
 

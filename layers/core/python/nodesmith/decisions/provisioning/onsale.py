@@ -5,7 +5,7 @@ Metrics report the former; the command line explains the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodesmith.decisions.provisioning.nodepooltiers import (
@@ -230,7 +230,7 @@ def _removed(
     """Return the names of the types that each condition removes."""
     requirements = pool.requirements.union(Requirements.from_labels(template_labels(pool)))
     removed = {
-        str(requirement): frozenset(t.name for t in types if _refuses(requirement, t))
+        str(requirement): frozenset(_refused(requirement, types))
         for key, requirement in sorted(requirements.items())
     }
     status = inputs.ledger.nodeclasses.get(nodeclass)
@@ -261,8 +261,10 @@ def _removed(
     return removed
 
 
-def _refuses(requirement: Requirement, instance_type: InstanceType) -> bool:
+def _refused(requirement: Requirement, types: Iterable[InstanceType]) -> Iterator[str]:
+    """Yield the names of the types that a requirement rules out."""
     alone = Requirements.of(requirement)
     if requirement.key in OFFERING_KEYS:
-        return not any(allows_offering(alone, offering) for offering in instance_type.offerings)
-    return type_refusal(alone, instance_type) is not None
+        yield from (t.name for t in types if not any(allows_offering(alone, o) for o in t.offerings))
+    else:
+        yield from (t.name for t in types if type_refusal(alone, t) is not None)
