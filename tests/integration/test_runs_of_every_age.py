@@ -49,27 +49,27 @@ def test_the_provisioners_mistake_is_reported_once(ran: Result, outcome: dict[st
     assert words in key
 
 
-def test_a_folder_with_only_pods_gets_the_default_nodepool(tmp_path: Path) -> None:
-    file = tmp_path / "pods.yaml"
-    file.write_text(
-        DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", "").replace("20", "1")
-    )
-    ran = local_run(tmp_path, file)
-    assert json.loads(ran.stdout)["pendingPods"] == []
+@pytest.fixture(scope="module")
+def only_pods(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the report of a folder without a NodePool: a pod, and two that select capacity of managed node groups."""
+    folder = tmp_path_factory.mktemp("pods")
+    selector = "nodeSelector: {karpenter.sh/provisioner-name: default}"
+    plain = DEPLOYMENT.replace(selector, "").replace("20", "1")
+    selecting = DEPLOYMENT.replace(selector, "nodeSelector: {eks.amazonaws.com/capacityType: SPOT}")
+    file = folder / "pods.yaml"
+    file.write_text(f"{plain}---{selecting.replace('inflate', 'spot').replace('20', '2')}")
+    return report_of(local_run(folder, file))
 
 
-def test_pods_for_managed_node_groups_run_on_the_capacity_they_select(tmp_path: Path) -> None:
-    file = tmp_path / "pods.yaml"
-    selector = "nodeSelector: {eks.amazonaws.com/capacityType: SPOT}"
-    file.write_text(
-        DEPLOYMENT.replace("nodeSelector: {karpenter.sh/provisioner-name: default}", selector).replace(
-            "20", "2"
-        )
-    )
-    ran = local_run(tmp_path, file)
-    outcome = json.loads(ran.stdout)
-    assert outcome["pendingPods"] == []
-    assert {node["capacityType"] for node in outcome["nodes"]} == {"spot"}
+def test_a_folder_with_only_pods_gets_the_default_nodepool(only_pods: dict[str, Any]) -> None:
+    assert only_pods["pendingPods"] == []
+    assert {node["nodePool"] for node in only_pods["nodes"]} == {"default"}
+    assert sum(len(node["pods"]) for node in only_pods["nodes"]) == 3
+
+
+def test_pods_for_managed_node_groups_run_on_the_capacity_they_select(only_pods: dict[str, Any]) -> None:
+    theirs = [node["capacityType"] for node in only_pods["nodes"] for pod in node["pods"] if "/spot-" in pod]
+    assert theirs == ["spot", "spot"]
 
 
 BARE_PROVISIONER = """
@@ -99,40 +99,42 @@ def test_a_provisioner_that_names_no_role_gets_nodes_with_the_clusters_first_nod
     assert [problem for problem in found["problems"] if problem.startswith(said)]
 
 
-def test_an_alias_that_is_pinned_to_any_release_runs_as_on_aws(tmp_path: Path) -> None:
-    for name in ("nodeclass.yaml", "nodepool.yaml", "deployment.yaml"):
-        text = (EXAMPLES / "express-test" / name).read_text()
-        (tmp_path / name).write_text(text.replace("al2023@latest", "al2023@v20250821"))
-
-    found = report_of(local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml"))))
-
-    assert found["pendingPods"] == []
-    assert found["nodes"]
-
-
-def test_images_that_manifests_select_by_id_name_tags_or_parameter_exist(tmp_path: Path) -> None:
-    text = (EXAMPLES / "express-test" / "nodeclass.yaml").read_text()
+def test_images_that_manifests_select_exist_also_those_of_any_release(tmp_path: Path) -> None:
+    """By an alias that is pinned, and by id, name, tags or parameter."""
     terms = """- {id: ami-0123456789abcdef0}
     - {name: "golden-*", owner: "111122223333"}
     - {tags: {team: search, arch: arm64}}
     - {ssmParameter: /golden/image}"""
-    (tmp_path / "nodeclass.yaml").write_text(
-        text.replace("- alias: al2023@latest", terms).replace("spec:", "spec:\n  amiFamily: AL2023", 1)
-    )
-    for name in ("nodepool.yaml", "deployment.yaml"):
-        (tmp_path / name).write_text((EXAMPLES / "express-test" / name).read_text())
+    nodeclass, nodepool, deployment = express_test()
+    latest = "- alias: al2023@latest"
+    classes = {
+        "pinned": nodeclass.replace(latest, "- alias: al2023@v20250821"),
+        "chosen": nodeclass.replace(latest, terms).replace("spec:", "spec:\n  amiFamily: AL2023", 1),
+    }
+    for name, text in classes.items():
+        select = f"nodeSelector: {{karpenter.sh/nodepool: {name}}}\n      terminationGracePeriodSeconds: 0"
+        own = deployment.replace("terminationGracePeriodSeconds: 0", select).replace("express-test", name)
+        parts = (text, nodepool, own.replace("replicas: 20", "replicas: 3"))
+        (tmp_path / f"{name}.yaml").write_text("---\n".join(parts).replace("name: default", f"name: {name}"))
 
     found = report_of(local_run(tmp_path / "state", *sorted(tmp_path.glob("*.yaml"))))
 
     assert found["pendingPods"] == []
+    assert {node["nodePool"] for node in found["nodes"]} == set(classes)
 
 
-def test_aliases_of_impossible_releases_are_refused(tmp_path: Path) -> None:
-    versions = ["20250821", "vfoo", "v20251340"]
+def express_test() -> tuple[str, str, str]:
+    """Return the example's EC2NodeClass, NodePool and Deployment."""
     nodeclass, nodepool, deployment = (
         (EXAMPLES / "express-test" / f"{name}.yaml").read_text()
         for name in ("nodeclass", "nodepool", "deployment")
     )
+    return nodeclass, nodepool, deployment
+
+
+def test_aliases_of_impossible_releases_are_refused(tmp_path: Path) -> None:
+    versions = ["20250821", "vfoo", "v20251340"]
+    nodeclass, nodepool, deployment = express_test()
     for number, version in enumerate(versions):
         for name, text in (("nodeclass", nodeclass), ("nodepool", nodepool)):
             changed = text.replace("name: default", f"name: pool-{number}")

@@ -43,7 +43,7 @@ HOSTILE = st.builds(
 )
 
 
-@settings(max_examples=sampled(150, whole=500), deadline=None)
+@settings(max_examples=sampled(60, whole=500), deadline=None)
 @given(st.lists(HOSTILE, max_size=4))
 def test_conversion_never_raises_or_modifies_its_input(manifests: list[dict[str, Any]]) -> None:
     before = deepcopy(manifests)
@@ -57,7 +57,7 @@ def test_conversion_never_raises_or_modifies_its_input(manifests: list[dict[str,
             parse(each.manifest)
 
 
-@settings(max_examples=sampled(150, whole=500), deadline=None)
+@settings(max_examples=sampled(60, whole=500), deadline=None)
 @given(todays_objects())
 def test_conversion_leaves_v1_objects_unchanged(manifest: dict[str, Any]) -> None:
     found = convert([deepcopy(manifest)])
@@ -65,7 +65,7 @@ def test_conversion_leaves_v1_objects_unchanged(manifest: dict[str, Any]) -> Non
     assert found.changes == ()
 
 
-@settings(max_examples=sampled(150, whole=500), deadline=None)
+@settings(max_examples=sampled(60, whole=500), deadline=None)
 @given(st.lists(old_objects(), max_size=4, unique_by=lambda m: (m["kind"], m["metadata"]["name"])))
 def test_converted_objects_can_be_parsed_and_need_no_further_conversion(
     manifests: list[dict[str, Any]],

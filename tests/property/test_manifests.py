@@ -50,7 +50,7 @@ def test_any_json_is_either_used_or_explained(kind: Kind, parse: Parser, value: 
 
 
 @KINDS
-@settings(max_examples=sampled(20, whole=40))
+@settings(max_examples=sampled(10, whole=40))
 @given(data=st.data())
 def test_a_manifest_damaged_in_one_place_is_either_used_or_explained(
     kind: Kind, parse: Parser, data: st.DataObject
@@ -61,7 +61,7 @@ def test_a_manifest_damaged_in_one_place_is_either_used_or_explained(
 
 
 @KINDS
-@settings(max_examples=sampled(20, whole=40))
+@settings(max_examples=sampled(10, whole=40))
 @given(data=st.data())
 def test_a_structurally_valid_manifest_can_only_break_rules(
     kind: Kind, parse: Parser, data: st.DataObject

@@ -17,7 +17,7 @@ from tests.property.test_lives import Lives, beginning
 from tests.samples import sampled
 from tests.world import Messages
 
-RUNS = sampled(24, whole=300)
+RUNS = sampled(12, whole=300)
 """The number of simulated lives."""
 
 

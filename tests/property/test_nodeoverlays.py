@@ -57,7 +57,7 @@ _SPECS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=sampled(8, whole=40))
+@settings(max_examples=sampled(4, whole=40))
 @given(seen=clusters(), factor=st.sampled_from([25, 50, 100, 300]))
 def test_a_plan_stays_the_same_if_all_prices_are_multiplied(seen: Snapshot, factor: int) -> None:
     plain, dearer = planned(seen), planned(seen, overlay(priceAdjustment=f"+{factor}%"))
@@ -71,7 +71,7 @@ def test_a_plan_stays_the_same_if_all_prices_are_multiplied(seen: Snapshot, fact
     assert dearer.bound_hourly_usd == pytest.approx(plain.bound_hourly_usd * times)
 
 
-@settings(max_examples=sampled(8, whole=40))
+@settings(max_examples=sampled(4, whole=40))
 @given(seen=clusters(), specs=st.lists(_SPECS, max_size=4))
 def test_a_plan_with_any_overlays_is_above_its_bound_and_charges_list_prices(
     seen: Snapshot, specs: list[dict[str, Any]]
@@ -84,7 +84,7 @@ def test_a_plan_with_any_overlays_is_above_its_bound_and_charges_list_prices(
         assert node.price_hourly_usd == min(o.price_hourly_usd for o in node.request.overrides)
 
 
-@settings(max_examples=sampled(6, whole=20))
+@settings(max_examples=sampled(3, whole=20))
 @given(seen=clusters())
 def test_overlays_without_a_matching_type_change_no_plan(seen: Snapshot) -> None:
     nothing = [expression(INSTANCE_FAMILY, "In", "none-such")]

@@ -196,7 +196,7 @@ def planned(*manifests: Manifest) -> dict[str, Any]:
     return plan_json(decide(made_from))
 
 
-@settings(max_examples=sampled(30, whole=300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=sampled(15, whole=300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(place=st.sampled_from(PLACES), junk=st.sampled_from(JUNK))
 def test_an_invalid_value_in_one_field_never_prevents_a_plan(place: tuple[int, Path], junk: Any) -> None:
     index, path = place

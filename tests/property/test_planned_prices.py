@@ -57,7 +57,7 @@ def nodes_of(seen: Snapshot, *, risky: bool) -> list[tuple[PlannedNode, Template
     return [(node, template_of(pools[node.claim.nodepool], *about)) for node in decide(inputs).nodes]
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(5, whole=40))
 @given(seen=clusters(), risky=st.booleans())
 def test_a_planned_node_has_the_price_of_its_cheapest_offering(seen: Snapshot, risky: bool) -> None:
     for node, _ in nodes_of(seen, risky=risky):
@@ -65,7 +65,7 @@ def test_a_planned_node_has_the_price_of_its_cheapest_offering(seen: Snapshot, r
         assert is_priced_by_its_cheapest_offering(another(node, (), "next"))
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(5, whole=40))
 @given(seen=clusters(), risky=st.booleans(), data=st.data())
 def test_a_node_with_fewer_offerings_has_the_price_of_its_cheapest_offering(
     seen: Snapshot, risky: bool, data: st.DataObject
@@ -90,7 +90,7 @@ def test_a_node_with_fewer_offerings_has_the_price_of_its_cheapest_offering(
     assert all(is_priced_by_its_cheapest_offering(each) for each in found if each is not None)
 
 
-@settings(max_examples=sampled(5, whole=10))
+@settings(max_examples=sampled(3, whole=10))
 @given(seen=clusters(), price=st.floats(0, 100))
 def test_a_claims_wrong_price_is_corrected(seen: Snapshot, price: float) -> None:
     for node, _ in nodes_of(seen, risky=False):

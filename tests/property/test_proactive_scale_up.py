@@ -32,7 +32,7 @@ def grown(draw: st.DrawFn) -> Snapshot:
     return replace(seen, grown=tuple(found))
 
 
-@settings(max_examples=sampled(16, whole=60))
+@settings(max_examples=sampled(8, whole=60))
 @given(seen=grown())
 def test_every_pod_to_come_is_counted_once_and_none_is_told_of_as_unplaced(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -46,7 +46,7 @@ def test_every_pod_to_come_is_counted_once_and_none_is_told_of_as_unplaced(seen:
         assert 0 <= each.there + each.coming + each.bought <= each.pods <= lacking[each.workload]
 
 
-@settings(max_examples=sampled(16, whole=60))
+@settings(max_examples=sampled(8, whole=60))
 @given(seen=grown())
 def test_no_limit_keeps_more_pods_pending_because_of_pods_to_come(seen: Snapshot) -> None:
     plan, bare = (decide(made_from(each)) for each in (seen, replace(seen, grown=())))
@@ -57,7 +57,7 @@ def test_no_limit_keeps_more_pods_pending_because_of_pods_to_come(seen: Snapshot
     assert limited <= alone
 
 
-@settings(max_examples=sampled(8, whole=40))
+@settings(max_examples=sampled(5, whole=40))
 @given(seen=grown())
 def test_disruption_takes_no_pod_to_come_for_one_that_runs(seen: Snapshot) -> None:
     moved = [key for each in propose(made_from(seen)).proposals for key in each.destinations]

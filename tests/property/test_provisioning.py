@@ -54,7 +54,7 @@ def pools(seen: Snapshot) -> dict[str, NodePool]:
     return {pool.name: pool for pool in parsed if pool is not None}
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(seen=clusters())
 def test_every_node_holds_its_pods_whatever_it_becomes(seen: Snapshot) -> None:
     for planned in decide(made_from(seen)).nodes:
@@ -82,7 +82,7 @@ def test_every_node_holds_its_pods_whatever_it_becomes(seen: Snapshot) -> None:
             assert (override.zone, planned.request.capacity_type, override.price_hourly_usd) in offered
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(seen=clusters())
 def test_every_pod_is_accounted_for_exactly_once(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -96,7 +96,7 @@ def test_every_pod_is_accounted_for_exactly_once(seen: Snapshot) -> None:
     assert found == Counter(pod.key for pod in seen.pods if not pod.node)
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(seen=clusters())
 def test_limits_hold(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -127,7 +127,7 @@ def places(plan: Plan, seen: Snapshot) -> list[tuple[str, str, list[Pod]]]:
     return there
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(seen=clusters())
 def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -148,7 +148,7 @@ def test_rules_of_the_node_hold_at_the_end(seen: Snapshot) -> None:
                 assert pod not in selected or len(selected) <= spread.max_skew
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(seen=clusters())
 def test_a_hard_spread_over_zones_can_be_kept(seen: Snapshot) -> None:
     """Pods with a spread have a zone, and no zone that they may use exceeds the fewest by more than the skew.
@@ -189,7 +189,7 @@ def test_a_hard_spread_over_zones_can_be_kept(seen: Snapshot) -> None:
         assert all(counts[zone] - min(counts.values()) <= hard[0].max_skew for zone in grown)
 
 
-@settings(max_examples=sampled(8, whole=30))
+@settings(max_examples=sampled(5, whole=30))
 @given(seen=clusters())
 def test_a_replay_gives_the_same_bytes(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -199,7 +199,7 @@ def test_a_replay_gives_the_same_bytes(seen: Snapshot) -> None:
     assert canonical(written["plan"]) == canonical(plan_item(plan))
 
 
-@settings(max_examples=sampled(8, whole=30))
+@settings(max_examples=sampled(5, whole=30))
 @given(seen=clusters(), order=st.randoms(use_true_random=False))
 def test_the_order_in_which_objects_are_listed_changes_nothing(seen: Snapshot, order: Any) -> None:
     def shuffled(items: Any) -> tuple[Any, ...]:
@@ -217,7 +217,7 @@ def test_the_order_in_which_objects_are_listed_changes_nothing(seen: Snapshot, o
     assert plan_item(decide(made_from(turned))) == plan_item(decide(made_from(seen)))
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(data=st.data())
 def test_a_nonsensical_nodepool_is_explained_and_does_not_stop_others(data: st.DataObject) -> None:
     nonsense = data.draw(
@@ -232,7 +232,7 @@ def test_a_nonsensical_nodepool_is_explained_and_does_not_stop_others(data: st.D
     ]
 
 
-@settings(max_examples=sampled(10, whole=40))
+@settings(max_examples=sampled(6, whole=40))
 @given(
     spec=st.fixed_dictionaries(
         {},

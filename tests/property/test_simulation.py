@@ -46,7 +46,7 @@ def traces(draw: st.DrawFn) -> Trace:
     return Trace(inputs, tuple(slots), NOW, NOW + 90 * MINUTE)
 
 
-@settings(max_examples=sampled(8, whole=60), deadline=None)
+@settings(max_examples=sampled(4, whole=60), deadline=None)
 @given(traces(), st.integers(0, 3), st.sampled_from([0.0, 0.05, 400.0]))
 def test_pods_are_where_there_is_room_and_every_dollar_belongs_to_a_nodepool(
     trace: Trace, seed: int, interruptions: float

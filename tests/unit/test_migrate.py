@@ -38,6 +38,7 @@ from tests.nodegroups import (
     with_template,
 )
 
+pytestmark = pytest.mark.xdist_group("migrate")  # tests of the thirty groups share one migration
 AROUND = Around(CLUSTER, "1.34", "sg-0c", embedded_catalog(REGION), {"subnet-00": "us-east-1a"})
 
 

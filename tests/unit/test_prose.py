@@ -28,6 +28,10 @@ STYLE = {
 """Patterns in prose, and what to write instead."""
 
 
+pytestmark = pytest.mark.xdist_group(
+    "prose"
+)  # its tests share what they have read, which takes three seconds
+
 Text = tuple[str, int, str]
 """Path, line and text."""
 

@@ -23,7 +23,6 @@ from moto.moto_server import werkzeug_app
 from moto.sqs import models as queues
 
 _FROM_NAMES_ALONE = (
-    (responses, "method_names_from_class"),
     (responses, "camelcase_to_underscores"),
     (queues, "camelcase_to_underscores"),
     (eks, "Session"),  # whose partitions it lists for each cluster
@@ -39,6 +38,8 @@ def shortcuts() -> Iterator[None]:
         stack.enter_context(patch.object(backends, "list_of_moto_modules", lambda: modules))
         for module, function in _FROM_NAMES_ALONE:
             stack.enter_context(patch.object(module, function, cache(getattr(module, function))))
+        names = _once_a_class(responses.method_names_from_class)
+        stack.enter_context(patch.object(responses, "method_names_from_class", names))
         stack.enter_context(patch.object(TaggedEC2Resource, "get_tags", _own_tags))
         stack.enter_context(patch.object(Item, "project", _projected(Item.project)))
         stack.enter_context(patch.object(tables.Table, "all_items", _in_order))
@@ -102,6 +103,21 @@ def _projected(project: Callable[[Item, list[list[str]]], Item]) -> Callable[[It
         return part
 
     return projected
+
+
+def _once_a_class(names: Callable[[type], list[str]]) -> Callable[[type], list[str]]:
+    """List the methods of a class once, and again when it has got or lost some: `eksaccess` adds methods."""
+    known: dict[tuple[Any, ...], list[str]] = {}
+
+    @wraps(names)
+    def method_names(kind: type) -> list[str]:
+        about = (kind, *(len(vars(each)) for each in kind.__mro__))
+        found = known.get(about)
+        if found is None:
+            found = known[about] = names(kind)
+        return found
+
+    return method_names
 
 
 def _once_a_shape(possible: Callable[[Any, Any], Iterable[str]]) -> Callable[[Any, Any], Iterable[str]]:
