@@ -16,6 +16,7 @@ from nodesmith.decisions.scheduling.existing import (
     nominations,
 )
 from nodesmith.decisions.scheduling.placement import AvailableCapacity
+from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
@@ -70,6 +71,14 @@ def test_a_pod_without_a_memory_request_fits_a_node_with_overcommitted_memory() 
 
     assert takes(existing, shape("1", "0")) == 3
     assert takes(existing, shape("1", "1")) == 0
+
+
+def test_an_overcommitted_node_is_not_merged_where_pods_request_nothing_of_what_it_lacks() -> None:
+    crowded = only(nodes=[node(cpu="1")], pods=bind(shape("2"), "node-1"))
+    assert crowded.free.cpu_milli < 0
+
+    kept = ClusterNodes([crowded], (), [shape("0")]).without((), [shape("0")])
+    assert [each.free for each in kept] == [crowded.free]
 
 
 def test_expected_daemonset_pods_are_counted_once() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.model.apimachinery.labels import HOSTNAME, OS
@@ -99,7 +100,7 @@ class ClusterNodes:
     ) -> list[ExistingNode]:
         """Return the existing nodes that take a pod of one of these shapes, those with most free capacity first.
 
-        There are at most `most` of them; None for any number.
+        There are at most `most` of them. With None, there may be any number, in the order in which they were given.
         """
         kinds: dict[_Asks, list[Shape]] = {}
         for shape in shapes:
@@ -110,8 +111,9 @@ class ClusterNodes:
                 one for asks, mine in kinds.items() if self._admits(asks, look, mine[0]) for one in mine
             ]
             if wanted:
-                least = min(shape.requests.cpu_milli for shape in wanted)
-                least_bytes = min(shape.requests.memory_bytes for shape in wanted)
+                # A pod that requests nothing of a resource fits even where less than nothing is free.
+                least = min(shape.requests.cpu_milli or -inf for shape in wanted)
+                least_bytes = min(shape.requests.memory_bytes or -inf for shape in wanted)
                 found += [
                     existing
                     for name, existing in alike.items()
@@ -121,6 +123,9 @@ class ClusterNodes:
                     and existing.free.memory_bytes >= least_bytes
                     and any(existing.fits(shape, 1) for shape in wanted)
                 ]
+        if most is None:
+            chosen = {existing.name for existing in found}
+            return [existing for name, existing in self.existing_nodes.items() if name in chosen]
         found.sort(key=_size)
         return found[:most]
 
