@@ -24,7 +24,8 @@ from tests.patience import eventually, hurried
 
 NO_CAPACITY = ("spot:c6g.*", "spot:m6g.xlarge:us-east-1a", "spot:c7g.2xlarge:us-east-1b")
 SPEED = 10.0
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
+"""A workload for which nodes were bought in vain twice waits for ten minutes, which take one minute at this speed."""
 _NEVER = "default/reports-"
 """What the names of pods begin with that ask for a label that no NodePool has."""
 
