@@ -1,4 +1,4 @@
-"""Runs `nodesmith plan` in a test's own process."""
+"""Runs commands, above all `nodesmith plan`, in a test's own process."""
 
 from __future__ import annotations
 
@@ -44,9 +44,16 @@ Run = Callable[..., Ran]
 def plan_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return `nodesmith plan` as a function of its arguments, isolated from the user's own kubeconfig."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
+    return command(monkeypatch, capsys, "plan")
+
+
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, *always: str
+) -> Run:
+    """Return `nodesmith NAME` as a function of its arguments, which `always` follow."""
 
     def ran(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["nodesmith", "plan", *arguments])
+        monkeypatch.setattr(sys, "argv", ["nodesmith", name, *arguments, *always])
         with pytest.raises(SystemExit) as ended:
             main()
         told = capsys.readouterr()

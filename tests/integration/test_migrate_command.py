@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from nodesmith_cli.main import main
 from nodesmith_cli.migrating.command import Wanted, run
 from nodesmith_local.aws.account import Network, make_network
 from tests.account import REGION, ZONES, client, strict_aws
 from tests.nodegroups import CLUSTER, NODE_CONFIG, Clients, managed, thirty
-from tests.plancommand import Ran
+from tests.plancommand import Run, command
 from tests.recordingserver import RecordingServer
 from tests.savingsclusters import node, pod
 
@@ -67,24 +65,12 @@ def network() -> Iterator[Network]:
         yield made
 
 
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
 def migrate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return `nodesmith migrate` as a function of its arguments, with made-up credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
-
-    def ran(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["nodesmith", "migrate", *arguments, "--region", REGION])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ran(ended.value.code, told.out, told.err)
-
-    return ran
+    return command(monkeypatch, capsys, "migrate", "--region", REGION)
 
 
 def test_groups_of_an_account_become_manifests_on_standard_output(network: Network, migrate: Run) -> None:

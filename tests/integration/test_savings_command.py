@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.main import main
 from nodesmith_cli.savings.page import savings_page
 from tests.foreign import karpenters_nodeclaim
-from tests.plancommand import Ran
+from tests.plancommand import Ran, command
 from tests.recordingserver import RecordingServer
 from tests.savingsclusters import budget, karpenter, node, nodepool, pod, sparse, zone_spread
 
@@ -40,17 +38,9 @@ Run = Callable[..., Report]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return `nodesmith savings` as a function of its arguments, with estimated spot prices."""
-
-    def ran(kubeconfig: str, *arguments: str) -> Report:
-        given = ["nodesmith", "savings", "--kubeconfig", kubeconfig, "--spot-prices", "estimate"]
-        monkeypatch.setattr(sys, "argv", [*given, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Report(ended.value.code, told.out, told.err)
-
-    return ran
+    savings = command(monkeypatch, capsys, "savings")
+    always = "--spot-prices", "estimate"
+    return lambda kubeconfig, *given: Report(*savings("--kubeconfig", kubeconfig, *always, *given))
 
 
 def cluster() -> list[dict[str, Any]]:

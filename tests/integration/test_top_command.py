@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nodesmith_cli.main import main
 from nodesmith_local.apiserver import ApiServer
-from tests.plancommand import Ran
+from tests.plancommand import Run, command
 from tests.savingsclusters import node, pod
 from tests.terminals import Terminal
 
@@ -37,22 +36,11 @@ def unowned(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return `nodesmith top` without a terminal, in this process, as a function of its arguments."""
-
-    def ran(kubeconfig: str, *options: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["nodesmith", "top", "--kubeconfig", kubeconfig, *options])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        told = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ran(ended.value.code, told.out, told.err)
-
-    return ran
+    top = command(monkeypatch, capsys, "top")
+    return lambda kubeconfig, *options: top("--kubeconfig", kubeconfig, *options)
 
 
 def test_without_a_terminal_one_look_is_printed_as_sentences(run: Run, kubeconfig: str) -> None:
