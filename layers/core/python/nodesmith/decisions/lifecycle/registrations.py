@@ -258,8 +258,10 @@ def _of_launches(breaker: Breaker, used: Sequence[datetime], now: datetime) -> B
 
 def _of_moves(breaker: Breaker, now: datetime) -> Breaker:
     """Return a breaker after a look at it. A day without a loop closes it."""
-    if breaker.holds(now) or not breaker.wasted:
-        return breaker if breaker.wasted or breaker.holds(now) else CLOSED
+    if breaker.holds(now):
+        return breaker
+    if not breaker.wasted:
+        return CLOSED
     return breaker.tripped(now) if not breaker.is_tripped or _tried(breaker) else breaker
 
 

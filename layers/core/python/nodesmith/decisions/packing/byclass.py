@@ -60,7 +60,7 @@ def pack_by_class(
     if len(classes) > min(_MOST_CLASSES, len(items) // _KINDS_A_CLASS):
         return None
     pool = _Pool(items, list(classes), list(classes.values()))
-    buyer = _Buyer(pool, _Market(pool, bins, masks, remaining), remaining)
+    buyer = _Buyer(pool, _Offered(pool, bins, masks, remaining), remaining)
     while pool.steps < most_steps:
         seed = pool.seed()
         if seed is None:
@@ -72,15 +72,15 @@ def pack_by_class(
 class _Buyer:
     """The nodes that have been bought."""
 
-    def __init__(self, pool: _Pool, market: _Market, remaining: RemainingLimits) -> None:
-        self._pool, self._market, self._remaining = pool, market, remaining
+    def __init__(self, pool: _Pool, offered: _Offered, remaining: RemainingLimits) -> None:
+        self._pool, self._offered, self._remaining = pool, offered, remaining
         self.bought: list[_Bought] = []
 
     def buy(self, seed: int) -> None:
         """Buy nodes around items of class `seed`; if none can be bought, give up the class."""
         before = len(self.bought)
-        for pattern in self._market.patterns(seed):
-            usual = self._market.cheapest(pattern, pattern @ self._pool.size)
+        for pattern in self._offered.patterns(seed):
+            usual = self._offered.cheapest(pattern, pattern @ self._pool.size)
             if usual is not None:
                 self._repeat(seed, pattern, usual)
         if len(self.bought) == before:
@@ -92,7 +92,7 @@ class _Buyer:
             held, is_whole = self._pool.take(seed, pattern)
             if not held:
                 break
-            one = usual if is_whole else self._market.cheapest(pattern, self._pool.size_of(held)) or usual
+            one = usual if is_whole else self._offered.cheapest(pattern, self._pool.size_of(held)) or usual
             self._remaining.spend(one, 1)
             self.bought.append((one, tuple(sorted(held.items())), 1))
             if not is_whole:
@@ -180,7 +180,7 @@ class _Pool:
                 break
 
 
-class _Market:
+class _Offered:
     """The bins, by the items they admit and in order of price."""
 
     def __init__(

@@ -16,12 +16,12 @@ Instances that EC2 takes back, and claims that never became nodes, do not count:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from operator import itemgetter
 
-from nodesmith.decisions.provisioning.plan import BACK_OFF, PlannedNode, Repetition, RepetitionOf
+from nodesmith.decisions.provisioning.plan import BACK_OFF, Repetition, RepetitionOf
 from nodesmith.decisions.scheduling.existing import by_age
 from nodesmith.decisions.termination.waiting import EXPIRED
 from nodesmith.decisions.workloads import Workloads, controller
@@ -316,18 +316,6 @@ class Repeating:
         dues = (self.histories.get(workload, AttemptHistory()).due for workload in waiting)
         return min((due for due in dues if due is not None and due > self.now), default=None)
 
-    def noted(self, nodes: Sequence[PlannedNode], pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
-        """Return the nodes to buy with the attempt number of each workload in their claims.
-
-        It is 0 for pods that still have a node, since they run.
-        """
-        there, repetition_of = {pod.key: pod for pod in pods}, self.repetition_of()
-        mine = (repetition_of([there[k] for k in node.claim.nominated if k in there]) for node in nodes)
-        return tuple(
-            replace(node, claim=replace(node.claim, attempts=its.attempts, again=its.again))
-            for node, its in zip(nodes, mine, strict=True)
-        )
-
     def repetition_of(self) -> RepetitionOf:
         """Return a function that returns the repetition of the pods of a node."""
         removed = _Removed.of(self.ledger, self.now)
@@ -341,10 +329,7 @@ class Repeating:
 
     def attempts_of(self, pods: Iterable[Pod]) -> FrozenMap[int]:
         """Return the attempt number of each workload of `pods`, without pods that still have a node."""
-        return self._attempts({self.names.of(pod) for pod in pods if not pod.node})
-
-    def _attempts(self, workloads: Iterable[str]) -> FrozenMap[int]:
-        known = self.histories
+        known, workloads = self.histories, {self.names.of(pod) for pod in pods if not pod.node}
         return FrozenMap({w: known[w].failed + 1 if w in known else 1 for w in sorted(workloads)})
 
 

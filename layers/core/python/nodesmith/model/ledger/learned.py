@@ -299,7 +299,7 @@ HALF_LIFE = timedelta(hours=24)
 
 
 def _left(amount: float, since: datetime, now: datetime) -> float:
-    """Return what is _left of an amount. If `now` is before `since`, it is the whole amount."""
+    """Return what is left of an amount. If `now` is before `since`, it is the whole amount."""
     return amount * exp2(-max(timedelta(0), now - since) / HALF_LIFE)
 
 
@@ -364,7 +364,7 @@ class Risk:
     at: datetime
 
     def losses_at(self, now: datetime) -> float:
-        """Return the losses that are _left at `now`."""
+        """Return the losses that are left at `now`."""
         return _left(self.losses, self.at, now)
 
     def after(self, share: float, now: datetime) -> Risk:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution
-from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.provisioning.plan import PlannedNode, RepetitionOf
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
@@ -76,7 +76,11 @@ def within_dollars(
 
 
 def bought_within(
-    left: Mapping[str, float], fresh: Sequence[Pod], free: Sequence[ExistingNode], planner: Planner
+    left: Mapping[str, float],
+    fresh: Sequence[Pod],
+    free: Sequence[ExistingNode],
+    planner: Planner,
+    repetition_of: RepetitionOf,
 ) -> tuple[tuple[PlannedNode, ...], dict[str, str], list[str]]:
     """Buy for planned pods, with what is `left` of the limits in dollars of buffers.
 
@@ -86,7 +90,7 @@ def bought_within(
     pods, out = list(fresh), list[str]()
     for attempt in range(_ATTEMPTS):
         chosen, _ = Search(planner, pods, free, bounded=True).best(PreferenceMode.RULE)
-        nodes = planner.written_down(chosen.purchase)
+        nodes = planner.written_down(chosen.purchase, repetition_of=repetition_of)
         owners = {pod.key: _buffer_of(pod) for pod in pods}
         cost = dict.fromkeys(left, 0.0)
         for node in nodes:

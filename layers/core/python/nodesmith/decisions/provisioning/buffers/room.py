@@ -103,10 +103,9 @@ def _with_running(plan: Plan, rest: Rest, inputs: Inputs) -> Plan:
     nodes: tuple[PlannedNode, ...] = ()
     if fresh and not plan.new:
         left = {key: limit - spent.get(key, 0.0) for key, limit in limits_of(asked).items()}
-        nodes, placed_late, dear = bought_within(left, fresh, free, planner)
+        nodes, placed_late, dear = bought_within(left, fresh, free, planner, repeating.repetition_of())
         there |= placed_late
         why |= dict.fromkeys(dear, DEAR)
-        nodes = repeating.noted(nodes, fresh)
     placed = _Placed(there, in_flight, nodes, why | {pod.key: str(reason) for pod, reason in held})
     rooms = tuple(placed.room(each, plan) for each in asked)
     due = first_after(inputs.now, (plan.due, repeating.due(held)))
