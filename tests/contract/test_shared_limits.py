@@ -183,7 +183,7 @@ def test_limits_are_written_only_if_they_or_the_clusters_have_changed() -> None:
 def test_all_clusters_read_with_their_ledger_that_ec2_has_throttled_a_call(stores: Stores) -> None:
     east, west = stores("east"), stores("west")
     assert not west.load().spending.is_short_of_calls(NOW)
-    assert east.take_calls(1, NOW, Scarcity(is_throttled=True)) == 0
+    east.tell_scarcity(Scarcity(is_throttled=True), NOW)
     assert west.load().spending.is_short_of_calls(NOW)
     assert not west.load().spending.is_short_of_calls(NOW + SHORT_FOR)
 
@@ -193,8 +193,8 @@ def test_all_clusters_read_with_their_ledger_in_which_zones_one_has_found_nothin
 ) -> None:
     east, west = stores("east"), stores("west")
     until = NOW + timedelta(minutes=3)
-    east.take_calls(0, NOW, Scarcity(lost={("spot", "us-east-1a"): until}))
-    east.take_calls(0, NOW, Scarcity(lost={("on-demand", "us-east-1a"): until}))
+    east.tell_scarcity(Scarcity(lost={("spot", "us-east-1a"): until}), NOW)
+    east.tell_scarcity(Scarcity(lost={("on-demand", "us-east-1a"): until}), NOW)
     west.take_calls(1, NOW)
     ledger = west.load()
     assert ledger.lost_zones(NOW) == {("spot", "us-east-1a"), ("on-demand", "us-east-1a")}
@@ -205,5 +205,5 @@ def test_a_zone_is_not_lost_for_longer_than_a_back_off_may_last_whatever_the_sha
     stores: Stores,
 ) -> None:
     east, west = stores("east"), stores("west")
-    east.take_calls(0, NOW, Scarcity(lost={("spot", "us-east-1a"): NOW + timedelta(days=1)}))
+    east.tell_scarcity(Scarcity(lost={("spot", "us-east-1a"): NOW + timedelta(days=1)}), NOW)
     assert west.load().lost_zones(NOW) == frozenset()

@@ -225,14 +225,16 @@ class FakeStore:
         self.raise_after("release_lock")
         return came and ends == until
 
-    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
+    def take_calls(self, wanted: int, now: datetime) -> int:
         self.raise_before("take_calls")
-        budget = self.budget[0]
-        granted, self.budget[0] = (
-            (0, budget.told(scarcity, now)) if scarcity else budget.take(self.name, wanted, now)
-        )
+        granted, self.budget[0] = self.budget[0].take(self.name, wanted, now)
         self.raise_after("take_calls")
         return granted
+
+    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+        self.raise_before("tell_scarcity")
+        self.budget[0] = self.budget[0].told(scarcity, now)
+        self.raise_after("tell_scarcity")
 
     def pause(self, pause: Pause | None) -> None:
         self.raise_before("pause")

@@ -214,7 +214,7 @@ def _learn(outcomes: Collection[LaunchOutcome], ledger: Ledger, store: Store, no
     throttled = any(isinstance(each, Deferred) and each.nothing_begun for each in outcomes)
     if lost or throttled:
         until = max((backoff.until for backoff in short.values()), default=now)
-        store.take_calls(0, now, Scarcity(throttled, dict.fromkeys(sorted(lost), until)))
+        store.tell_scarcity(Scarcity(throttled, dict.fromkeys(sorted(lost), until)), now)
     full = subnet_backoffs(outcomes, now)
     if full:
         store.save_subnet_backoffs(full)

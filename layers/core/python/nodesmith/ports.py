@@ -81,8 +81,11 @@ class Store(Protocol):
     def release_lock(self, concern: Concern, until: datetime) -> bool:
         """Release the lock that expires at `until`, if it is still held. Return True if other runs were refused it."""
 
-    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
-        """Take CreateFleet calls from the region's budget; return how many. With `scarcity`, tell all clusters that."""
+    def take_calls(self, wanted: int, now: datetime) -> int:
+        """Take CreateFleet calls from the region's budget, and return how many were granted."""
+
+    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+        """Record what EC2 lacks, for all clusters of the region."""
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption; None resumes it."""

@@ -54,7 +54,7 @@ from nodesmith.adapters.dynamodb.partition import (
     conflicts,
     written_once,
 )
-from nodesmith.adapters.dynamodb.regionitems import SharedItems, read_learned, take_calls, write_learned
+from nodesmith.adapters.dynamodb.regionitems import SharedItems, read_learned, write_learned
 from nodesmith.errors import Conflict
 from nodesmith.keys import partition_key
 from nodesmith.model.apimachinery.times import format_time
@@ -74,8 +74,7 @@ from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 
 _COMMITTED = "SET version = :next, decision = :decision, changed = :changed, launches = :launches"
-_SHARE_ATTEMPTS = 8
-"""How often a commit is tried while other clusters commit at the same time."""
+_SHARE_ATTEMPTS = 8  # of a commit, while other clusters commit at the same time
 
 
 class DynamoStore:
@@ -96,20 +95,19 @@ class DynamoStore:
         most_launches: int = LAUNCHES_OF_CLUSTER,
         shares: bool = False,
     ) -> None:
-        self._client, self._table, self._cluster, self._clock = client, table, cluster, clock
+        self._client, self._table, self._clock = client, table, clock
         self._unmarked = Partition(client, table, partition_key(cluster))
         self.unbooked = UnbookedItems(self._unmarked)
         self._mark = LedgerMark(self._unmarked, clock)
         self._partition = Partition(client, table, partition_key(cluster), self._mark.before_write)
         self._nodeclasses: Mapping[str, NodeClassStatus] = {}  # as last read
-        self._locks = Locks(self._partition)
+        self._locks, self._kept = Locks(self._partition), KeptLedger()
         self._claims: dict[str, tuple[str, NodeClaim]] = {}
         """Claims as last read, with their text. Most of thousands are unchanged at the next read."""
-        self._kept = KeptLedger()
         self._most_launches = most_launches
-        self._shared = SharedItems(client, table, cluster) if shares else None
-        self._last: Ledger | None = None
-        """The ledger as last read, with the commits since."""
+        self._region = SharedItems(client, table, cluster)
+        self._shared = self._region if shares else None
+        self._last: Ledger | None = None  # as last read, with the commits since
 
     def load(self) -> Ledger:
         """Return the ledger, strongly consistent. If its mark has not changed, only NodeClasses are read again.
@@ -284,9 +282,13 @@ class DynamoStore:
         """Release the lock that expires at `until`. Return True if another run tried to take it meanwhile."""
         return self._locks.end(concern, until)
 
-    def take_calls(self, wanted: int, now: datetime, scarcity: Scarcity | None = None) -> int:
+    def take_calls(self, wanted: int, now: datetime) -> int:
         """Take calls from the region's budget of CreateFleet calls, and return how many were granted."""
-        return take_calls(self._client, self._table, self._cluster, wanted, now, scarcity)
+        return self._region.take_calls(wanted, now)
+
+    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+        """Record what EC2 lacks, for all clusters of the region."""
+        self._region.tell_scarcity(scarcity, now)
 
     def pause(self, pause: Pause | None) -> None:
         """Pause voluntary disruption, or resume it if `pause` is None."""

@@ -9,7 +9,7 @@ buys on commitments writes its report on condition that no other has done so sin
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -75,29 +75,6 @@ def _learned(client: Any) -> str:
 _BUDGET_SK = "CREATEFLEET"
 _BUDGET_ATTEMPTS = 5
 
-
-def take_calls(
-    client: Any, table: str, cluster: str, wanted: int, now: datetime, scarcity: Scarcity | None = None
-) -> int:
-    """Return how many of `wanted` calls a cluster may make now, and count them as made.
-
-    With `scarcity`, tell the other clusters that instead. `client` is a boto3 DynamoDB client. The answer is 0 if other
-    clusters change the budget at every attempt. Raises Transient.
-    """
-    partition = Partition(client, table, budget_partition_key(client.meta.region_name))
-    for _ in range(_BUDGET_ATTEMPTS):
-        document, revision = partition.revised(_BUDGET_SK)
-        budget = CallBudget.from_item(document)
-        granted, budget = (0, budget.told(scarcity, now)) if scarcity else budget.take(cluster, wanted, now)
-        item = partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
-        try:
-            partition.put_revised(item, revision, "the budget of CreateFleet calls")
-        except Conflict:
-            continue
-        return granted
-    return 0
-
-
 _LIMITS, _SHARES = "LIMITS", "SHARES"
 _MARK = {"#version": "version", "#changed": "changed", "#launches": "launches"}
 
@@ -108,6 +85,30 @@ class SharedItems:
     def __init__(self, client: Any, table: str, cluster: str) -> None:
         self._cluster = cluster
         self._partition = Partition(client, table, budget_partition_key(client.meta.region_name))
+
+    def take_calls(self, wanted: int, now: datetime) -> int:
+        """Return how many of `wanted` calls the cluster may make now, and count them as made.
+
+        It is 0 if other clusters change the budget at every attempt. Raises Transient.
+        """
+        return self._change_budget(lambda budget: budget.take(self._cluster, wanted, now))
+
+    def tell_scarcity(self, scarcity: Scarcity, now: datetime) -> None:
+        """Record what EC2 lacks, unless clusters change the budget at every attempt. Raises Transient."""
+        self._change_budget(lambda budget: (0, budget.told(scarcity, now)))
+
+    def _change_budget(self, change: Callable[[CallBudget], tuple[int, CallBudget]]) -> int:
+        """Write the budget that `change` returns, and return the number before it; 0 if no attempt succeeds."""
+        for _ in range(_BUDGET_ATTEMPTS):
+            document, revision = self._partition.revised(_BUDGET_SK)
+            number, budget = change(CallBudget.from_item(document))
+            item = self._partition.item(_BUDGET_SK, budget.to_item(), revision=revision + 1)
+            try:
+                self._partition.put_revised(item, revision, "the budget of CreateFleet calls")
+            except Conflict:
+                continue
+            return number
+        return 0
 
     def with_mark(self, ledger: Partition) -> tuple[Attributes, Region]:
         """Return a ledger's metadata and what clusters share, strongly consistent, in one call. Raises Transient."""

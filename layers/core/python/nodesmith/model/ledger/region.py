@@ -289,6 +289,7 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _seconds(waited: timedelta) -> float:
+    """Return the seconds waited; 0 if the clocks of functions, which differ slightly, make them negative."""
     return max(0.0, waited.total_seconds())
 
 
@@ -331,7 +332,7 @@ class CallBudget:
         at least half full, each gets a call at once.
         """
         found = self._without_future(now)
-        seconds = max(0.0, (now - found.at).total_seconds())  # the clocks of functions differ slightly
+        seconds = _seconds(now - found.at)
         is_short = found.short_until is not None and now < found.short_until
         rate = SHORT_CALLS_PER_SECOND if is_short else CALLS_PER_SECOND
         held = min(float(MOST_CALLS), found.calls + seconds * rate)
