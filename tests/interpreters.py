@@ -8,6 +8,7 @@ same pins.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -38,37 +39,41 @@ def other_python() -> Path | None:
 
 def environment(python: Path, seed: str) -> Mapping[str, str]:
     """Return an environment that runs this checkout on a Python with a hash seed; fetch compiled packages if needed."""
-    theirs = [] if python == Path(sys.executable) else [_compiled(python)]
+    theirs = [] if python == Path(sys.executable) else [compiled(python)]
     path = [*theirs, *(ROOT / name for name in _OURS), Path(sysconfig.get_path("purelib"))]
     return {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
 
-@cache
-def _compiled(python: Path) -> Path:
-    """Return the folder with the compiled packages for a Python, after filling it if necessary."""
+def compiled(python: Path) -> Path:
+    """Return the folder with the compiled packages for a Python, after filling it if necessary.
+
+    Tests of several processes may ask for it at the same time, so one of them fills it under a lock.
+    """
     folder = ROOT / "build" / "interpreters" / python.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{python.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fill(folder, python)
+    return folder
+
+
+def _fill(folder: Path, python: Path) -> None:
     pins = folder / "pins.txt"
     wanted = f"{python.resolve()}\n{_COMPILED.read_text()}"
-    if not pins.is_file() or pins.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        command = [
-            str(UV),
-            "pip",
-            "install",
-            "--quiet",
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary=:all:",
-        ]
-        command += [f"--python={python}", f"--target={folder}", f"--requirements={_COMPILED}"]
-        run(command, uv_environment())
-        pins.write_text(wanted)
-    return folder
+    if pins.is_file() and pins.read_text() == wanted:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    install = [str(UV), "pip", "install", "--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+    run(
+        [*install, f"--python={python}", f"--target={folder}", f"--requirements={_COMPILED}"],
+        uv_environment(),
+    )
+    pins.write_text(wanted)
 
 
 if __name__ == "__main__":
     found = other_python()
     if found:
-        _compiled(found)
+        compiled(found)
     else:
         print(NONE_FOUND, file=sys.stderr)

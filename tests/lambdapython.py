@@ -43,6 +43,7 @@ def main(suites: list[str]) -> int:
         print(said, file=sys.stderr)
         return 0
     installed = _installed(python)
+    subprocess.run([installed, "-m", "tests.interpreters"], cwd=ROOT, check=True)
     if not suites:
         return 0
     print(f"on {subprocess.check_output([installed, '-VV'], text=True).strip()}", flush=True)
