@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import Store
 
 CRDS = tuple(custom_resource_definitions())

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog, embedded_prices
-from nodesmith.adapters.catalog.files import read_catalog_file
-from nodesmith.adapters.catalog.listing import ARCHITECTURES, list_types
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPES, ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith_formats.catalogfiles import ARCHITECTURES, list_types, read_catalog_file
 
 _PIPED_WIDTH = 132
 

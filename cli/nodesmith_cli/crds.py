@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 
 _HEADER = "# Made from nodesmith.model.schema by `python -m nodesmith_cli.crds`: change that, not this.\n"
 

@@ -23,11 +23,11 @@ from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
-from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.explainstay import Stay
 from nodesmith_cli.foreign import foreign_nodepool
+from nodesmith_formats.nodeclaims import shown_claim
 
 Told = dict[str, Any]
 PriceOf = Callable[[str, Mapping[str, str]], tuple[float, bool] | None]

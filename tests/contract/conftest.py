@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer, Store
 from nodesmith_local.controlplane import ControlPlane
 from tests.contract import servers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from tests.contract.servers import REAL, Call, Server
 from tests.patience import eventually
 

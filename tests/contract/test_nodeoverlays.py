@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlay
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from tests.contract.servers import REAL, Call, Server
 from tests.nodeoverlays import API_VERSION, CASES, PATH, UNKNOWN_CAPACITY_TYPE, spec_of
 

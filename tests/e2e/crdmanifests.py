@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from nodesmith.model.schema.crds import stored
 from nodesmith.model.schema.fields import (
     INT32,
     Array,
@@ -23,6 +22,7 @@ from nodesmith.model.schema.fields import (
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith_formats.crds import stored
 from tests.unit.conversionfields import KUBELET
 
 Manifest = dict[str, Any]

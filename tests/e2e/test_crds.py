@@ -17,11 +17,11 @@ from nodesmith.model.karpenter.nodeclaimobjects import manifest as nodeclaim_man
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.model.schema.fields import Field, Kind, Object
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests import builders

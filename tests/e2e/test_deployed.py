@@ -15,8 +15,8 @@ from botocore.credentials import Credentials as BotoCredentials
 
 from nodesmith.adapters.aws.eks import eks_token
 from nodesmith.model.karpenter.nodepools import REGISTRATION_TIMEOUT
-from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.settings import role_name
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.aws import LocalAws

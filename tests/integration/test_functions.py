@@ -23,10 +23,10 @@ from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.keys import catalog_key, metrics_key, snapshot_key
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith.observation.decoding import decode
 from nodesmith.registration import Registration
 from nodesmith.settings import QUEUE_NAME, role_name
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_forwarder.forwarder import Forwarder
 from nodesmith_local.apiserver import ApiServer

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.model.ec2.catalog import Catalog
+from nodesmith_formats.catalogfiles import read_catalog_file
 from tests.builders import NOW, expression, nodepool_manifest
 from tests.problems.drawnpods import Drawn, pods
 from tests.problems.rarities import with_rarities

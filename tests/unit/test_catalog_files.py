@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog, encode
-from nodesmith.adapters.catalog.files import read_catalog_file
-from nodesmith.adapters.catalog.listing import list_types
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith_formats.catalogfiles import list_types, read_catalog_file
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 ZONE, CAPACITY_TYPE = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"

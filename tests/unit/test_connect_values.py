@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
 from nodesmith_cli.connecting.crdages import Age, age
@@ -17,6 +16,7 @@ from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
 from nodesmith_cli.connecting.observed import Entry, NodeRole
 from nodesmith_cli.connecting.reaching import is_same, principal_of
 from nodesmith_cli.connecting.removing import DeleteEntries
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_forwarder.settings import read_forwarder_settings
 
 SERVED = Served("web", "us-east-1", "bucket", "nodesmith", "shared", "forwarder:1")

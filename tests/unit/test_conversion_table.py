@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.schema.crds import served_beside
 from nodesmith.model.schema.fields import Array, Field, Object
 from nodesmith.model.schema.statuses import DEFINITIONS
+from nodesmith_formats.crds import served_beside
 from tests.unit.conversionfields import TABLES, Row
 
 PAGE = (Path(__file__).parents[2] / "docs/manifests.md").read_text()

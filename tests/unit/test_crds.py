@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.model.schema.crds import custom_resource_definitions, schema
 from nodesmith.model.schema.fields import Integer, Map, Object, Quantity, Rule, Text
 from nodesmith_cli.crds import files
+from nodesmith_formats.crds import custom_resource_definitions, schema
 
 DIRECTORY = Path(__file__).parents[2] / "forwarder/crds"
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}

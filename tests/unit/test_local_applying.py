@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.manifests.manifests import Document, Fault, Manifests
 from nodesmith_local.apiserver import ApiServer
 from nodesmith_local.runs.applying import apply_documents

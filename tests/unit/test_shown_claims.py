@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.shownclaims import shown_claim
+from nodesmith_formats.nodeclaims import shown_claim
 from tests.builders import claim
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -34,11 +34,11 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import conditions_of, manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Node, VolumeAttachment
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_formats.nodeclaims import shown_claim
 from tests import builders
 from tests.builders import NOW
 

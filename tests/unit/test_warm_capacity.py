@@ -32,7 +32,6 @@ from nodesmith.model.ec2.notices import Fate, Notice
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY, parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest as object_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, Shape
 from nodesmith.model.ledger.items import claim_from_item, claim_to_item
 from nodesmith.model.ledger.learned import Backoff
@@ -40,6 +39,7 @@ from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith_cli.status import lines, tell
+from nodesmith_formats.nodeclaims import shown_claim
 from tests.builders import (
     NOW,
     ZONES,

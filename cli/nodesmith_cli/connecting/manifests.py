@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.schema.crds import custom_resource_definitions
 from nodesmith_cli.sharing.survey import SHARED_CRDS
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.shipped import shipped
 
 Manifest = dict[str, Any]

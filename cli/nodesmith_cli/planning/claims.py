@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.karpenter.nodeclaimobjects import parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.karpenter.shownclaims import with_warm_state
+from nodesmith_formats.nodeclaims import with_warm_state
 
 _REACHED = {"Launched": Phase.LAUNCHED, "Registered": Phase.REGISTERED, "Initialized": Phase.INITIALIZED}
 """Conditions in the order in which a NodeClaim reaches them."""

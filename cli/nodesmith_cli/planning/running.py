@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
@@ -27,6 +26,7 @@ from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress
 from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.terminal import console
+from nodesmith_formats.catalogfiles import read_catalog_file
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
 

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
@@ -24,6 +23,7 @@ from nodesmith.settings import Settings
 from nodesmith_cli.planning.manifests import Manifests, read_manifests
 from nodesmith_cli.planning.nodeclasses import assumed_zones, statuses
 from nodesmith_cli.planning.running import node_settings
+from nodesmith_formats.catalogfiles import read_catalog_file
 
 _FIELDS = {
     "NodePool": "nodepools",

@@ -14,7 +14,6 @@ from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import is_marked
-from nodesmith.model.karpenter.shownclaims import shown_claim
 from nodesmith.model.kubernetes.nodes import Node, parse_node
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.ledger.ledger import shown_pause
@@ -25,6 +24,7 @@ from nodesmith_cli.savings.nodeprices import PricedNode
 from nodesmith_cli.selecting import EVERYTHING, Selection
 from nodesmith_cli.top.rows import Gauge, NodeRow, PodRow, Prospect, View
 from nodesmith_cli.top.states import LONGEST, claim_row, refusal_of, state_of
+from nodesmith_formats.nodeclaims import shown_claim
 from nodesmith_formats.wording import printable
 
 Manifest = Mapping[str, Any]

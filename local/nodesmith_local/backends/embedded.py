@@ -6,7 +6,7 @@ import base64
 from contextlib import ExitStack
 
 from nodesmith.errors import Rejected
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.kubernetes.objects import Object
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver import ApiServer, Store

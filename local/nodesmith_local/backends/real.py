@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from nodesmith.errors import Rejected
-from nodesmith.model.schema.crds import custom_resource_definitions
+from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_formats.kubernetes.objects import Object, is_true
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.apiserver.storage.store import Write

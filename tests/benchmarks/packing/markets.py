@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from nodesmith.adapters.catalog.files import read_catalog_file
 from nodesmith.decisions.shadow.karpenter import Kind
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith_formats.catalogfiles import read_catalog_file
 from tests.builders import NOW, ZONES, catalog, expression, nodepool_manifest
 
 Manifest = dict[str, Any]

@@ -1,5 +1,5 @@
 """Schemas of manifests: one description of each kind, from which both its reader and its CRD are generated.
 
 `fields` defines the building blocks. `nodepools`, `nodeclaims` and `nodeclasses` describe the kinds. `reading` checks a
-manifest against a kind, and `crds` writes a kind as a CustomResourceDefinition.
+manifest against a kind. `nodesmith_formats.crds` writes a kind as a CustomResourceDefinition.
 """
