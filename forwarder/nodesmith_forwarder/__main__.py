@@ -13,7 +13,7 @@ from typing import Any
 from botocore.config import Config
 from botocore.session import get_session
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.connection import Connection

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import boto3
 import pytest
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.model.functions.hints import Concern, Hint

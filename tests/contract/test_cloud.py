@@ -14,7 +14,7 @@ from moto.ec2.models import ec2_backends
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.ec2.instancestatus import Ec2MarkedInstances
+from nodesmith.adapters.ec2.instances import Ec2MarkedInstances
 from nodesmith.decisions.launch import launch_plan, shared
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import (

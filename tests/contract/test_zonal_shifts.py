@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from nodesmith.adapters.aws.zonalshifts import RegionShifts
+from nodesmith.adapters.aws.eks import RegionShifts
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.zonalshifts import AUTOSHIFT, ZonalShift

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.keys import snapshot_key

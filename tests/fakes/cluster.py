@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.adapters.kubernetes.evictions import ends_by, runs_on
-from nodesmith.adapters.kubernetes.statuspatches import (
+from nodesmith.adapters.kubernetes.writes import (
     is_left_of,
     is_of,
     merged_status,

@@ -8,7 +8,7 @@ import pytest
 
 from infra.concerns import CLUSTER_CONCERNS
 from infra.launching import EBS_KEY_USES
-from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
+from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from tests.infra.deployment import OTHER_VPC, REGION, VOLUME_KEY, VPC
 from tests.infra.iam import Context, session

@@ -11,7 +11,7 @@ import yaml
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Method, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
-from nodesmith.adapters.kubernetes.statuspatches import patched_node
+from nodesmith.adapters.kubernetes.writes import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.taints import Taint

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
+from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Launched

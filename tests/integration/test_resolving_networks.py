@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
+from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.model.garbage import Kind
 from nodesmith.model.nodeclasses.nodeclasses import (
     EC2NodeClass,

@@ -12,7 +12,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.ec2 import ec2_backends
 
 from nodesmith.adapters.cloud import AwsCloud
-from nodesmith.adapters.nodeclasses.instanceprofiles import profile_name
+from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.errors import Rejected
 from nodesmith.model.nodeclasses.nodeclasses import (
     AMISelectorTerm,

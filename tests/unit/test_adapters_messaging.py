@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload

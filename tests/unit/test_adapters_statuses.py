@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.kubernetes.statuspatches import difference, merged_status, patched_node
+from nodesmith.adapters.kubernetes.writes import difference, merged_status, patched_node
 from nodesmith.model.kubernetes.nodes import NodePatch
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

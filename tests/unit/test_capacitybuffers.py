@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.kubernetes.statuspatches import merged_status
+from nodesmith.adapters.kubernetes.writes import merged_status
 from nodesmith.decisions.disruption.costs import held_for_buffers
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, by_turns, decide

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from nodesmith.adapters.aws.functions import LambdaTicks
+from nodesmith.adapters.aws.messaging import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
 from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
@@ -17,7 +17,7 @@ from nodesmith.registration import Registration
 from nodesmith.settings import function_name
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.aws.functions import LambdaInvocations
+    from nodesmith.adapters.aws.messaging import LambdaInvocations
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 CLUSTERS = [Registration(name, "vpc-01234567", ("nodes",)) for name in ("east", "west")]

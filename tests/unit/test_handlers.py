@@ -25,7 +25,7 @@ from tests import builders
 from tests.account import REGION, client, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
+    from nodesmith.adapters.aws.messaging import LambdaInvocations, SqsDelayedInvocations
 
 VPC = "vpc-01234567"
 

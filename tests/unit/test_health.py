@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.aws.eventbus import HealthEvents
+from nodesmith.adapters.aws.messaging import HealthEvents
 from nodesmith.adapters.aws.registrations import SsmTrials
 from nodesmith.adapters.dynamodb.healthrecords import (
     HealthRecords,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.kubernetes.statuspatches import patched_node
+from nodesmith.adapters.kubernetes.writes import patched_node
 from nodesmith.decisions.lifecycle import initialization_patch, next_steps, registration_patch
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.model.apimachinery.taints import Taint

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from nodesmith.adapters.measuredcloud import MeasuredCloud
+from nodesmith.adapters.cloud import MeasuredCloud
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import Deferred, Launched, LaunchOutcome, LaunchRequest, NoCapacity, Refused
 from nodesmith.model.metrics import Metrics, labelled

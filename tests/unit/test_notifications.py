@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.adapters.aws.eventbus import MOST_BYTES, MOST_ENTRIES, EventBridge, batches
+from nodesmith.adapters.aws.messaging import MOST_BYTES, MOST_ENTRIES, EventBridge, batches
 from nodesmith.controllers.notifying import (
     MOST_A_RUN,
     MOST_AN_HOUR,

@@ -18,7 +18,7 @@ from tests import builders
 from tests.account import REGION, deployed
 
 if TYPE_CHECKING:
-    from nodesmith.adapters.aws.functions import LambdaInvocations, SqsDelayedInvocations
+    from nodesmith.adapters.aws.messaging import LambdaInvocations, SqsDelayedInvocations
 
 EVENT = {"id": "e-1", "account": builders.ACCOUNT, "detail": {"instance-id": "i-1"}}
 CONTEXT = SimpleNamespace(

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from nodesmith.adapters.ec2.instancestatus import told
+from nodesmith.adapters.ec2.instances import told
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import Fate
 

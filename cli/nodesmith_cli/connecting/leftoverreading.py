@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.partition import Partition
 from nodesmith.adapters.ec2.instances import LIVING, described, where
-from nodesmith.adapters.nodeclasses.instanceprofiles import profile_path
+from nodesmith.adapters.ownedresources import profile_path
 from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
 from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith.adapters.kubernetes.statuspatches import without_finalizer
+from nodesmith.adapters.kubernetes.writes import without_finalizer
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
 from nodesmith.model.karpenter.ownership import provider_id

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.s3 import S3Blobs

@@ -16,10 +16,9 @@ from botocore.config import Config
 from botocore.exceptions import UnknownServiceError
 from botocore.session import get_session
 
-from nodesmith.adapters.aws.functions import LambdaHints, LambdaInvocations, SqsDelayedInvocations
+from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.aws.registrations import SsmRegistrations
 from nodesmith.adapters.dynamodb.healthrecords import HealthWriter
-from nodesmith.adapters.measuredcloud import CONTROLLERS, MeasuredCloud
 from nodesmith.adapters.s3 import MetricsWriter, S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import metrics_key
@@ -111,11 +110,11 @@ class Clients:
 
                 config = EC2_CONFIG
             elif service == "events":
-                from nodesmith.adapters.aws.eventbus import EVENTS_CONFIG
+                from nodesmith.adapters.aws.messaging import EVENTS_CONFIG
 
                 config = EVENTS_CONFIG
             elif service == "arc-zonal-shift":
-                from nodesmith.adapters.aws.zonalshifts import ARC_CONFIG
+                from nodesmith.adapters.aws.eks import ARC_CONFIG
 
                 config = ARC_CONFIG
             self._made[service] = self.session.create_client(service, region_name=self._region, config=config)
@@ -238,6 +237,8 @@ class ClusterParts:
 
     def measured_cloud(self) -> Cloud:
         """Return EC2 for the cluster, with metrics for the duration and failures of calls."""
+        from nodesmith.adapters.cloud import CONTROLLERS, MeasuredCloud
+
         return MeasuredCloud(self.cloud, self.metrics, CONTROLLERS.get(self._concern, self._concern))
 
     @cached_property

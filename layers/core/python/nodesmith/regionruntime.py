@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def routing() -> Handler:
     """Compose routing, which passes notices about an instance to the cluster that launched it."""
-    from nodesmith.adapters.aws.functions import LambdaHints, LambdaTicks
-    from nodesmith.adapters.aws.zonalshifts import RegionShifts
+    from nodesmith.adapters.aws.eks import RegionShifts
+    from nodesmith.adapters.aws.messaging import LambdaHints, LambdaTicks
     from nodesmith.adapters.dynamodb.notices import DynamoRegionNotices, DynamoRoutes
-    from nodesmith.adapters.ec2.instancestatus import Ec2MarkedInstances
+    from nodesmith.adapters.ec2.instances import Ec2MarkedInstances
     from nodesmith.controllers.routing import Routing, Shifts, is_of_shifts, route, wake_shifted, wake_warned
     from nodesmith.controllers.runs import Report
 
@@ -62,8 +62,7 @@ def routing() -> Handler:
 
 def dispatch() -> Handler:
     """Compose dispatch, which wakes each cluster's concerns when they are due. A schedule invokes it."""
-    from nodesmith.adapters.aws.eventbus import HealthEvents
-    from nodesmith.adapters.aws.functions import LambdaTicks
+    from nodesmith.adapters.aws.messaging import HealthEvents, LambdaTicks
     from nodesmith.adapters.aws.registrations import SsmLimits, SsmTrials
     from nodesmith.adapters.dynamodb.healthrecords import (
         DynamoMarks,

@@ -177,7 +177,7 @@ def lifecycle() -> Handler:
     def notifier_of(own: ClusterParts) -> Notifier | None:
         if not own.settings.notifications:
             return None
-        from nodesmith.adapters.aws.eventbus import EventBridge
+        from nodesmith.adapters.aws.messaging import EventBridge
         from nodesmith.controllers.notifying import Notifier
 
         bus = EventBridge(lambda: own.client("events"), own.settings.region)

@@ -13,22 +13,20 @@ from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Expired, NotServed
 from nodesmith.adapters.kubernetes.evictions import delete, evict
-from nodesmith.adapters.kubernetes.statuspatches import (
-    difference,
-    is_left_of,
-    is_of,
-    merged_status,
-    patched_node,
-    with_finalizers,
-    without_finalizer,
-)
 from nodesmith.adapters.kubernetes.writes import (
     OLDER_PATHS,
     PATHS,
     clear_nominations,
+    difference,
+    is_left_of,
+    is_of,
+    merged_status,
     nominate,
     object_path,
+    patched_node,
     publish,
+    with_finalizers,
+    without_finalizer,
 )
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER

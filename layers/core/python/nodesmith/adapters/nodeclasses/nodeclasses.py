@@ -18,13 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, transient_errors
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.adapters.nodeclasses.images import deprecation_notice, images
-from nodesmith.adapters.nodeclasses.instanceprofiles import ensure_profile
 from nodesmith.adapters.nodeclasses.selectedresources import (
     capacity_reservations,
     placement_group,
     security_groups,
     subnets,
 )
+from nodesmith.adapters.ownedresources import ensure_profile
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.decisions.launch.templates import Build, launch_template
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND, TENANCY
