@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from nodesmith.model.functions.hints import Concern, Hint, hints_of
+from nodesmith.model.functions import Concern, Hint, hints_of
 from nodesmith.settings import ALIAS, function_name
 from nodesmith_local.functions.lambdas import Lambdas
 

@@ -29,7 +29,7 @@ from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, ListPrices
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
-from nodesmith.model.functions.hints import MOST_ATTEMPTS, RETRY_SECONDS, Concern, Hint
+from nodesmith.model.functions import MOST_ATTEMPTS, RETRY_SECONDS, Concern, Hint
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.observation.observed import NOT_READY, UNSCHEDULABLE
 from tests import builders

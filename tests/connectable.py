@@ -19,7 +19,7 @@ from nodesmith import __version__
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import TALKING
+from nodesmith.model.functions import TALKING
 from nodesmith.settings import role_name
 from nodesmith_cli.connecting.capacitychecks import QUOTAS
 from nodesmith_cli.connecting.connectcommand import How

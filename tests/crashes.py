@@ -23,7 +23,7 @@ from nodesmith.model.ec2.launches import (
     TemplateMissing,
     Unfulfilled,
 )
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 
 
 class Service(StrEnum):

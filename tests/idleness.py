@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.decisions.dispatch import QUIET_TICK_MINUTES
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.functions import REGION_TICK_MINUTES, TICK_MINUTES, Concern
 from tests import builders
 from tests.benchmarks.bill import MONTH_HOURS
 from tests.ticking import Noting, TickedWorld

@@ -24,7 +24,7 @@ from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, Launched
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from tests import builders
 from tests.branches import copied

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any, ClassVar
 
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import WOKEN, Concern
+from nodesmith.model.functions import WOKEN, Concern
 from tests import builders
 from tests.branches import copied
 from tests.world import PATIENCE, STEP, World

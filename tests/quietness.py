@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions import TICK_MINUTES, Concern
 from tests import builders
 from tests.idleness import IdleWorld
 

@@ -13,7 +13,7 @@ from nodesmith.adapters.catalog.catalogs import encode
 from nodesmith.keys import catalog_key
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith_formats.decisions.records import Folder
 from tests import builders
 from tests.fakes.blobs import FakeBlobs

@@ -7,7 +7,7 @@ from typing import Literal, assert_never
 
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.crashes import throttled
 from tests.interruptions import Cluster
 from tests.world import Boundaries, Killed, pod_manifest

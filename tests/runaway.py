@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith.model.apimachinery.quantities import parse_quantity
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests import builders
 from tests.binding import Manifest, bind

@@ -9,7 +9,7 @@ from math import fsum
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith_cli.savings.analysis import parsed_nodes, prepared
 from nodesmith_cli.savings.fleet import adopted

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
-from nodesmith.model.functions.hints import WOKEN, Concern
+from nodesmith.model.functions import WOKEN, Concern
 from nodesmith.model.kubernetes.evictions import DENIED, Eviction, EvictionRefused, PodOnNode
 from nodesmith_local.functions.lineage import RecursiveLoop
 from tests import builders

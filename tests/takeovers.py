@@ -18,7 +18,7 @@ from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.decisions.disruption.drift import drifting
 from nodesmith.decisions.takeover import STANDBY
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR, DECISION, ORIGIN
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.ownership import (

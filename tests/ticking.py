@@ -10,8 +10,7 @@ from typing import Any
 
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
 from nodesmith.decisions.dispatch import due_concerns
-from nodesmith.model.functions.health import AT_ONCE, Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions import AT_ONCE, TICK_MINUTES, Concern, Heartbeat, Marks, Record
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests import builders
 from tests.world import Boundaries, World

@@ -28,7 +28,7 @@ from nodesmith.controllers.routing import Routing
 from nodesmith.controllers.runs import Report
 from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger

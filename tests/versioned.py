@@ -12,7 +12,7 @@ from typing import Any
 
 from nodesmith.errors import Conflict
 from nodesmith.model.allocations import ALLOCATIONS, BOOKED, write_rows
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
+from nodesmith.model.functions import Concern, DelayedInvocation, Hint, hints_of, hints_payload
 from nodesmith.observation.observed import VERSION
 from nodesmith.ports import NONE_THERE
 from nodesmith.ports import Version as ReadVersion

@@ -22,10 +22,10 @@ from nodesmith.decisions.dispatch import own_minute
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.quantities import Resources, parse_resources, total
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ec2.notices import STATES
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration

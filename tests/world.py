@@ -41,7 +41,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
-from nodesmith.model.functions.hints import INFORMED, RETRY_SECONDS, WOKEN, Concern
+from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id

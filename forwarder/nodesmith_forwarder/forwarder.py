@@ -13,7 +13,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.decisions.dispatch import QUIET_AFTER
 from nodesmith.errors import NodesmithError
 from nodesmith.keys import snapshot_base_key, snapshot_key
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
 from nodesmith_forwarder.backoff import wait_seconds

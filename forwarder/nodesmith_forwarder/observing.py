@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.ports import Hints
 
 _TELLING = frozenset({Concern.PROVISIONING, Concern.LIFECYCLE})

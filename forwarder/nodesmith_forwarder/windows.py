@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 
 Topic: TypeAlias = Concern | None
 """The concern that the news is for; None for news that only needs to be in the snapshot."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from threading import Condition
 from typing import NamedTuple
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import (
     ASKERS,

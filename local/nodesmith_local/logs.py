@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nodesmith.errors import Rejected
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 
 _OURS = (
     "nodesmith",

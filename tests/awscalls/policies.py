@@ -134,6 +134,6 @@ def _synthesise(output: Path) -> None:
 def _digest() -> str:
     sources = [*(ROOT / "infra").glob("*.py"), ROOT / "cdk.json", ROOT / "requirements" / "infra.txt"]
     core = ROOT / "layers" / "core" / "python" / "nodesmith"
-    sources += [*core.glob("*.py"), *core.glob("model/functions/*.py")]
+    sources += [*core.glob("*.py"), core / "model" / "functions.py"]
     text = b"".join(path.name.encode() + path.read_bytes() for path in sorted(sources))
     return sha256(json.dumps(_CONTEXT).encode() + text).hexdigest()[:16]

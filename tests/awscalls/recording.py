@@ -11,7 +11,7 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from nodesmith import parts
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.settings import role_name
 from tests.awscalls.acting import HEADER, ActingSession, Role, acting
 from tests.awscalls.judging import NOT_READ, body_of, calls_of, is_granted

@@ -29,7 +29,7 @@ from nodesmith.model.allocations import (
 from nodesmith.model.allocations import DAYS as BY_DAY
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.items import claim_to_item
 from tests import builders
 from tests.benchmarks.bill import BookingUse, booking_bill

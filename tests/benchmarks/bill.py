@@ -23,7 +23,7 @@ from infra.concerns import (
 from infra.storage import DECISION_DAYS, VERSION_DAYS
 from nodesmith.adapters.dynamodb.healthrecords import WRITE_EVERY
 from nodesmith.controllers.dispatch import LOOK_EVERY
-from nodesmith.model.functions.hints import REGION_TICK_MINUTES, SCHEDULED, Concern
+from nodesmith.model.functions import REGION_TICK_MINUTES, SCHEDULED, Concern
 from nodesmith.model.ledger.items import claim_to_item
 from tests.weeks import Fleet
 

@@ -23,7 +23,7 @@ from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchRequest
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.ledger import Ledger

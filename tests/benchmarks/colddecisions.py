@@ -29,7 +29,7 @@ from typing import Any
 from infra.concerns import PACKING_ENVIRONMENT
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.keys import decision_key, snapshot_key
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.nodeclasses.status import SecurityGroup, Subnet
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed

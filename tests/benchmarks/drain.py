@@ -26,7 +26,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode

@@ -19,7 +19,7 @@ from typing import Any
 from botocore.session import get_session
 
 from nodesmith import parts
-from nodesmith.model.functions.hints import Hint, hints_payload
+from nodesmith.model.functions import Hint, hints_payload
 
 AGAIN = 5
 

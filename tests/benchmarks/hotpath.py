@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.provisioning import provision
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
-from nodesmith.model.functions.hints import hints_of
+from nodesmith.model.functions import hints_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.items import claim_to_item

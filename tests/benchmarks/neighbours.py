@@ -40,7 +40,7 @@ from nodesmith.controllers.provisioning import Outcome, Repeats, provision
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.model.ec2.notices import Notice
-from nodesmith.model.functions.hints import Concern, Hint, retry_seconds
+from nodesmith.model.functions import Concern, Hint, retry_seconds
 from nodesmith.model.ledger.region import CallBudget
 from nodesmith.settings import Settings
 from nodesmith_local.aws.strict.ec2buckets import CODE, MUTATING, Ec2Buckets

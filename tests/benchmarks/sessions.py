@@ -27,7 +27,7 @@ import botocore
 from moto.sts import sts_backends
 
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions import TICK_MINUTES, Concern
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.registration import Registration

@@ -13,7 +13,7 @@ from nodesmith.errors import Conflict
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.moves import Move

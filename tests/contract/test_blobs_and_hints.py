@@ -10,7 +10,7 @@ import pytest
 from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Conflict, Rejected
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.ports import NONE_THERE, Blobs, Hints, Version
 from nodesmith.settings import QUEUE_NAME
 from nodesmith_local.functions.lambdas import Lambdas

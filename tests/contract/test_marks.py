@@ -13,8 +13,7 @@ import pytest
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats, DynamoMarks
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.functions.health import Heartbeat, Marks
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern, Heartbeat, Marks
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.ledger import Pause
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus

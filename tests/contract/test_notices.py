@@ -14,8 +14,7 @@ import pytest
 from nodesmith.adapters.dynamodb.notices import KEPT, DynamoNotices, DynamoRegionNotices
 from nodesmith.errors import Rejected
 from nodesmith.keys import notices_partition_key
-from nodesmith.model.ec2.events import read_event
-from nodesmith.model.ec2.notices import KeptEvent
+from nodesmith.model.ec2.notices import KeptEvent, read_event
 from nodesmith.regionports import Notices, RegionNotices
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests import builders

@@ -14,7 +14,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.dynamodb.notices import DynamoNotices, DynamoRegionNotices, DynamoRoutes
 from nodesmith.controllers.routing import Routing, route
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith_local.functions.deployment import TABLE_NAME, Deployment, deploy
 from tests import builders

@@ -11,7 +11,7 @@ from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import Observer
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.observation.encoding import encode
 from tests.e2e.conftest import Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool

@@ -13,7 +13,6 @@ from nodesmith.decisions.launch import dealt, launch_obstacle
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
@@ -28,7 +27,7 @@ from nodesmith.model.ec2.launches import (
     StartRefusal,
     TemplateMissing,
 )
-from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.notices import STATES, Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import (

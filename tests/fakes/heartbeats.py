@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nodesmith.errors import Transient
-from nodesmith.model.functions.health import Heartbeat
+from nodesmith.model.functions import Heartbeat
 
 
 @dataclass(slots=True)

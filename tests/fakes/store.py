@@ -11,7 +11,7 @@ from nodesmith.errors import Conflict
 from nodesmith.model.allocations import to_book
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger import gangs, moves
 from nodesmith.model.ledger.gangs import Gang

@@ -29,8 +29,16 @@ from nodesmith.model.allocations import Allocation, Kind, MoveOutcome, Owner, to
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.model.functions.health import Finding, Heartbeat, Record
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_of, hints_payload
+from nodesmith.model.functions import (
+    Concern,
+    DelayedInvocation,
+    Finding,
+    Heartbeat,
+    Hint,
+    Record,
+    hints_of,
+    hints_payload,
+)
 from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.ledger import Ledger

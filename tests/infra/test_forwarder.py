@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.functions.hints import TALKING
+from nodesmith.model.functions import TALKING
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template
 

@@ -13,7 +13,7 @@ from infra.concerns import CLUSTER_CONCERNS, PACKING_ENVIRONMENT
 from infra.functions import RUNTIME
 from layers.vendor.build import LAMBDA
 from nodesmith.model.commitmentsettings import CommitmentSettings
-from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
+from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES
 from nodesmith.settings import Settings, function_name, read_settings
 from tests.infra.deployment import ACCOUNT, PAYER_ROLE, PRIVATE, REGION, ROOT
 from tests.infra.templates import Template

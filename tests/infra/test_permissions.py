@@ -23,7 +23,7 @@ from nodesmith.keys import (
     snapshot_key,
     snapshot_keys,
 )
-from nodesmith.model.functions.hints import INFORMED, MEASURED, TALKING, WOKEN
+from nodesmith.model.functions import INFORMED, MEASURED, TALKING, WOKEN
 from nodesmith.settings import function_name
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, ROOT, VPC
 from tests.infra.iam import allows, may, session

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES, Concern
+from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES, Concern
 from nodesmith.settings import function_name, function_vpc
 from tests.infra.deployment import ACCOUNT, REGION, code_on_empty_layers, synthesise
 from tests.infra.iam import allows

@@ -11,7 +11,7 @@ import pytest
 
 from infra.application import application
 from infra.concerns import CLUSTER_CONCERNS
-from nodesmith.model.functions.hints import MOST_ATTEMPTS, TALKING, retry_seconds
+from nodesmith.model.functions import MOST_ATTEMPTS, TALKING, retry_seconds
 from nodesmith.settings import function_name
 from tests.infra.deployment import (
     ACCOUNT,

@@ -12,7 +12,7 @@ from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
 from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, LOCKED_WHILE_SHORT, MANY_CALLS, Allowance
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.kubernetes.pods import is_planned
 from tests import builders
 from tests.samples import sampled

@@ -25,8 +25,7 @@ from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Deferred, LaunchRequest
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.functions.health import Heartbeat
-from nodesmith.model.functions.hints import INFORMED, Concern
+from nodesmith.model.functions import INFORMED, Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth, basis_of

@@ -11,7 +11,7 @@ from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import Fate, Notice
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.metrics import Histogram, Metrics
 from tests import builders

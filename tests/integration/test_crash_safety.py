@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from nodesmith.decisions.allocations.nodes import ended_at
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, crashes, crashpairs, passages

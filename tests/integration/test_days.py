@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests import builders
 from tests.weeks import DAY, MINUTE, Fleet
 

@@ -14,7 +14,7 @@ import pytest
 
 from nodesmith.controllers.termination import LOCKED_FOR, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import DENIED, EvictionRefused, Postponed
 from nodesmith.runtime import NODES_AT_ONCE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests.world import Boundaries, World, node_manifest, pod_manifest
 

@@ -18,7 +18,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.errors import Transient
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.kubernetes.nodes import VolumeAttachment
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.encoding import encode

@@ -19,7 +19,7 @@ import urllib3
 from moto.server import ThreadedMotoServer
 
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.observation.decoding import decode
 from nodesmith_forwarder.serviceaccount import FOLDER
 from nodesmith_local.apiserver import ApiServer as LocalApiServer

@@ -21,7 +21,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer as ApiClient
 from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.keys import catalog_key, metrics_key, snapshot_key
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.observation.decoding import decode
 from nodesmith.registration import Registration

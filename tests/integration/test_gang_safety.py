@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.kubernetes.provisioningrequests import BOOKING_EXPIRED, FAILED, PROVISIONED
 from tests import crashes
 from tests.crashes import Story

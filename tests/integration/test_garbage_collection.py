@@ -16,7 +16,7 @@ from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import Instance, LaunchTemplate
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.idleness import IdleWorld, invocations_a_month, lived, ticks_a_month, woken_otherwise
 
 EVERY_MINUTE = {"nodes": "0", "schedule": "* * * * *", "duration": "2m"}

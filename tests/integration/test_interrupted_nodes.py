@@ -13,7 +13,7 @@ from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, OfferingKey
 from nodesmith.model.ec2.notices import Fate, Notice
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests import builders
 from tests.crashes import throttled

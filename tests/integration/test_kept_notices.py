@@ -13,7 +13,7 @@ from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Transient
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
 from tests.benchmarks.notices import running

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from nodesmith.keys import decision_key
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import Boot
 from tests import builders

@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import FIRST_BACKOFF

@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import BY_HAND, Phase
 from tests import builders, crashes
 from tests.crashes import Story

@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.decisions.disruption.moves import SECOND_LOOK
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.moves import Reason
 from tests.builders import EXPRESS, NOW, nodepool_manifest

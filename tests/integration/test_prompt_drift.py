@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.builders import EXPRESS, nodepool_manifest
 from tests.moves import MOVING
 from tests.world import World, pod_manifest

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import INFORMED, Concern
+from nodesmith.model.functions import INFORMED, Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders, moves
 from tests.builders import EXPRESS, nodepool_manifest

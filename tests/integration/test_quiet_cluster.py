@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR

@@ -11,7 +11,7 @@ import pytest
 from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.selfhints import held_nodes, long_drain, longest_stall, throttled_launches
 
 LONGEST_STALL = timedelta(seconds=10)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nodesmith.keys import unplaced_key
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.builders import CLUSTER
 from tests.world import Manifest, World, pod_manifest
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests.samples import sampled
 from tests.spendingoverruns import MONEY, MONTH, Limits, Pair, at_once, crashed, lived
 

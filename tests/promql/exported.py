@@ -13,8 +13,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from nodesmith.keys import metrics_key, on_sale_key
-from nodesmith.model.functions.health import Finding
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern, Finding
 from nodesmith.model.metrics import SERIES, Metrics
 from nodesmith.model.metricsobjects import MetricsObject, OfferingOnSale, TypeOnSale, write_on_sale
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES, PODS

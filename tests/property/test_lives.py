@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from nodesmith.decisions.garbagecollection.decide import YOUNG
 from nodesmith.model.apimachinery.labels import REGISTERED
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests import builders
 from tests.samples import sampled
 from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from tests import builders
 from tests.moves import MOVING, ON_DEMAND
 from tests.property.test_lives import Lives, beginning

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.controllers.runs import SelfHints
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from tests import builders
 from tests.fakes.hints import FakeHints
 

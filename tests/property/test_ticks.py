@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.dispatch import QUIET_AFTER, QUIET_TICK_MINUTES, due_concerns
-from nodesmith.model.functions.health import Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions import TICK_MINUTES, Concern, Heartbeat, Marks, Record
 from tests.samples import sampled
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations, SqsDelayedInvocations
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions import Concern, DelayedInvocation, Hint, hints_payload
 from tests.account import strict_aws
 
 BUCKET = "nodesmith-snapshots"

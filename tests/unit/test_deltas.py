@@ -15,7 +15,7 @@ import pytest
 from nodesmith.controllers.observation import Observation, newest_data, newest_snapshot, observe
 from nodesmith.errors import Rejected
 from nodesmith.keys import snapshot_base_key, snapshot_key
-from nodesmith.model.functions.health import Heartbeat
+from nodesmith.model.functions import Heartbeat
 from nodesmith.observation.decoding import Reader, decode, encode
 from nodesmith.observation.mirror import NODES, PODS, WATCHED
 from nodesmith.observation.observed import Observed

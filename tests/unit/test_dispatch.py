@@ -9,8 +9,16 @@ import pytest
 from nodesmith.adapters.aws.messaging import LambdaTicks
 from nodesmith.controllers.dispatch import Dispatch, send_ticks
 from nodesmith.errors import NodesmithError, Rejected, Transient
-from nodesmith.model.functions.health import Finding, Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import TALKING, TICK_MINUTES, Concern, hints_of
+from nodesmith.model.functions import (
+    TALKING,
+    TICK_MINUTES,
+    Concern,
+    Finding,
+    Heartbeat,
+    Marks,
+    Record,
+    hints_of,
+)
 from nodesmith.regionports import Ticks
 from nodesmith.regionruntime import scheduled_at
 from nodesmith.registration import Registration

@@ -11,8 +11,7 @@ import pytest
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.events import read_event
-from nodesmith.model.ec2.notices import Fate, Notice
+from nodesmith.model.ec2.notices import Fate, Notice, read_event
 from tests.builders import ACCOUNT, NOW, ec2_event, spot_warning, state_change
 
 INSTANCE = "i-0123456789abcdef0"

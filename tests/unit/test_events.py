@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.functions.hints import (
+from nodesmith.model.functions import (
     MOST_ATTEMPTS,
     RETRY_SECONDS,
     Concern,

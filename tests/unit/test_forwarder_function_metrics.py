@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from nodesmith.keys import metrics_key, on_sale_key
-from nodesmith.model.functions.hints import MEASURED, Concern
+from nodesmith.model.functions import MEASURED, Concern
 from nodesmith.model.metrics import SERIES, Metrics, labelled
 from nodesmith.model.metricsobjects import MetricsObject
 from nodesmith.ports import NONE_THERE, Version

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.observation.mirror import (
     ATTACHMENTS,
     BUDGETS,

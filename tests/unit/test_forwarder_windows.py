@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith_forwarder.windows import Pace, Windows
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

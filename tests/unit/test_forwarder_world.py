@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.observation.mirror import (
     DEPLOYMENTS,
     JOBS,

@@ -15,7 +15,7 @@ from nodesmith.adapters.aws.registrations import READ_AGAIN
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
-from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import ClusterParts, Parts
 from nodesmith.registration import CANARY_PARAMETER, Registration, Trial, parameter_name
 from nodesmith.settings import function_name, function_vpc

@@ -20,8 +20,17 @@ from nodesmith.adapters.dynamodb.healthrecords import (
 from nodesmith.controllers.dispatch import HealthCheck, check_health, is_due
 from nodesmith.decisions.dispatch import KINDS, PATIENCE, findings
 from nodesmith.errors import Transient
-from nodesmith.model.functions.health import AT_ONCE, GOES_ON, SYMPTOMS, Finding, Record, Symptom
-from nodesmith.model.functions.hints import REGION_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.functions import (
+    AT_ONCE,
+    GOES_ON,
+    REGION_TICK_MINUTES,
+    SYMPTOMS,
+    TICK_MINUTES,
+    Concern,
+    Finding,
+    Record,
+    Symptom,
+)
 from nodesmith.registration import NO_TRIAL, Registration, Trial
 from nodesmith_local.functions.deployment import TABLE_NAME, deploy
 from tests.account import REGION, client, strict_aws

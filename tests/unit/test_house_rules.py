@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "layers/core/python/nodesmith"

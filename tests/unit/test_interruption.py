@@ -13,7 +13,7 @@ from nodesmith.decisions.interruption import LAST_CALL, Answer, answer, expiries
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.notices import Fate, Notice
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.allocations import HOURS, allocations_key, booked_key
-from nodesmith.model.functions.health import Heartbeat
+from nodesmith.model.functions import Heartbeat
 from nodesmith_formats.decisions.records import Folder
 from nodesmith_local.runs.decisions import Decisions
 from nodesmith_local.runs.quiet import FOR_GOOD

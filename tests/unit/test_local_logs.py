@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.telemetry import Telemetry
 from nodesmith_local.logs import logs_to
 

@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions import MOST_ATTEMPTS, Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.parts import Parts
 from nodesmith.regionruntime import delayed_or_scheduled, routing_events
 from tests import builders

@@ -11,7 +11,7 @@ import pytest
 from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from tests import builders
 from tests.builders import NOW
 from tests.fakes.notices import FakeNotices

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesmith.decisions.dispatch import LOOK_MINUTES, QUIET_TICK_MINUTES, due_concerns, is_quiet
-from nodesmith.model.functions.health import Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import TICK_MINUTES, Concern
+from nodesmith.model.functions import TICK_MINUTES, Concern, Heartbeat, Marks, Record
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 MINUTE, STALE = timedelta(minutes=1), timedelta(seconds=90)

@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.controllers.routing import Shifts, is_of_shifts, wake_shifted
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.registration import Registration
 from tests import builders
 

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith_cli.connecting.asking import Asker
 from nodesmith_cli.connecting.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.observed import Account

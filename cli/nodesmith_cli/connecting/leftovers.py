@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodesmith.model.functions.hints import TALKING
+from nodesmith.model.functions import TALKING
 from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting.actions import AGENT, Row, Standing
 from nodesmith_cli.connecting.observed import Association, Entry, NodeRole

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodesmith.errors import Rejected
-from nodesmith.model.functions.hints import TALKING, Concern
+from nodesmith.model.functions import TALKING, Concern
 from nodesmith.registration import (
     Registration,
     read_registration,

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.settings import function_name
 from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress

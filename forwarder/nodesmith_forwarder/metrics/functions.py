@@ -10,7 +10,7 @@ from threading import Lock, Thread
 
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.keys import metrics_key
-from nodesmith.model.functions.hints import MEASURED, Concern
+from nodesmith.model.functions import MEASURED, Concern
 from nodesmith.model.metrics import SERIES, Labels, Recorded, labelled
 from nodesmith.model.metricsobjects import MetricsObject
 from nodesmith.ports import NONE_THERE, VersionedBlobs

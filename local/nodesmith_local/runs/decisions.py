@@ -13,7 +13,7 @@ from typing import Any
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.allocations import DAYS, HOURS, MONTHS, MOVES, allocations_prefix, booked_key
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.functions.health import Heartbeat
+from nodesmith.model.functions import Heartbeat
 from nodesmith_formats.decisions.records import Blobs, Folder, Records
 from nodesmith_formats.decisions.summaries import in_a_sentence, summary
 from nodesmith_local.runs.quiet import FOR_GOOD

@@ -14,7 +14,7 @@ from typing import Any
 
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
-from nodesmith.model.functions.hints import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
+from nodesmith.model.functions import DelayedInvocation, Hint, hints_of, hints_payload, retry_seconds
 from nodesmith.parts import ClusterParts, Parts, collect_seldom
 from nodesmith.registration import Registration
 from nodesmith.settings import ALIAS, CANARY_ALIAS, function_name, function_vpc

@@ -45,7 +45,7 @@ from nodesmith.model.ec2.launches import (
     fleet_of,
 )
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger

@@ -22,7 +22,7 @@ from nodesmith.adapters.dynamodb.healthrecords import HealthWriter
 from nodesmith.adapters.s3 import MetricsWriter, S3Blobs
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import metrics_key
-from nodesmith.model.functions.hints import MEASURED, SHARING, Concern
+from nodesmith.model.functions import MEASURED, SHARING, Concern
 from nodesmith.model.metrics import Metrics
 from nodesmith.registration import OBSERVED_PARAMETERS, PARAMETERS, Registration, settings_of
 from nodesmith.settings import Settings, read_settings

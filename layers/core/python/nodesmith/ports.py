@@ -21,8 +21,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.functions.health import Heartbeat
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.events import ObjectEvent

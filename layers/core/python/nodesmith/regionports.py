@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from nodesmith.model import functions
 from nodesmith.model.ec2.notices import KeptEvent
-from nodesmith.model.functions import health
-from nodesmith.model.functions.health import Finding, Record
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern, Finding, Record
 from nodesmith.model.ledger.region import Region
 from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
@@ -95,7 +94,7 @@ class Ticks(Protocol):
 class Marks(Protocol):
     """When clusters last changed."""
 
-    def of(self, clusters: Collection[str]) -> Mapping[str, health.Marks]:
+    def of(self, clusters: Collection[str]) -> Mapping[str, functions.Marks]:
         """Return the marks of each of these clusters, which may be a second out of date. Raises Rejected."""
 
 

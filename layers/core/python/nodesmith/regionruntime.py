@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.handlers import Event, Handler
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, retry_seconds
+from nodesmith.model.functions import Concern, DelayedInvocation, retry_seconds
 from nodesmith.parts import Parts, collect_seldom, now
 from nodesmith.settings import COMMITMENTS
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from nodesmith.controllers.runs import Report
 from nodesmith.handlers import Handler, Run, looking
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.parts import ClusterParts, Parts, now
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from nodesmith.errors import Rejected
 from nodesmith.model.allocations import parse_label_keys
 from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.model.commitmentsettings import setting_faults as setting_faults
-from nodesmith.model.ec2.events import PATTERNS as PATTERNS
+from nodesmith.model.ec2.notices import PATTERNS as PATTERNS
 from nodesmith.model.ec2.notices import Fate as Fate
-from nodesmith.model.functions.hints import INFORMED as INFORMED
-from nodesmith.model.functions.hints import MEASURED as MEASURED
-from nodesmith.model.functions.hints import REGION_TICK_MINUTES as REGION_TICK_MINUTES
-from nodesmith.model.functions.hints import SCHEDULED as SCHEDULED
-from nodesmith.model.functions.hints import TALKING as TALKING
-from nodesmith.model.functions.hints import TICK_MINUTES as TICK_MINUTES
-from nodesmith.model.functions.hints import WOKEN as WOKEN
-from nodesmith.model.functions.hints import Concern as Concern
+from nodesmith.model.functions import INFORMED as INFORMED
+from nodesmith.model.functions import MEASURED as MEASURED
+from nodesmith.model.functions import REGION_TICK_MINUTES as REGION_TICK_MINUTES
+from nodesmith.model.functions import SCHEDULED as SCHEDULED
+from nodesmith.model.functions import TALKING as TALKING
+from nodesmith.model.functions import TICK_MINUTES as TICK_MINUTES
+from nodesmith.model.functions import WOKEN as WOKEN
+from nodesmith.model.functions import Concern as Concern
 from nodesmith.model.policies import (
     LAUNCHES_OF_CLUSTER,
     DefaultSpread,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.model.functions.health import SYMPTOMS, Finding
+from nodesmith.model.functions import SYMPTOMS, Finding
 
 if TYPE_CHECKING:
     from aws_lambda_powertools import Logger

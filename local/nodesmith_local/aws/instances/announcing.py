@@ -14,7 +14,7 @@ from unittest.mock import patch
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.events.models import EventsBackend
 
-from nodesmith.model.ec2.events import SPOT_WARNING, STATE_CHANGE
+from nodesmith.model.ec2.notices import SPOT_WARNING, STATE_CHANGE
 from nodesmith.settings import HEALTH_SOURCE
 
 LOG = logging.getLogger(__name__)

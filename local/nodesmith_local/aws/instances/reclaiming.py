@@ -13,8 +13,7 @@ from unittest.mock import patch
 from moto.events.models import EventsBackend
 
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.events import SPOT_WARNING
-from nodesmith.model.ec2.notices import WARNING
+from nodesmith.model.ec2.notices import SPOT_WARNING, WARNING
 
 SHUTDOWN = timedelta(seconds=20)
 """Time from shutting-down to terminated."""

@@ -45,7 +45,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
 from nodesmith.model.metrics import Metrics

@@ -17,8 +17,7 @@ from nodesmith.decisions.dispatch import (
     limit_findings,
 )
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.health import Finding, Marks, Record
-from nodesmith.model.functions.hints import OBSERVED_TICK_MINUTES, TICK_MINUTES, Concern
+from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TICK_MINUTES, Concern, Finding, Marks, Record
 from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith.regionports import (
     DeadLetters,

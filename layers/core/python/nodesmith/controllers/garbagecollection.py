@@ -18,7 +18,7 @@ from nodesmith.decisions.garbagecollection.decide import next_change
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.garbage import (
     Correct,
     End,

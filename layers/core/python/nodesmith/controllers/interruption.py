@@ -17,10 +17,9 @@ from nodesmith.controllers.runs import Report
 from nodesmith.decisions.interruption import Answer, answer, expiries, next_expiry, of_instances, risks_after
 from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Rejected, Transient
-from nodesmith.model.ec2.events import read_event
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import Fate, KeptEvent, Notice
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.ec2.notices import Fate, KeptEvent, Notice, read_event
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.ledger import Ledger

@@ -70,7 +70,7 @@ from nodesmith.model.commands import (
     Show,
     Wait,
 )
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, known_instances
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from nodesmith.errors import Rejected
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.health import CLOCK_SKEW, Heartbeat
-from nodesmith.model.functions.hints import INFORMED, Concern, Hint
+from nodesmith.model.functions import CLOCK_SKEW, INFORMED, Concern, Heartbeat, Hint
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import Reader
 from nodesmith.observation.encoding import encode

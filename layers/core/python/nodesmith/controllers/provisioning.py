@@ -41,8 +41,7 @@ from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
-from nodesmith.model.functions.health import Heartbeat
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Labels, Metrics, labelled

@@ -46,7 +46,7 @@ from nodesmith.decisions.takeover import Standby, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.kubernetes.events import ObjectEvent

@@ -15,7 +15,7 @@ from nodesmith.decisions.takeover import standby
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
 from nodesmith.model.commands import End
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.metrics import Metrics, snake_case

@@ -18,10 +18,9 @@ from datetime import datetime
 
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import Failures, Rejected, Transient
-from nodesmith.model.ec2.events import ZONAL_SHIFTS, event_id, read_event
-from nodesmith.model.ec2.notices import Notice
+from nodesmith.model.ec2.notices import ZONAL_SHIFTS, Notice, event_id, read_event
 from nodesmith.model.ec2.zonalshifts import cluster_of
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.ports import Hints
 from nodesmith.regionports import (
     MarkedInstances,

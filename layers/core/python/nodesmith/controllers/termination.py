@@ -32,7 +32,7 @@ from nodesmith.model.commands import (
     TerminationCommand,
     Wait,
 )
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
 from nodesmith.model.kubernetes.events import ObjectEvent

@@ -12,12 +12,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from nodesmith.model.functions.health import GOES_ON, SYMPTOMS, Finding, Heartbeat, Marks, Record
-from nodesmith.model.functions.hints import (
+from nodesmith.model.functions import (
+    GOES_ON,
     OBSERVED_TICK_MINUTES,
     REGION_TICK_MINUTES,
+    SYMPTOMS,
     TICK_MINUTES,
     Concern,
+    Finding,
+    Heartbeat,
+    Marks,
+    Record,
 )
 from nodesmith.model.ledger.region import Region
 from nodesmith.model.quotas import amount_in_words

@@ -14,10 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 from nodesmith.decisions.budgets import remaining
 from nodesmith.model.apimachinery.labels import RESERVATION_ID
-from nodesmith.model.ec2.events import expiry
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import BLOCK_WARNING, Fate, Notice
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.ec2.notices import BLOCK_WARNING, Fate, Notice, expiry
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, Rebalance
 from nodesmith.model.ledger.learned import Backoff, Risk, next_backoff

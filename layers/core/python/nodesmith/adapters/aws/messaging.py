@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from nodesmith.adapters.aws.calls import all_errors, missing_errors
 from nodesmith.errors import Rejected, Transient
-from nodesmith.model.functions.hints import Concern, DelayedInvocation, Hint, hints_payload
+from nodesmith.model.functions import Concern, DelayedInvocation, Hint, hints_payload
 from nodesmith.registration import Registration
 from nodesmith.settings import ALIAS, HEALTH_DETAIL_TYPE, HEALTH_SOURCE, function_name, function_vpc
 

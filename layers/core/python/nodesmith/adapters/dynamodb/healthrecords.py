@@ -13,7 +13,7 @@ from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, r
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import forwarder_partition_key, health_partition_key, partition_key
 from nodesmith.model.apimachinery.times import format_time, parse_time
-from nodesmith.model.functions.health import AT_ONCE, Finding, Heartbeat, Marks, Record
+from nodesmith.model.functions import AT_ONCE, Finding, Heartbeat, Marks, Record
 from nodesmith.settings import dead_letters_url
 
 WRITE_EVERY = timedelta(minutes=5)

@@ -60,7 +60,7 @@ from nodesmith.keys import partition_key
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, risk_item

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from nodesmith.adapters.dynamodb.partition import META, Attributes, Partition, conflicts, read_moment
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.spending import NO_LAUNCHES, Launches
 

@@ -27,9 +27,8 @@ from nodesmith.adapters.ec2.fleetanswers import NO_STOCK
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED, SPOT
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.ec2.events import STATES
 from nodesmith.model.ec2.launches import Instance, StartRefusal
-from nodesmith.model.ec2.notices import WARNING, Fate, Notice
+from nodesmith.model.ec2.notices import STATES, WARNING, Fate, Notice
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,

@@ -19,7 +19,7 @@ from nodesmith.decisions.provisioning.gangs import GangDecision, decide_gang, re
 from nodesmith.errors import Conflict, Failures
 from nodesmith.keys import decision_snapshot_key
 from nodesmith.launcheffects import Allowance, Settled
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.kubernetes.provisioningrequests import said
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot

@@ -49,7 +49,7 @@ from nodesmith.launcheffects import (
 )
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith.model.functions.health import Heartbeat
+from nodesmith.model.functions import Heartbeat
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools

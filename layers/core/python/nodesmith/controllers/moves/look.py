@@ -22,7 +22,7 @@ from nodesmith.errors import Failures
 from nodesmith.keys import decision_snapshot_key
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.events import ObjectEvent

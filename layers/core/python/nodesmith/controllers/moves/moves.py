@@ -30,7 +30,7 @@ from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.launcheffects import intents
 from nodesmith.model.commands import End
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.ledger.learned import next_backoff

@@ -30,7 +30,7 @@ from nodesmith.decisions.workloads import Workloads
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.keys import growth_key, unplaced_key
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
-from nodesmith.model.functions.hints import Concern, Hint
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER, CapacityBuffer, parse_buffers
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.breakers import CLOSED

@@ -1,1 +1,0 @@
-"""Messages between functions, and the records of their work."""
