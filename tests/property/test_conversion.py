@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nodesmith.model.conversion.converting import KINDS, convert
 from nodesmith.model.conversion.drafts import Fate
-from nodesmith.model.conversion.pods import KINDS as WORKLOADS
-from nodesmith.model.conversion.requirements import MISTAKEN, RENAMED
+from nodesmith.model.conversion.labels import KINDS as WORKLOADS
+from nodesmith.model.conversion.labels import MISTAKEN, RENAMED
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from tests.property.manifestsofold import old_objects, todays_objects

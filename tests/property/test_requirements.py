@@ -8,9 +8,10 @@ from nodesmith.model.apimachinery.requirements import (
     Operator,
     Requirement,
     Requirements,
+    read_requirements,
     requirement,
+    write_requirements,
 )
-from nodesmith.model.karpenter.nodeclaims import read_requirements, write_requirements
 
 WORDS = ("a", "b", "c")
 NUMBERS = tuple(str(number) for number in range(-2, 8))

@@ -15,7 +15,7 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Method
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.adapters.kubernetes.evictions import delete, evict
 from nodesmith.adapters.kubernetes.writes import publish
-from nodesmith.decisions.termination.notifications import of_evictions
+from nodesmith.decisions.events import of_evictions
 from nodesmith.errors import Transient
 from nodesmith.model.kubernetes.evictions import (
     BUDGET,

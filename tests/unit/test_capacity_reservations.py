@@ -10,9 +10,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.nodeclasses.selectedresources import capacity_reservations
-from nodesmith.model.ledger.nodeclassitems import nodeclass_item, read_nodeclass
 from nodesmith.model.nodeclasses.nodeclasses import CapacityReservationSelectorTerm
-from nodesmith.model.nodeclasses.status import CapacityReservation
+from nodesmith.model.nodeclasses.status import CapacityReservation, nodeclass_item, read_nodeclass
 from tests.builders import NOW, nodeclass_status
 
 OPEN = {

@@ -17,7 +17,7 @@ from nodesmith.controllers.nodeclaims.objects import (
     Pace,
     show_consolidatable,
 )
-from nodesmith.decisions.consolidatable import MOST_AT_ONCE, Consolidatable, consolidatable
+from nodesmith.decisions.disruption.candidates import MOST_AT_ONCE, Consolidatable, consolidatable
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools

@@ -11,14 +11,15 @@ import pytest
 
 from nodesmith.decisions import expiration, repair
 from nodesmith.decisions.disruption import moments as disruption
-from nodesmith.decisions.due import first, first_after, next_hold, next_resolution
 from nodesmith.decisions.garbagecollection import Facts
 from nodesmith.decisions.garbagecollection import decide as garbagecollection
 from nodesmith.decisions.lifecycle import steps as lifecycle_steps
 from nodesmith.decisions.provisioning.decide import next_change as provisioning_change
+from nodesmith.decisions.readiness.launchconditions import next_resolution
+from nodesmith.decisions.takeover import next_hold
 from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, NODECLASS_FINALIZER
-from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.apimachinery.times import first, first_after, format_time
 from nodesmith.model.ec2.launches import Instance, OfferingKey
 from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

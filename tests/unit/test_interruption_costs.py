@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.termination.interruptioncosts import (
+from nodesmith.decisions.interruption import (
     InterruptionCosts,
     displaced,
     interruption_costs,

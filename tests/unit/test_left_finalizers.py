@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.due import held_nodeclasses
+from nodesmith.decisions.takeover import held_nodeclasses
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.nodeclaims.objects import stamp
-from nodesmith.decisions.consolidatable import MOST_STAMPS_AT_ONCE, to_stamp
+from nodesmith.decisions.disruption.candidates import MOST_STAMPS_AT_ONCE, to_stamp
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.adapters.kubernetes.writes import merged_status
-from nodesmith.decisions.due import to_resolve
+from nodesmith.decisions.readiness.launchconditions import to_resolve
 from nodesmith.decisions.readiness.readiness import (
     StatusUpdate,
     nodeclass_update,

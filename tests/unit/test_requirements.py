@@ -5,9 +5,10 @@ from nodesmith.model.apimachinery.requirements import (
     Operator,
     Requirement,
     Requirements,
+    read_requirements,
     requirement,
+    write_requirements,
 )
-from nodesmith.model.karpenter.nodeclaims import read_requirements, write_requirements
 
 ZONE, ARCH = "topology.kubernetes.io/zone", "kubernetes.io/arch"
 INT64 = 2**63 - 1

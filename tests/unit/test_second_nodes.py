@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.budgets import remaining
-from nodesmith.decisions.consolidatable import to_stamp
+from nodesmith.decisions.disruption.candidates import to_stamp
 from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, LookAgain, Scene, empty, next_step, strays
 from nodesmith.decisions.disruption.proposals import Proposal

@@ -14,18 +14,18 @@ from nodesmith.controllers.moves.moves import carry_on
 from nodesmith.controllers.nodeclaims.objects import rewrite
 from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
-from nodesmith.decisions.disruption import notifications
+from nodesmith.decisions import events
 from nodesmith.decisions.disruption.drift import drifting, judged, noted
 from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.search.search import propose, record
-from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.takeover import standby
 from nodesmith.errors import Conflict, Failures
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.karpenter.nodeoverlays import parse_nodeoverlays
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
@@ -169,7 +169,7 @@ def _search(look: Look) -> None:
         memory.seen, memory.next_search = _seen(look), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
-        run.publish_new(notifications.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
+        run.publish_new(events.of_staying(found, look.ledger.claims), TOLD_AT_ONCE)
 
 
 def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
@@ -187,7 +187,7 @@ def _begin(look: Look, inputs: Inputs, proposals: Sequence[Proposal]) -> int:
         with look.failures.of(f"move {move.id}"):
             sources = look.claims(move.sources)
             close(look, sources, move.reason)
-            run.publish_new(notifications.of_proposal(move, sources))
+            run.publish_new(events.of_proposal(move, sources))
     for reason in sorted({move.reason for move in begun}):
         run.wake_me(SEEN_WITHIN if reason is Reason.DRIFTED else SECOND_LOOK)
     return len(begun)

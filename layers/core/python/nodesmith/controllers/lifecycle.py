@@ -41,7 +41,6 @@ from nodesmith.controllers.runs import (
     wait_until,
 )
 from nodesmith.decisions.budgets import next_turn
-from nodesmith.decisions.due import first
 from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedule
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
@@ -56,6 +55,7 @@ from nodesmith.decisions.takeover import standby
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import (
     ClearNominations,
     Command,

@@ -22,7 +22,6 @@ from nodesmith.controllers.launching.pendingclaims import carry_on, leased_until
 from nodesmith.controllers.launching.unschedulable import Refused, read_tried, write_unplaced
 from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import SelfHints
-from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning import (
     Inputs,
     Plan,
@@ -41,6 +40,7 @@ from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger

@@ -11,14 +11,6 @@ from nodesmith.controllers.nodeclaims.objects import keep_contents, renew_hashes
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
 from nodesmith.decisions.budgets import paused
-from nodesmith.decisions.due import (
-    first,
-    first_after,
-    held_nodeclasses,
-    next_hold,
-    next_resolution,
-    to_resolve,
-)
 from nodesmith.decisions.readiness.launchconditions import (
     NEAR_LIMIT,
     announcements,
@@ -27,9 +19,11 @@ from nodesmith.decisions.readiness.launchconditions import (
     launch_fault,
     limit_condition,
     limit_events,
+    next_resolution,
     on_dedicated_only,
     shift_condition,
     shown,
+    to_resolve,
 )
 from nodesmith.decisions.readiness.readiness import (
     QUOTA_NEAR_LIMIT,
@@ -42,9 +36,10 @@ from nodesmith.decisions.readiness.readiness import (
 )
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
-from nodesmith.decisions.takeover import Standby, standby, standby_conditions
+from nodesmith.decisions.takeover import Standby, held_nodeclasses, next_hold, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
 from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.times import first, first_after
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools

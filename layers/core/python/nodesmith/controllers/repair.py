@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import EventDeduplication, Report, publish_new
-from nodesmith.decisions.due import first
 from nodesmith.decisions.repair import Finding, findings, next_change
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import End
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside, Report, SelfHints, Spread, each, failed, in_turn, wait_until
+from nodesmith.decisions.events import of_evictions
+from nodesmith.decisions.interruption import displaced, interruption_costs, waiting_since
 from nodesmith.decisions.takeover import standby
 from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.beginning import to_end_later
-from nodesmith.decisions.termination.interruptioncosts import displaced, interruption_costs, waiting_since
-from nodesmith.decisions.termination.notifications import of_evictions
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN, next_change
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, release, terminate
 from nodesmith.errors import Failures, Rejected, Transient

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from nodesmith.decisions.due import first_after
 from nodesmith.model.apimachinery.taints import DISRUPTED
-from nodesmith.model.apimachinery.times import is_schedule, last_hit, next_hit, parse_cron
+from nodesmith.model.apimachinery.times import first_after, is_schedule, last_hit, next_hit, parse_cron
 from nodesmith.model.karpenter.disruption import SCHEDULE, Budget, Window
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool

@@ -1,8 +1,9 @@
 """Which concerns of a cluster a tick wakes, and what is wrong with a deployment by what its functions have recorded.
 
 A tick wakes all concerns while the cluster changes, otherwise those that are due. Hints wake the concerns that have
-something to do, and each function reports when time alone gives it something to do. Ticks only make up for lost
-messages, which are next to none in a cluster that does not change.
+something to do, and each function reports when time alone gives it something to do: not later than at that moment,
+while an earlier one only costs a run. Ticks only make up for lost messages, which are next to none in a cluster that
+does not change.
 """
 
 from __future__ import annotations

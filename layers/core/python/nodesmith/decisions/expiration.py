@@ -22,12 +22,11 @@ from nodesmith.decisions.budgets import (
     opens_at,
     remaining,
 )
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import protected_until, refuses_disruption
 from nodesmith.decisions.termination.waiting import CLOSED, EXPIRED, obstacles
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.apimachinery.times import duration_seconds
+from nodesmith.model.apimachinery.times import duration_seconds, first_after
 from nodesmith.model.commands import End
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.waiting import UNHEALTHY
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.apimachinery.times import first_after, format_time
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, NodeRepair

@@ -3,6 +3,9 @@
 Karpenter and nodesmith serve the same NodePools, so only one of them may act. nodesmith stands by, and neither
 launches, ends nor writes anything, while Karpenter shows signs of life, and after the user has released the cluster to
 Karpenter. It never contends with Karpenter for a node.
+
+Karpenter removes its finalizer within seconds after no NodeClaim refers to a deleted EC2NodeClass any more. If
+Karpenter was uninstalled, the finalizer stays, and the deletion waits until nodesmith removes it.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
     CLUSTER_NAME_TAGGED,
     NODECLASS,
+    NODECLASS_FINALIZER,
     NODEPOOL,
     TAGGED,
     TERMINATION_TIMESTAMP,
 )
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.apimachinery.times import first_after, parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.hashes import (
@@ -39,6 +43,7 @@ from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     NODECLAIM_TAG,
     Manifest,
+    nodeclass_name,
     owned_tag,
     provider_id,
 )
@@ -316,3 +321,31 @@ def holders_of(nodeclaims: Iterable[Manifest]) -> dict[str, list[str]]:
         if provider_id(each):
             found.setdefault(provider_id(each), []).append(str(each["metadata"]["name"]))
     return found
+
+
+KARPENTERS_TURN = timedelta(minutes=5)
+"""How long after the deletion the finalizer is left to Karpenter, which may run without being detected."""
+
+
+def held_nodeclasses(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> list[str]:
+    """Return the names of the deleted EC2NodeClasses that only Karpenter's finalizer keeps.
+
+    One that a NodeClaim refers to is in use, whether nodesmith or Karpenter created the NodeClaim.
+    """
+    return sorted(name for name, at in _held(snapshot, claims) if at <= now)
+
+
+def next_hold(snapshot: Snapshot, claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
+    """Return the first moment after `now` from which another EC2NodeClass counts as held, None if there is none."""
+    return first_after(now, (at for _, at in _held(snapshot, claims)))
+
+
+def _held(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str, datetime]]:
+    """Yield the deleted EC2NodeClasses that only the finalizer keeps, each with the end of `KARPENTERS_TURN`."""
+    used = {claim.nodeclass.name for claim in claims} | set(map(nodeclass_name, snapshot.nodeclaims))
+    for manifest in snapshot.nodeclasses:
+        metadata = manifest["metadata"]
+        deleted = metadata.get("deletionTimestamp")
+        is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
+        if is_held and metadata["name"] not in used:
+            yield str(metadata["name"]), parse_time(deleted) + KARPENTERS_TURN

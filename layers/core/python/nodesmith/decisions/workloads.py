@@ -10,8 +10,8 @@ import json
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
+from nodesmith.model.apimachinery.requirements import write_requirements
 from nodesmith.model.ec2.capacity import ATTACHABLE
-from nodesmith.model.karpenter.nodeclaims import write_requirements
 from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.pods import Pod, Shape
 

@@ -67,10 +67,9 @@ from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_i
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
-from nodesmith.model.ledger.nodeclassitems import nodeclass_item
 from nodesmith.model.ledger.region import Scarcity, Spending
 from nodesmith.model.ledger.spending import spent_by
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, nodeclass_item
 from nodesmith.model.policies import LAUNCHES_OF_CLUSTER
 
 _COMMITTED = "SET version = :next, decision = :decision, changed = :changed, launches = :launches"

@@ -39,10 +39,9 @@ from nodesmith.model.ledger.ledger import (
     read_pause,
 )
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.nodeclassitems import read_nodeclass
 from nodesmith.model.ledger.region import Spending
 from nodesmith.model.ledger.spending import Spent, month_end
-from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
+from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus, read_nodeclass
 
 _KEPT_AFTER_BACKOFF = timedelta(days=1)
 _KEPT_AFTER_MONTH = timedelta(days=35)

@@ -14,7 +14,7 @@ from typing import Any
 from nodesmith.controllers.commitments import known_commitments
 from nodesmith.controllers.launching.launch import write_down
 from nodesmith.controllers.runs import EventDeduplication, Outside, SelfHints, publish_new
-from nodesmith.decisions.disruption import notifications
+from nodesmith.decisions import events
 from nodesmith.decisions.disruption.moves import Scene
 from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
@@ -237,7 +237,7 @@ def abandon(look: Look, move: Move, why: str) -> None:
     look.done["MovesAbandoned"] += 1
     sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
     open_again(look, sources)
-    look.run.publish_new(notifications.of_abandoning(left, sources))
+    look.run.publish_new(events.of_abandoning(left, sources))
 
 
 def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:

@@ -20,7 +20,8 @@ from nodesmith.controllers.moves.look import (
     note_decision,
     note_failed_validation,
 )
-from nodesmith.decisions.disruption import moves, notifications
+from nodesmith.decisions import events
+from nodesmith.decisions.disruption import moves
 from nodesmith.decisions.disruption.moves import Abandon, LookAgain, Step, next_step
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, may_end, record
@@ -82,7 +83,7 @@ def _take(look: Look, step: Step) -> bool:
         case moves.Await():
             if step.wait is not None:
                 run.wake_me(step.wait)
-            run.publish_new(notifications.of_waiting(step.move, step.for_claims))
+            run.publish_new(events.of_replacements(step.move, step.for_claims))
             return False
         case moves.LookAgain():
             look.run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
@@ -126,7 +127,7 @@ def _end(look: Look, step: moves.EndSources) -> bool:
     run.wake(Concern.PROVISIONING, "nodes are disrupted")
     forgive(look, step.move)
     run.store.forget_move(step.move)
-    run.publish_new(notifications.of_ends(step.move, step.claims))
+    run.publish_new(events.of_ends(step.move, step.claims))
     return True
 
 
@@ -217,8 +218,8 @@ class _Carrying:
         note_decision(self._look, next_)
         note_failed_validation(self._look, move, next_.sources)
         sources, pools = self._look.claims(next_.sources), parsed_nodepools(self._look.snapshot.nodepools)
-        approved = notifications.of_approval(next_, sources, pools)
-        self._look.run.publish_new([*approved, *notifications.of_launches(next_)])
+        approved = events.of_approval(next_, sources, pools)
+        self._look.run.publish_new([*approved, *events.of_launches(next_)])
 
     def _buy(self, move: Move, found: Proposal) -> None:
         """Buy the replacements. Each commit increments the ledger's version."""

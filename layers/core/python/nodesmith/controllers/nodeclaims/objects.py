@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.controllers.runs import Outside, Spread
-from nodesmith.decisions.consolidatable import MOST_AT_ONCE, consolidatable, to_stamp
+from nodesmith.decisions.disruption.candidates import MOST_AT_ONCE, consolidatable, to_stamp
 from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
 from nodesmith.decisions.readiness.launchconditions import rehashed, unstated

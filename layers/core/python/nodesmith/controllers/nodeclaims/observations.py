@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.due import first
 from nodesmith.decisions.lifecycle import uses
 from nodesmith.decisions.provisioning.attempts import stayed
 from nodesmith.decisions.provisioning.buffers.forecast import (
@@ -29,6 +28,7 @@ from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.decisions.workloads import Workloads
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.keys import growth_key, unplaced_key
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.capacitybuffers import CAPACITY_BUFFER, CapacityBuffer, parse_buffers

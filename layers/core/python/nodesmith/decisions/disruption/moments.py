@@ -11,10 +11,10 @@ from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.search.methods import QUIET_BEFORE_REBALANCING
 from nodesmith.decisions.disruption.worth import worth_more_from
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.termination.evictions import protected_until
+from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools

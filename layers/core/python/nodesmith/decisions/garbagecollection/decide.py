@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.garbagecollection.awsresources import (
     UNCLAIMED,
     UNUSED,
@@ -22,6 +21,7 @@ from nodesmith.decisions.garbagecollection.awsresources import (
 )
 from nodesmith.decisions.termination.waiting import is_let_go
 from nodesmith.model.apimachinery.labels import NODECLASS
+from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.garbage import Correct, End, Garbage, Kind, Lift, Release, Remove, TakeBack, Terminate
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.due import first
 from nodesmith.decisions.provisioning.gangs import (
     NO_PODS,
     TEMPLATE_WITHIN,
@@ -14,6 +13,7 @@ from nodesmith.decisions.provisioning.gangs import (
     obstacle,
     without_room,
 )
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import Command, End, GiveUp
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.provisioningrequests import (

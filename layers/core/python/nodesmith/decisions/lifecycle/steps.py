@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions import consolidatable, expiration
-from nodesmith.decisions.due import first_after
+from nodesmith.decisions import expiration
+from nodesmith.decisions.disruption.candidates import next_consolidatable_change
 from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.lifecycle.stages import (
     check,
@@ -29,6 +29,7 @@ from nodesmith.decisions.provisioning.nodeclaims import unclaimed
 from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.commands import (
     ClearNominations,
     Command,
@@ -301,7 +302,7 @@ def next_change(
     ours = {claim.node_name for claim in ledger.claims if claim.node_name}
     moments = [
         expiration.next_change(ledger, snapshot, pools, now),
-        consolidatable.next_change(ledger.claims, snapshot, pools, now),
+        next_consolidatable_change(ledger.claims, snapshot, pools, now),
         *(protected_until(pod) for pod in snapshot.pods if pod.node in ours),
     ]
     return first_after(now, moments)

@@ -11,7 +11,6 @@ from datetime import datetime
 from itertools import groupby
 
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
-from nodesmith.decisions.due import first, first_after
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
@@ -50,6 +49,7 @@ from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.apimachinery.times import first, first_after
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread

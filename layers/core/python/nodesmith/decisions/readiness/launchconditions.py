@@ -1,7 +1,7 @@
 """What the objects of NodePools and EC2NodeClasses show: conditions and Events about launches, and hashes.
 
 An EC2NodeClass is at fault if launches fail again and again for a reason that lies in it. Events and statuses say what
-would help.
+would help. `to_resolve` returns the EC2NodeClasses that are due to be resolved again.
 
 Drift compares only hashes of one version. When the hashing rules change, claims get the hashes that their objects have
 under the new rules, since nothing about their nodes has changed. A claim that had drifted before keeps its old hashes,
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
+from nodesmith.model.apimachinery.times import first
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
 from nodesmith.model.hashes import (
@@ -32,6 +33,7 @@ from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.ledger.breakers import RESET_HINT
 from nodesmith.model.ledger.learned import RegistrationHealth
+from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import NodeClassStatus, StatusCondition
 from nodesmith.model.quotas import SPENDING_LIMIT, used_in_words
@@ -253,6 +255,38 @@ def breaker_events(
 
 MOST_AT_ONCE = 200
 """The most claims that get new hashes in one run: each takes a write, and none is urgent."""
+
+
+RESOLVE_AGAIN = timedelta(minutes=5)
+RESOLVE_AGAIN_SOON = timedelta(minutes=1)
+"""The interval if something is missing, or for what others may use, too: capacity reservations, placement groups."""
+
+
+def to_resolve(nodeclasses: Iterable[EC2NodeClass], ledger: Ledger, now: datetime) -> list[EC2NodeClass]:
+    """Return the EC2NodeClasses whose resolution is missing, based on other content, or old."""
+    due: list[EC2NodeClass] = []
+    for nodeclass in sorted(nodeclasses, key=lambda n: n.name):
+        known = ledger.nodeclasses.get(nodeclass.name)
+        if known is None or known.content != nodeclass.content:
+            due.append(nodeclass)
+            continue
+        if now >= _resolve_again_at(nodeclass, known):
+            due.append(nodeclass)
+    return due
+
+
+def next_resolution(
+    nodeclasses: Iterable[EC2NodeClass], statuses: Mapping[str, NodeClassStatus]
+) -> datetime | None:
+    """Return when the first of the EC2NodeClasses must be resolved again, None if none has a status."""
+    known = ((nodeclass, statuses.get(nodeclass.name)) for nodeclass in nodeclasses)
+    return first(_resolve_again_at(nodeclass, status) for nodeclass, status in known if status is not None)
+
+
+def _resolve_again_at(nodeclass: EC2NodeClass, known: NodeClassStatus) -> datetime:
+    counted = known.placement_group is not None or nodeclass.capacity_reservation_selector_terms
+    changes = not known.is_ready or bool(counted)
+    return known.resolved_at + (RESOLVE_AGAIN_SOON if changes else RESOLVE_AGAIN)
 
 
 class Statement(NamedTuple):

@@ -26,9 +26,10 @@ from nodesmith.model.apimachinery.quantities import (
     format_resources,
     total,
 )
+from nodesmith.model.apimachinery.requirements import write_requirements
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.capacity import without_attachable
-from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, write_requirements
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened

@@ -31,9 +31,10 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
     normalised,
 )
+from nodesmith.model.apimachinery.requirements import read_requirements
 from nodesmith.model.ec2.catalog import Catalog, product_of, sold_as
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, read_requirements
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
@@ -29,6 +30,18 @@ def format_time(moment: datetime) -> str:
 
 _UNIT_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _PART = re.compile(r"([0-9]+)([smh])", re.ASCII)
+
+
+def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of these moments that is after `now`; None, which means never, if there is none."""
+    return min((moment for moment in moments if moment is not None and moment > now), default=None)
+
+
+def first(moments: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of these moments; None, which means never, if there is none."""
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
 NEVER = "Never"
 LONGEST_SECONDS = (2**63 - 1) // 10**9
 """The longest duration that Kubernetes can represent in nanoseconds: 292 years. Longer ones are cut to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nodesmith.model.conversion import nodepools, pods
+from nodesmith.model.conversion import labels, nodepools
 from nodesmith.model.conversion.drafts import (
     Change,
     Conversion,
@@ -68,8 +68,8 @@ def convert(
 def _begin(old: Old, drafts: _Drafts, around: Surroundings, workloads: bool) -> None:
     kind = str(old.manifest.get("kind"))
     if not is_converted(old.manifest):
-        if workloads and kind in pods.KINDS:
-            drafts.others[old.number] = pods.workload(old)
+        if workloads and kind in labels.KINDS:
+            drafts.others[old.number] = labels.workload(old)
         return
     match kind:
         case "Provisioner":

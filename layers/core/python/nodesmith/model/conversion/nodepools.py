@@ -7,12 +7,12 @@ from typing import Any
 
 from nodesmith.model.apimachinery.times import NEVER
 from nodesmith.model.conversion.drafts import Draft, Fate, KubeletOf, Old, entries
-from nodesmith.model.conversion.nodeclasses import EC2_NODE_CLASS, Surroundings, nodeclass_of_provider
-from nodesmith.model.conversion.requirements import (
+from nodesmith.model.conversion.labels import (
     add_provisioner_defaults,
     repaired_labels,
     repaired_requirements,
 )
+from nodesmith.model.conversion.nodeclasses import EC2_NODE_CLASS, Surroundings, nodeclass_of_provider
 from nodesmith.model.karpenter.nodepools import PROVISIONER
 from nodesmith.model.schema.nodeclaims import EXPIRE_AFTER
 

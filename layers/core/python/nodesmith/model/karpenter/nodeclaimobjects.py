@@ -11,7 +11,12 @@ from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.problems import Parsed
 from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
-from nodesmith.model.apimachinery.requirements import Requirement, Requirements
+from nodesmith.model.apimachinery.requirements import (
+    Requirement,
+    Requirements,
+    read_requirements,
+    write_requirements,
+)
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH, marked_content_hash, stated_hash
@@ -23,9 +28,7 @@ from nodesmith.model.karpenter.nodeclaims import (
     NodeClaim,
     NodeClassRef,
     Phase,
-    read_requirements,
     read_taints,
-    write_requirements,
     write_taints,
 )
 from nodesmith.model.kubernetes.events import AWAITING

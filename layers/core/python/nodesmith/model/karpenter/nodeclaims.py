@@ -12,10 +12,7 @@ from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
-    Operator,
-    Requirement,
     Requirements,
-    requirement,
 )
 from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.launches import Instance
@@ -356,41 +353,3 @@ def read_taints(items: Iterable[Mapping[str, Any]]) -> tuple[Taint, ...]:
 def write_taints(taints: Iterable[Taint]) -> list[dict[str, str]]:
     """Write taints as in a manifest."""
     return [{"key": t.key, "effect": str(t.effect)} | ({"value": t.value} if t.value else {}) for t in taints]
-
-
-def read_requirements(items: Iterable[Mapping[str, Any]]) -> Requirements:
-    """Read a list of requirements that has passed its schema. Requirements on one key are intersected."""
-    return Requirements.of(
-        *(
-            requirement(item["key"], item["operator"], item.get("values", ()), item.get("minValues"))
-            for item in items
-        )
-    )
-
-
-def write_requirements(requirements: Requirements) -> list[dict[str, object]]:
-    """Write requirements so that reading them returns the same: sorted by key, bounds as Gte and Lte.
-
-    A requirement with bounds needs several entries with its key, since an entry has only one operator. Karpenter omits
-    the values that are excluded within bounds; this function writes them as NotIn.
-    """
-    return [entry for key in sorted(requirements) for entry in _entries(requirements[key])]
-
-
-def _entries(needed: Requirement) -> list[dict[str, object]]:
-    parts: list[tuple[Operator, list[str]]] = []
-    if needed.gte is not None:
-        parts.append((Operator.GTE, [str(needed.gte)]))
-    if needed.lte is not None and needed.lte >= 0:
-        parts.append((Operator.LTE, [str(needed.lte)]))
-    elif needed.lte is not None:
-        parts.append((Operator.LT, ["0"]))  # bounds in manifests are not negative
-    if needed.exists:
-        parts.append((Operator.EXISTS, []))
-    if not parts or needed.values:
-        parts.append((needed.operator, sorted(needed.values)))
-    flexible = {} if needed.min_values is None else {"minValues": needed.min_values}
-    return [
-        {"key": needed.key, "operator": operator.value, **({"values": values} if values else {}), **flexible}
-        for operator, values in parts
-    ]

@@ -14,7 +14,7 @@ from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, is_label_value
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.quantities import NODES as NODES
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, parse_resources
-from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, read_requirements
 from nodesmith.model.apimachinery.taints import Taint, is_temporary
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
 from nodesmith.model.ec2.instancetypes import GpuParts, read_gpu_parts
@@ -30,7 +30,7 @@ from nodesmith.model.karpenter.disruption import (
     read_disruption,
     read_windows,
 )
-from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_requirements, read_taints
+from nodesmith.model.karpenter.nodeclaims import NodeClassRef, read_taints
 from nodesmith.model.policies import (
     NODE_SURCHARGE,
     RESET_LAUNCHES,

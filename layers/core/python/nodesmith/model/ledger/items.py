@@ -12,7 +12,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap, thaw
 from nodesmith.model.apimachinery.quantities import Resources
-from nodesmith.model.apimachinery.requirements import Requirements
+from nodesmith.model.apimachinery.requirements import Requirements, read_requirements, write_requirements
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import read_shift, shift_item
 from nodesmith.model.karpenter.disruption import read_budget, write_budget
@@ -23,9 +23,7 @@ from nodesmith.model.karpenter.nodeclaims import (
     NodeClassRef,
     Phase,
     Transition,
-    read_requirements,
     read_taints,
-    write_requirements,
     write_taints,
 )
 from nodesmith.model.ledger import gangs, moves
@@ -41,10 +39,11 @@ from nodesmith.model.ledger.ledger import (
     read_handover,
     read_pause,
 )
-from nodesmith.model.ledger.nodeclassitems import nodeclass_item, read_nodeclass
 from nodesmith.model.ledger.region import NO_SPENDING, Spending
 from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
+    nodeclass_item,
+    read_nodeclass,
 )
 
 Item = dict[str, Any]

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.dollars import (
     DEAR,
@@ -43,6 +42,7 @@ from nodesmith.decisions.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nodesmith.decisions.budgets import is_open
-from nodesmith.decisions.due import first_after
 from nodesmith.decisions.provisioning.attempts import Repeating
 from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, next_window, resolutions
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
@@ -34,6 +33,7 @@ from nodesmith.model.apimachinery.labels import (
     ZONE,
 )
 from nodesmith.model.apimachinery.quantities import NOTHING, PODS
+from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import (

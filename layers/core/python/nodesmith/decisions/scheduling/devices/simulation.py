@@ -10,21 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher
-from nodesmith.decisions.scheduling.devices.expected import (
-    Declared,
-    SimulatedDevices,
-    devices_of_nodes,
-    expected,
-    free_stock,
-    learned,
-)
 from nodesmith.decisions.scheduling.devices.resources import (
     MOST_DEVICES_OF_POD,
     Asked,
+    Declared,
     DeviceResources,
+    SimulatedDevices,
     asked_by,
+    devices_of_nodes,
+    expected,
+    free_stock,
     is_many,
     is_trivial,
+    learned,
     str_of,
 )
 from nodesmith.model.apimachinery.labels import HOSTNAME

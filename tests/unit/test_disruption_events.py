@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodesmith.decisions.disruption.notifications import of_approval, of_staying
 from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.decisions.events import of_approval, of_staying
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.moves import Move, Reason, Stage
