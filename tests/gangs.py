@@ -12,8 +12,13 @@ from typing import Any
 
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, FAILED, PROVISIONED, SHARED_CLASSES
-from nodesmith.model.ledger.gangs import GangStage
+from nodesmith.model.kubernetes.provisioningrequests import (
+    CONSUMES,
+    FAILED,
+    PROVISIONED,
+    SHARED_CLASSES,
+    GangStage,
+)
 from tests import builders
 from tests.crashes import Story, crashes, throttled
 from tests.laws import true_of

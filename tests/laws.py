@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.provisioningrequests import FAILED, PROVISIONED
-from nodesmith.model.ledger.gangs import GangStage
+from nodesmith.model.kubernetes.provisioningrequests import FAILED, PROVISIONED, GangStage
 
 if TYPE_CHECKING:
     from tests.world import World

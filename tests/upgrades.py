@@ -30,7 +30,7 @@ from nodesmith.decisions.dispatch import due_concerns
 from nodesmith.keys import snapshot_key
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
 from tests import builders

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent / "python"))
 import moto.ec2
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
-from nodesmith.adapters.catalog.catalogs import EMBEDDED, FIRST_MASK, pack, write_facts
-from nodesmith.adapters.ec2.instancefacts import PublishedLimits, instance_facts
+from nodesmith.adapters.catalog.catalogs import EMBEDDED, FIRST_MASK, PublishedLimits, pack, write_facts
+from nodesmith.adapters.catalog.pricing import instance_facts
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import InstanceFacts
 

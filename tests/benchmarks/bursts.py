@@ -25,7 +25,7 @@ from nodesmith.errors import Transient
 from nodesmith.model.ec2.launches import LaunchRequest
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move
 from nodesmith.settings import Settings

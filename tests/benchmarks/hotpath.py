@@ -12,7 +12,7 @@ from nodesmith.controllers.provisioning import provision
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import hints_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.items import claim_to_item
 from nodesmith.model.ledger.moves import Move
 from tests import builders

@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery import labels
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.moves import Move
 from nodesmith.model.ledger.region import (
     CallBudget,

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage

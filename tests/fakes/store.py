@@ -13,8 +13,8 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift, shift_item
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang, gang_item, read_gang
+from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.items import (
     claim_from_item,
     claim_to_item,
@@ -271,7 +271,7 @@ class FakeStore:
         if (known.revision if known else 0) != gang.revision:
             raise Conflict(f"gang of {gang.request} has moved on")
         saved = replace(gang, revision=gang.revision + 1)
-        self.gangs[gang.id] = gangs.from_item(json.loads(json.dumps(gangs.to_item(saved))))
+        self.gangs[gang.id] = read_gang(json.loads(json.dumps(gang_item(saved))))
         return saved
 
     def forget_gang(self, gang: Gang) -> None:

@@ -13,7 +13,7 @@ from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey,
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition
-from nodesmith.model.ledger.gangs import Gang, GangStage
+from nodesmith.model.kubernetes.provisioningrequests import Gang, GangStage
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Departure, Handover, Ledger, Pause, departure_of
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage

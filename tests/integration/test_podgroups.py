@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from nodesmith.model.ledger.gangs import GangStage
+from nodesmith.model.kubernetes.provisioningrequests import GangStage
 from tests import crashes
 from tests.crashes import Story
 from tests.gangs import GANGS

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.provisioning.gangs import decide_gang
 from nodesmith.model.apimachinery.quantities import CPU, total
 from nodesmith.model.kubernetes.pods import PodTemplate
-from nodesmith.model.kubernetes.provisioningrequests import parse_request
-from nodesmith.model.ledger.gangs import GangStage
+from nodesmith.model.kubernetes.provisioningrequests import GangStage, parse_request
 from tests import builders
 from tests.gangs import ATOMIC, CHECK, request_manifest
 

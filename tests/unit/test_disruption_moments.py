@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.moves import PROPOSED_WITHIN, READY_WITHIN, REMEMBERED
+from nodesmith.decisions.disruption.search.search import next_change
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.ec2.launches import OfferingKey

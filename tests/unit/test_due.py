@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions import expiration, repair
-from nodesmith.decisions.disruption import moments as disruption
+from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.garbagecollection import Facts
 from nodesmith.decisions.garbagecollection import decide as garbagecollection
 from nodesmith.decisions.lifecycle import steps as lifecycle_steps

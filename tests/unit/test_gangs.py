@@ -33,9 +33,16 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate
-from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, ProvisioningRequest, parse_request
-from nodesmith.model.ledger import gangs
-from nodesmith.model.ledger.gangs import ONWARD, Gang, GangStage
+from nodesmith.model.kubernetes.provisioningrequests import (
+    CONSUMES,
+    ONWARD,
+    Gang,
+    GangStage,
+    ProvisioningRequest,
+    gang_item,
+    parse_request,
+    read_gang,
+)
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from tests import builders
 from tests.builders import NOW
@@ -539,6 +546,6 @@ def test_no_step_leads_outside_the_table(stage: GangStage) -> None:
 
 def test_a_gang_and_a_ledger_with_gangs_are_read_back_equal() -> None:
     full = booked(retry_at=NOW, failures=2, reason="r", message="m", revision=3)
-    assert gangs.from_item(json.loads(json.dumps(gangs.to_item(full)))) == full
+    assert read_gang(json.loads(json.dumps(gang_item(full)))) == full
     ledger = builders.ledger(gangs=(full,))
     assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))).gangs == (full,)

@@ -13,8 +13,7 @@ from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.provisioning.gangs import decide_gang, turns
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.provisioningrequests import said
-from nodesmith.model.ledger.gangs import GangStage
+from nodesmith.model.kubernetes.provisioningrequests import GangStage, said
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode

@@ -9,8 +9,8 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
+from nodesmith.adapters.catalog.catalogs import PublishedLimits
 from nodesmith.adapters.catalog.pricing import AwsMarket, price_list_region
-from nodesmith.adapters.ec2.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected, Transient
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)

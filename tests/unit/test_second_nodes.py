@@ -10,10 +10,9 @@ import pytest
 
 from nodesmith.decisions.budgets import remaining
 from nodesmith.decisions.disruption.candidates import to_stamp
-from nodesmith.decisions.disruption.moments import next_change
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, LookAgain, Scene, empty, next_step, strays
 from nodesmith.decisions.disruption.proposals import Proposal
-from nodesmith.decisions.disruption.search.search import look_again, propose
+from nodesmith.decisions.disruption.search.search import look_again, next_change, propose
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.readiness.readiness import nodepool_update
 from nodesmith.decisions.scheduling.existing import existing_node_of, existing_nodes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodesmith.decisions.launch.userdata.al2023 import own_parts
+from nodesmith.decisions.launch.userdata.configurations import own_parts
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import parse_resources

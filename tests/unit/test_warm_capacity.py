@@ -471,8 +471,7 @@ def test_image_names_are_completed_and_anything_else_is_left_out(image: str, nam
 
 
 def user_data(of: EC2NodeClass, *images: str) -> str:
-    from nodesmith.decisions.launch.userdata.al2023 import al2023_user_data
-    from nodesmith.decisions.launch.userdata.bottlerocket import bottlerocket_user_data
+    from nodesmith.decisions.launch.userdata.configurations import al2023_user_data, bottlerocket_user_data
     from nodesmith.decisions.launch.userdata.starting import Start
     from tests.builders import cluster_info
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from nodesmith.decisions.launch.userdata.al2023 import NODE_CONFIG_TYPE, own_parts
 from nodesmith.decisions.launch.userdata.bootstrapscripts import is_mime, mime, mime_parts, part
+from nodesmith.decisions.launch.userdata.configurations import NODE_CONFIG_TYPE, own_parts
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
 
 _MOST_BYTES = 2**20

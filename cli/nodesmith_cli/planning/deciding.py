@@ -11,8 +11,7 @@ from nodesmith.decisions.provisioning.gangs import decide_gang, is_ours, obstacl
 from nodesmith.decisions.provisioning.plan import Unplaced
 from nodesmith.model.apimachinery.quantities import total
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.kubernetes.provisioningrequests import said
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang, said
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_formats.wording import counted
 

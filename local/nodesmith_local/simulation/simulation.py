@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from nodesmith.decisions.disruption.moments import next_change, next_search
-from nodesmith.decisions.disruption.search.search import propose
+from nodesmith.decisions.disruption.search.search import next_change, next_search, propose
 from nodesmith.decisions.expiration import expired, out_of_schedule
 from nodesmith.decisions.provisioning import Inputs, decide, replicas
 from nodesmith.decisions.provisioning.static import surplus

@@ -27,8 +27,8 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.commitments import CommitmentBook, Commitments
-from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause
 from nodesmith.model.ledger.moves import Move, MoveKind

@@ -16,10 +16,9 @@ from nodesmith.controllers.observation import newest_data, own_snapshot
 from nodesmith.controllers.runs import tick_for, wait_until
 from nodesmith.decisions import events
 from nodesmith.decisions.disruption.drift import drifting, judged, noted
-from nodesmith.decisions.disruption.moments import LATEST, next_change, next_search
 from nodesmith.decisions.disruption.moves import SECOND_LOOK, strays
 from nodesmith.decisions.disruption.proposals import Proposal, in_batches
-from nodesmith.decisions.disruption.search.search import propose, record
+from nodesmith.decisions.disruption.search.search import LATEST, next_change, next_search, propose, record
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.readiness.readiness import name_of, nodeoverlay_update
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of

@@ -13,7 +13,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.adapters.ec2.instancefacts import PublishedLimits
 from nodesmith.errors import Rejected
 from nodesmith.keys import catalog_key
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
@@ -205,6 +204,14 @@ def embedded_prices(region: str) -> ListPrices:
     known, reference = embedded.prices, embedded.prices[REFERENCE_REGION]
     elsewhere = replace(reference, hourly={**embedded.elsewhere, **reference.hourly}, estimated=True)
     return known.get(region) or elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLimits:
+    """Facts by instance type that DescribeInstanceTypes does not return."""
+
+    network_bandwidth_mbps: Mapping[str, int]
+    branch_interfaces: Mapping[str, int]
 
 
 def published_limits() -> PublishedLimits:

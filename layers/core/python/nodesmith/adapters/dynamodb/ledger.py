@@ -62,7 +62,7 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, shift_item
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.items import cluster_item, drain_time_item, health_item, risk_item
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.ledger import Handover, Ledger, Pause, departure_of, handover_item, pause_item

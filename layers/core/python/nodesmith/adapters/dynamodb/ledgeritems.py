@@ -15,8 +15,8 @@ from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift, read_shift
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.ledger import gangs, moves
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import Gang, gang_item, read_gang
+from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.items import (
     backoff_item,
     claim_from_item,
@@ -94,7 +94,7 @@ class Found:
             case "MOVE":
                 self._moves.append(replace(moves.from_item(document), revision=int(item["revision"]["N"])))
             case "GANG":
-                self._gangs.append(replace(gangs.from_item(document), revision=int(item["revision"]["N"])))
+                self._gangs.append(replace(read_gang(document), revision=int(item["revision"]["N"])))
             case "NODECLASS":
                 self._nodeclasses[name] = read_nodeclass(document)
             case "OFFERING" | "GROUPOFFERING":
@@ -196,7 +196,7 @@ def move_of(partition: Partition, move: Move) -> Attributes:
 def gang_of(partition: Partition, gang: Gang) -> Attributes:
     """Return the item of a gang with its next revision."""
     saved = replace(gang, revision=gang.revision + 1)
-    return partition.item(f"GANG#{gang.id}", gangs.to_item(saved), revision=saved.revision)
+    return partition.item(f"GANG#{gang.id}", gang_item(saved), revision=saved.revision)
 
 
 def departure_of_node(partition: Partition, departure: Departure) -> Attributes:

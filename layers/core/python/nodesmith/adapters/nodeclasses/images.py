@@ -14,12 +14,11 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code, rows
-from nodesmith.adapters.ec2.instancefacts import KUBERNETES_ARCH
 from nodesmith.adapters.nodeclasses.selectedresources import tag_filters, term_text
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, OS, WINDOWS_BUILD
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements, requirement
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.instancetypes import WINDOWS_BUILDS
+from nodesmith.model.ec2.instancetypes import KUBERNETES_ARCH, WINDOWS_BUILDS
 from nodesmith.model.nodeclasses.nodeclasses import LATEST, AMISelectorTerm, version_fault
 from nodesmith.model.nodeclasses.status import Image, Unresolved
 

@@ -25,7 +25,7 @@ from nodesmith.launcheffects import (
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
-from nodesmith.model.ledger.gangs import ROLLED_BACK, is_called_off
+from nodesmith.model.kubernetes.provisioningrequests import ROLLED_BACK, is_called_off
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.ports import Cloud, Store

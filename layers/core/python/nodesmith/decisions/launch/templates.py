@@ -10,7 +10,8 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from nodesmith.decisions.launch.userdata.al2023 import al2023_user_data
+from nodesmith.decisions.launch.userdata.bootstrapscripts import al2_user_data, windows_user_data
+from nodesmith.decisions.launch.userdata.configurations import al2023_user_data, bottlerocket_user_data
 from nodesmith.decisions.launch.userdata.starting import Start
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import PARTITION, SPOT
@@ -260,7 +261,7 @@ USER_DATA_LIMIT_BYTES = 16_384
 def user_data(start: Start) -> str:
     """Return the plain text of the user data. For family Custom, this is the NodeClass's own, verbatim.
 
-    Raises MalformedUserData. Families other than the usual one are imported with their first NodeClass.
+    Raises MalformedUserData.
     """
     family = start.nodeclass.ami_family
     if family == CUSTOM:
@@ -268,13 +269,7 @@ def user_data(start: Start) -> str:
     if family == AL2023:
         return al2023_user_data(start)
     if family == AL2:
-        from nodesmith.decisions.launch.userdata.bootstrapscripts import al2_user_data
-
         return al2_user_data(start)
     if family == BOTTLEROCKET:
-        from nodesmith.decisions.launch.userdata.bottlerocket import bottlerocket_user_data
-
         return bottlerocket_user_data(start)
-    from nodesmith.decisions.launch.userdata.bootstrapscripts import windows_user_data
-
     return windows_user_data(start)

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from nodesmith.decisions.launch.templates import USER_DATA_LIMIT_BYTES, user_data
-from nodesmith.decisions.launch.userdata.al2023 import check_node_configs
+from nodesmith.decisions.launch.userdata.configurations import check_node_configs
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, Start
 from nodesmith.model.apimachinery.labels import NODECLASS, NODEPOOL, ON_DEMAND
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase

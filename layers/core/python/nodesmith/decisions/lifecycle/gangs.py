@@ -23,10 +23,12 @@ from nodesmith.model.kubernetes.provisioningrequests import (
     FAILED,
     KIND,
     PROVISIONED,
+    ROLLED_BACK,
+    Gang,
+    GangStage,
     ProvisioningRequest,
     said,
 )
-from nodesmith.model.ledger.gangs import ROLLED_BACK, Gang, GangStage
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 

@@ -20,6 +20,7 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.provisioningrequests import ROLLED_BACK
 from nodesmith.model.ledger.breakers import (
     CLOSED,
     FREE_ATTEMPTS,
@@ -29,7 +30,6 @@ from nodesmith.model.ledger.breakers import (
     InVain,
     Wasted,
 )
-from nodesmith.model.ledger.gangs import ROLLED_BACK
 from nodesmith.model.ledger.learned import (
     REMEMBERED_NODES,
     Ending,

@@ -33,8 +33,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, consumed, said
-from nodesmith.model.ledger.gangs import Gang
+from nodesmith.model.kubernetes.provisioningrequests import CONSUMES, PROVISIONED, Gang, consumed, said
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot, with_default_spreads
 

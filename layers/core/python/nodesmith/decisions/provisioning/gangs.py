@@ -31,10 +31,15 @@ from nodesmith.decisions.provisioning.record import canonical, inputs_of, plan_i
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.pods import Pod, PodTemplate, planned_pods
-from nodesmith.model.kubernetes.provisioningrequests import ACCEPTED, ProvisioningRequest
-from nodesmith.model.ledger.gangs import Gang, GangStage, Places
+from nodesmith.model.kubernetes.provisioningrequests import (
+    ACCEPTED,
+    Gang,
+    GangStage,
+    Places,
+    ProvisioningRequest,
+)
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.snapshot import Snapshot
 
@@ -361,14 +366,10 @@ def find_room(request: ProvisioningRequest, counts: Sequence[int], inputs: Input
     if why := too_many_nodes(len(chosen.purchase.nodes), len(chosen.assignment.placed), inputs):
         return Room({}, why=why)
     bought = planner.written_down(chosen.purchase)
-    nodes = tuple(replace(node, claim=_unnominated(node.claim)) for node in bought)
+    # planned pods will never be bound under their names
+    nodes = tuple(replace(node, claim=replace(node.claim, nominated=())) for node in bought)
     placed = {**chosen.assignment.placed, **{node.claim.name: node.claim.nominated for node in bought}}
     return Room(_places(placed, sets, Rooms(ready, snapshot, living_claims(inputs))), nodes)
-
-
-def _unnominated(claim: NodeClaim) -> NodeClaim:
-    """Return a claim without the planned pods, which will never be bound under their names."""
-    return replace(claim, nominated=())
 
 
 def _planned(request: ProvisioningRequest, counts: Sequence[int], inputs: Inputs) -> list[list[Pod]]:

@@ -15,7 +15,7 @@ from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.placement import AvailableCapacity, Placement, PlacementContext
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, Relaxation, Variants, variants
 from nodesmith.decisions.scheduling.sharing import shared
-from nodesmith.decisions.scheduling.topology.dependencies import (
+from nodesmith.decisions.scheduling.topology.domains import (
     FOLLOWS,
     TopologyDependencies,
     UnsatisfiedAffinity,
@@ -24,8 +24,12 @@ from nodesmith.decisions.scheduling.topology.dependencies import (
     leaders_first,
     shares_node,
 )
-from nodesmith.decisions.scheduling.topology.nodefilters import keyed_spreads
-from nodesmith.decisions.scheduling.topology.topology import Topology, affinity_terms, anti_affinity_terms
+from nodesmith.decisions.scheduling.topology.topology import (
+    Topology,
+    affinity_terms,
+    anti_affinity_terms,
+    keyed_spreads,
+)
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape, Spread
 from nodesmith.model.policies import PreferencePolicy
 

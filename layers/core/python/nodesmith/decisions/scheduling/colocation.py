@@ -15,7 +15,7 @@ from nodesmith.decisions.scheduling.compatibility import joined_terms
 from nodesmith.decisions.scheduling.demands import Demand
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.placement import Placement, PlacementContext
-from nodesmith.decisions.scheduling.topology.dependencies import followed, shares_node
+from nodesmith.decisions.scheduling.topology.domains import followed, shares_node
 from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
 from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import FrozenMap

@@ -15,10 +15,14 @@ from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
-from nodesmith.decisions.scheduling.topology.dependencies import TopologyDependencies
-from nodesmith.decisions.scheduling.topology.domains import Domains
-from nodesmith.decisions.scheduling.topology.nodefilters import kept_out, keyed_spreads, narrowed, undecided
-from nodesmith.decisions.scheduling.topology.topology import Topology
+from nodesmith.decisions.scheduling.topology.domains import Domains, TopologyDependencies
+from nodesmith.decisions.scheduling.topology.topology import (
+    Topology,
+    kept_out,
+    keyed_spreads,
+    narrowed,
+    undecided,
+)
 from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
 from nodesmith.model.apimachinery.labels import OS, ZONE

@@ -19,7 +19,7 @@ from enum import Enum, auto
 
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.placement import Placement, PlacementContext
-from nodesmith.decisions.scheduling.topology.dependencies import shares_node
+from nodesmith.decisions.scheduling.topology.domains import shares_node
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.kubernetes.pods import Pod, PodAffinityTerm, Shape

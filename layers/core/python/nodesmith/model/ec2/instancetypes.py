@@ -50,6 +50,8 @@ from nodesmith.model.nodeclasses.instancesettings import AL2023
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
 from nodesmith.model.nodeclasses.status import Image
 
+KUBERNETES_ARCH = {"x86_64": "amd64", "arm64": "arm64"}
+"""Kubernetes' name by EC2's name of the architectures that nodes can have."""
 _DEFAULT_SETTINGS = NodeSettings()
 
 

@@ -26,7 +26,8 @@ from nodesmith.model.karpenter.nodeclaims import (
     read_taints,
     write_taints,
 )
-from nodesmith.model.ledger import gangs, moves
+from nodesmith.model.kubernetes.provisioningrequests import gang_item, read_gang
+from nodesmith.model.ledger import moves
 from nodesmith.model.ledger.breakers import CLOSED, Breaker
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, commitments_item, read_commitments
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Ending, Offered, RegistrationHealth, Risk
@@ -217,7 +218,7 @@ def _shifts_item(ledger: Ledger) -> Item:
 def _gangs_item(ledger: Ledger) -> Item:
     """Write the gangs, as an empty item if there are none."""
     held = sorted(ledger.gangs, key=lambda gang: gang.id)
-    return {"gangs": [*map(gangs.to_item, held)]} if held else {}
+    return {"gangs": [*map(gang_item, held)]} if held else {}
 
 
 def _spending_item(ledger: Ledger) -> Item:
@@ -250,7 +251,7 @@ def read_ledger(item: Mapping[str, Any]) -> Ledger:
         risks={OfferingKey(*key): read_risk(risk) for key, risk in _keyed(item.get("risks", ()), 3)},
         contents=dict(item.get("contents", {})),
         zonal_shifts=tuple(map(read_shift, item.get("zonal_shifts", ()))),
-        gangs=tuple(map(gangs.from_item, item.get("gangs", ()))),
+        gangs=tuple(map(read_gang, item.get("gangs", ()))),
         spending=Spending.from_item(item["spending"]) if "spending" in item else NO_SPENDING,
         handover=read_handover(item["handover"]) if item.get("handover") else None,
         commitments=read_commitments(item["commitments"]) if "commitments" in item else NO_COMMITMENTS,

@@ -14,8 +14,8 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
+from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
-from nodesmith.model.ledger.gangs import Gang
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.moves import Move, MoveKind
 from nodesmith.model.ledger.region import NO_SPENDING, Spending, lost_zones

@@ -1,17 +1,228 @@
-"""Where pods are, by the labels of their nodes: what spreads, affinity and anti-affinity over any key count."""
+"""Topology: where pods are, by the labels of their nodes, and which nodes a topology spread looks at.
+
+`Topology` has what spreads, affinity and anti-affinity over any key count. Spreads look at existing nodes, and at new
+nodes of which only some labels are known.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
-from nodesmith.decisions.scheduling.topology.nodefilters import ALL_NODES, Rule, View, spread_rules
-from nodesmith.model.apimachinery.labels import HOSTNAME
-from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape
+from nodesmith.model.apimachinery.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    EKS_CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    OS,
+    REGION,
+    ZONE,
+)
+from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
+from nodesmith.model.apimachinery.taints import Toleration, common, first_untolerated
+from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape, Spread
+
+_EVERY_NEW_NODE_HAS = frozenset(
+    {ZONE, REGION, CAPACITY_TYPE, EKS_CAPACITY_TYPE, ARCH, OS, INSTANCE_TYPE, HOSTNAME}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The nodes that a constraint looks at, by their labels and taints. Without `terms` and `tolerations`: all nodes.
+
+    `leaving` is True if pods being deleted count: they do for affinity and anti-affinity, not for spreads.
+    """
+
+    leaving: bool
+    terms: tuple[Requirements, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    keys: tuple[str, ...] = ()
+    """Labels that the nodes must have: a node without one of a pod's topology keys counts for none of its spreads."""
+    closed: frozenset[str] = frozenset()
+    """The NodePools whose new nodes are not in view, because their taints are not tolerated."""
+
+    def shows(self, existing: ExistingNode) -> bool:
+        """Return whether an existing node is in view."""
+        if any(key not in existing.labels for key in self.keys):
+            return False
+        if self.terms is not None and label_refusal(existing.labels, self.terms):
+            return False
+        return self.tolerations is None or first_untolerated(existing.taints, self.tolerations) is None
+
+    def may_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
+        """Return whether a new node for pods of a shape, with labels `pins` (empty: without), may be in view."""
+        if any(pins.get(key) == "" or _lacks(shape, key) for key in self.keys):
+            return False
+        if self.terms is None and not self.closed:
+            return True
+        return any(
+            known.conflict(term, undefined=frozenset(term)) is None
+            for known in _known(shape, pins)
+            if not self._is_closed(known)
+            for term in self.terms or (NO_REQUIREMENTS,)
+        )
+
+    def must_show(self, shape: Shape, pins: Mapping[str, str]) -> bool:
+        """Return whether such a node is in view whatever its other labels are."""
+        if not all(pins.get(key) or key in _EVERY_NEW_NODE_HAS for key in self.keys):
+            return False
+        if self.tolerations is not None and not (
+            all(any(one.covers(other) for one in self.tolerations) for other in shape.tolerations)
+            or all(map(self._is_open, _known(shape, pins)))
+        ):
+            return False
+        return self.terms is None or all(
+            any(_implies(known, term) for term in self.terms) for known in _known(shape, pins)
+        )
+
+    def _is_closed(self, known: Requirements) -> bool:
+        """Return whether only closed NodePools have such nodes."""
+        nodepool = known.get(NODEPOOL)
+        return nodepool is not None and not nodepool.complement and nodepool.values <= self.closed
+
+    def _is_open(self, known: Requirements) -> bool:
+        """Return whether no closed NodePool has such nodes."""
+        nodepool = known.get(NODEPOOL)
+        return not any(nodepool is None or nodepool.allows(name) for name in self.closed)
+
+
+ALL_NODES = View(leaving=True)
+_EVERYTHING = (Toleration(operator="Exists"),)
+
+
+@lru_cache(maxsize=512)
+def seeing(view: View) -> Shape:
+    """Return a shape whose pods may be on exactly the nodes of a view, by terms and tolerations."""
+    tolerations = _EVERYTHING if view.tolerations is None else view.tolerations
+    return Shape("", {}, terms=view.terms or (NO_REQUIREMENTS,), tolerations=tolerations)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A hard spread without its selector, the label sets that the selector selects, and the nodes that count."""
+
+    spread: Spread
+    selected: int
+    view: View
+
+    @property
+    def key(self) -> str:
+        """The topology key."""
+        return self.spread.topology_key
+
+
+def keyed_spreads(shape: Shape) -> list[Spread]:
+    """Return the hard spreads over any key but the hostname (for which see `conflicts`)."""
+    return [s for s in shape.spreads if s.hard and s.topology_key != HOSTNAME]
+
+
+def spread_rules(shape: Shape, sets: LabelSets, launching: Launching) -> list[Rule]:
+    """Return the hard spreads of a shape, except those over the hostname and those that select no pod.
+
+    Spreads that select no pod only require their label; they are kept where new nodes may lack it.
+    """
+    spreads = keyed_spreads(shape)
+    if not spreads:
+        return []
+    home = frozenset((shape.namespace,))
+    return [
+        Rule(
+            Spread(s.topology_key, s.max_skew, hard=True, selector=None, min_domains=s.min_domains),
+            selected,
+            View(
+                leaving=False,
+                terms=shape.own_terms if s.honor_affinity and any(shape.own_terms) else None,
+                tolerations=shape.tolerations if s.honor_taints else None,
+                keys=tuple(sorted({other.topology_key for other in spreads} - {s.topology_key})),
+                closed=launching.refusing(shape.tolerations) if s.honor_taints else frozenset(),
+            ),
+        )
+        for s in spreads
+        if (selected := sets.selected(s.selector, home)) or s.topology_key not in _EVERY_NEW_NODE_HAS
+    ]
+
+
+def undecided(shape: Shape, rules: Iterable[Rule], pins: Mapping[str, str]) -> list[View]:
+    """Return the views of these spreads that a new node for pods of a shape may or may not be in."""
+    views = dict.fromkeys(rule.view for rule in rules)
+    return [view for view in views if view.may_show(shape, pins) and not view.must_show(shape, pins)]
+
+
+def narrowed(shape: Shape, views: Iterable[View]) -> Shape:
+    """Return a shape whose pods go only to nodes in these views, as far as terms and tolerations can express that."""
+    terms, tolerations = shape.terms, shape.tolerations
+    for view in views:
+        if view.terms is not None:
+            terms = joined_terms(terms, view.terms) or terms
+        if view.tolerations is not None:
+            tolerations = common(tolerations, view.tolerations)
+    if terms == shape.terms and tolerations == shape.tolerations:
+        return shape
+    return replace(shape, terms=terms, tolerations=tolerations)
+
+
+def kept_out(
+    shape: Shape, views: Iterable[View], pins: Mapping[str, str], is_sold: Callable[[Shape], bool]
+) -> Shape:
+    """Return a shape whose pods go only to nodes outside these views, as far as such nodes are for sale (`is_sold`)."""
+    for view in views:
+        if view.may_show(shape, pins) and not view.must_show(shape, pins):
+            outside = (replace(shape, terms=terms) for terms in _outside(shape.terms, view, pins))
+            shape = next(filter(is_sold, outside), shape)
+    return shape
+
+
+def _outside(
+    terms: tuple[Requirements, ...], view: View, pins: Mapping[str, str]
+) -> Iterator[tuple[Requirements, ...]]:
+    """Yield terms for nodes outside a view.
+
+    Such a node lacks a label that the view needs, has another value of a label that each of its terms names, or belongs
+    to a NodePool whose taints are not tolerated.
+    """
+    opposites = [Requirement(key) for key in view.keys if key not in _EVERY_NEW_NODE_HAS]
+    for key in sorted(set.intersection(*(set(term) for term in view.terms)) if view.terms else ()):
+        named = [term[key] for term in view.terms or ()]
+        if all(one.gte is None and one.lte is None for one in named):
+            opposites += Requirements.of(
+                *(Requirement(key, one.values, complement=not one.complement) for one in named)
+            ).values()
+    if view.closed:
+        opposites.append(Requirement(NODEPOOL, view.closed))
+    for opposite in opposites:
+        joined = joined_terms(terms, [Requirements.of(opposite)]) if opposite.key not in pins else ()
+        if joined:
+            yield joined
+
+
+def _lacks(shape: Shape, key: str) -> bool:
+    return bool(shape.terms) and all(key in term and term[key].is_empty for term in shape.terms)
+
+
+def _known(shape: Shape, pins: Mapping[str, str]) -> Iterator[Requirements]:
+    """Return what is known of a new node's labels, by alternative."""
+    asked = [Requirement(key, frozenset((value,)) if value else frozenset()) for key, value in pins.items()]
+    return (term.adding(*asked) for term in shape.terms)
+
+
+def _implies(known: Requirements, wanted: Requirements) -> bool:
+    """Return whether every node that meets `known` meets `wanted`."""
+    for key, requirement in wanted.items():
+        one = known.get(key)
+        if one is None or one.intersection(requirement) != one:
+            return False
+        if one.tolerates_absence and not requirement.tolerates_absence:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
