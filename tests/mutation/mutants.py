@@ -41,7 +41,9 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
 }
 _OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-_NOT_CHANGED = set("count gauge observe warning info debug exception assert_never isinstance".split())
+_NOT_CHANGED = set(
+    "count gauge observe labelled warning info debug exception assert_never isinstance".split()
+)
 """Calls of metrics and logs, and checks of types."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -37,7 +37,9 @@ def reached(folders: Sequence[str], processes: int) -> dict[str, Test]:
     """
     kept: Any = json.loads(_FOUND.read_text()) if _FOUND.is_file() else {"hashes": {}, "tests": {}}
     files = sorted(str(each) for folder in folders for each in _test_files(Path(folder)))
-    now = {str(path): sha256((ROOT / path).read_bytes()).hexdigest() for path in [*map(Path, files), *mutated()]}
+    now = {
+        str(path): sha256((ROOT / path).read_bytes()).hexdigest() for path in [*map(Path, files), *mutated()]
+    }
     changed = {path for path, found in now.items() if kept["hashes"].get(path) != found}
     modules = {str(path.relative_to(CORE)) for path in mutated() if str(path) in changed}
     tests: dict[str, Test] = kept["tests"]

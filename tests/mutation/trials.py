@@ -1,6 +1,6 @@
 """Trials of mutants: a pytest plugin that collects all tests once and runs those that reach a mutant in a fork.
 
-The fork replaces the code of the changed function, so whoever has imported the function runs the mutant. A test that
+The fork replaces the code of the changed function, so every module that imports it runs the mutant. A test that
 fails counts only if it also passes alone on unchanged code.
 """
 
