@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
+from nodesmith.controllers.launching.pendingclaims import LEASE, leased_until, resume_starts
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Conflict
-from nodesmith.launcheffects import ATTEMPTED_AT, Settled, launch, note_refused, start
+from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, note_refused, start
 from nodesmith.model.ec2.launches import (
     Deferred,
     Instance,
@@ -28,6 +29,7 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.functions.hints import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metrics import Metrics
@@ -282,3 +284,45 @@ def test_a_start_does_not_fail_if_another_run_has_changed_the_claim(passes: bool
     settled = refuse(outside, StartRefusal("x", "y", passes=passes))
     assert len(settled.deferred) == passes
     assert len(settled.given_up) == (not passes)
+
+
+def resume(outside: Outside, *claims: NodeClaim, left: int = 16) -> Settled:
+    """Resume the starts of claims that another run has left; `left` calls may be made."""
+    outside.store.claims.update({claim.name: claim for claim in claims})
+    allowance = Allowance(outside.store, outside.clock, left=left)
+    return resume_starts(outside.store.load(), outside.store, outside.cloud, outside.clock, allowance)
+
+
+def left_starting(name: str, ago: timedelta) -> NodeClaim:
+    launch = {ATTEMPTED_AT: (NOW - ago).isoformat()}
+    return builders.claim(name, phase=Phase.STARTING, instance_id=f"i-{name}", launch=launch)
+
+
+def test_a_start_is_resumed_once_no_other_run_can_be_at_it() -> None:
+    outside = Outside()
+    settled = resume(outside, left_starting("a", LEASE), left_starting("b", LEASE - timedelta(seconds=1)))
+    assert settled.launched == ["a"]
+    assert [each.about for each in outside.cloud.calls] == [("i-a",)]
+    assert outside.store.claims["a"].launch[ATTEMPTED_AT] == NOW.isoformat(), "leased again, before the call"
+    assert not settled.is_cut
+
+
+def test_starts_for_which_no_call_is_left_are_resumed_by_a_later_run() -> None:
+    outside = Outside()
+    outside.store.locks[Concern.PROVISIONING] = NOW + LEASE, False  # another run makes many calls
+    settled = resume(outside, left_starting("a", LEASE), left_starting("b", LEASE), left=1)
+    assert (settled.launched, settled.is_cut) == ([], True)
+
+
+def test_only_starting_claims_are_started() -> None:
+    outside = Outside()
+    assert resume(outside, replace(left_starting("a", LEASE), phase=Phase.STOPPED)) == Settled()
+    assert outside.cloud.calls == []
+
+
+def test_the_first_lease_to_end_is_the_next_moment() -> None:
+    second = timedelta(seconds=1)
+    claims = [left_starting("a", LEASE), left_starting("b", 9 * second), left_starting("c", 5 * second)]
+    assert leased_until(claims, NOW) == NOW + LEASE - 9 * second
+    assert leased_until(claims[:1], NOW) is None
+    assert leased_until([replace(claims[1], phase=Phase.STOPPED)], NOW) is None
