@@ -1,7 +1,8 @@
 """Draw mutants, run for each the tests that reach it, and print which part is killed, and the survivors as diffs.
 
 `python -m tests.mutation --seed 2` draws others. `--survivors` tries only those again that survived the last run with
-the same seed, after tests were added. Which tests reach which code is found once and kept in build/mutation.
+the same seed, after tests were added, and `--resume` goes on with a run that was stopped. Which tests reach which code
+is found once and kept in build/mutation.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ def scores(sample: Iterable[Mutant], outcomes: Mapping[str, Outcome]) -> dict[st
 
 
 def tried(sample: Sequence[Mutant], options: argparse.Namespace) -> dict[str, Outcome]:
-    """Try mutants and return the outcomes by name; with `--survivors`, those of earlier runs stay."""
+    """Try mutants and return the outcomes by name; with `--survivors` or `--resume`, those of earlier runs stay."""
     tests = reached(options.tests, options.processes)
     kept = KEPT / f"outcomes-{options.seed}.jsonl"
-    before = _read(kept) if options.survivors else {}
-    left = [each for each in sample if each.name not in before or before[each.name].result != "killed"]
+    before = _read(kept) if options.survivors or options.resume else {}
+    over = {name for name, each in before.items() if options.resume or each.result == "killed"}
+    left = [each for each in sample if each.name not in over]
     KEPT.mkdir(parents=True, exist_ok=True)
     kept.write_text("".join(json.dumps(asdict(each)) + "\n" for each in before.values()))
     files = sorted({name.partition("::")[0] for name in tests})
@@ -84,6 +86,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--survivors", action="store_true", help="try only the survivors of the last run")
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
+    parser.add_argument("--resume", action="store_true", help="try only what the last run has not tried")
     options = parser.parse_args()
     sample = drawn(options.seed, options.mutants)
     outcomes = tried(sample, options)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.pendingclaims import LEASE, leased_until, resume_starts
+from nodesmith.controllers.launching.launch import start_many
+from nodesmith.controllers.launching.pendingclaims import LEASE, carry_on, leased_until, resume_starts
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Conflict
 from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, note_refused, start
 from nodesmith.model.ec2.launches import (
     Deferred,
+    FleetShare,
     Instance,
     Launched,
     LaunchOutcome,
@@ -326,3 +329,140 @@ def test_the_first_lease_to_end_is_the_next_moment() -> None:
     assert leased_until(claims, NOW) == NOW + LEASE - 9 * second
     assert leased_until(claims[:1], NOW) is None
     assert leased_until([replace(claims[1], phase=Phase.STOPPED)], NOW) is None
+
+
+def resume_launches(outside: Outside, *claims: NodeClaim) -> Settled:
+    """Carry on with claims that another run has left pending."""
+    outside.store.claims.update({claim.name: claim for claim in claims})
+    allowance = Allowance(outside.store, outside.clock)
+    ports = outside.store, outside.cloud, outside.clock, allowance
+    return carry_on(outside.store.load(), {}, {}, lambda *_: None, *ports)
+
+
+def left_pending(name: str = "default-x1", fleet: FleetShare | None = None, **fields: Any) -> NodeClaim:
+    """Return a claim whose lease has run out; `fleet` is its share of a call for several claims."""
+    shared = {"fleet": [fleet.fleet, fleet.index, fleet.size]} if fleet else {}
+    launch = {**pending(name).launch, ATTEMPTED_AT: (NOW - LEASE).isoformat(), **shared}
+    return replace(pending(name), launch=launch, **fields)
+
+
+def methods(outside: Outside) -> list[str]:
+    return [call.method for call in outside.cloud.calls]
+
+
+def test_a_claim_that_another_run_may_be_launching_is_left_to_it() -> None:
+    outside = Outside()
+    assert resume_launches(outside, pending()) == Settled()
+    assert outside.cloud.calls == []
+
+
+def test_an_instance_that_an_earlier_run_launched_is_adopted_without_another_launch() -> None:
+    outside = Outside()
+    outside.cloud.instances["i-default-x1"] = instance()
+    settled = resume_launches(outside, left_pending())
+    assert settled.launched == ["default-x1"]
+    assert saved(outside).instance_id == "i-default-x1"
+    assert methods(outside) == ["instances_of"]
+
+
+def test_an_instance_that_has_ended_is_not_adopted() -> None:
+    outside = Outside()
+    outside.cloud.instances["i-default-x1"] = replace(instance(), state="terminated")
+    outside.cloud.answers["default-x1"] = Refused("default-x1", "LaunchFailed", "no")
+    assert resume_launches(outside, left_pending()).given_up == ["default-x1"]
+    assert methods(outside)[-1] == "launch"
+
+
+@pytest.mark.parametrize("shown", [1, 2], ids=["a part of them", "all of them"])
+def test_claims_of_one_call_get_its_instances_only_once_ec2_shows_all(shown: int) -> None:
+    outside = Outside()
+    outside.cloud.clock = outside.clock
+    for number in range(shown):
+        id_ = f"i-{number}"
+        outside.cloud.instances[id_] = replace(instance(""), id=id_, fleet="fleet-1")
+    names = ("default-x1", "default-x2")
+    claims = [left_pending(name, FleetShare("fleet-1", index, 2)) for index, name in enumerate(names)]
+    outside.cloud.answers.update({name: Deferred(name, "RequestTimeout", "later") for name in names})
+    settled = resume_launches(outside, *claims)
+    assert settled.launched == ([*names] if shown == 2 else [])
+    assert [saved(outside, name).instance_id for name in names] == (
+        ["i-0", "i-1"] if shown == 2 else ["", ""]
+    )
+    assert len(settled.deferred) == (0 if shown == 2 else 2)
+
+
+@pytest.mark.parametrize(("seconds", "is_over"), [(299, False), (300, True)])
+def test_a_claim_without_an_instance_is_given_up_after_five_minutes(seconds: int, is_over: bool) -> None:
+    outside = Outside()
+    outside.cloud.answers["default-x1"] = Deferred("default-x1", "RequestTimeout", "later")
+    settled = resume_launches(outside, left_pending(created_at=NOW - timedelta(seconds=seconds)))
+    assert settled.given_up == (["default-x1"] if is_over else [])
+    assert len(settled.deferred) == (not is_over)
+    assert saved(outside).reason == ("LaunchTimeout" if is_over else "")
+
+
+def test_a_launch_is_repeated_with_the_same_request() -> None:
+    outside = Outside()
+    outside.cloud.answers["default-x1"] = Launched("default-x1", instance())
+    settled = resume_launches(outside, left_pending())
+    assert settled.launched == ["default-x1"]
+    assert methods(outside) == ["instances_of", "ensure_templates", "launch"]
+    assert not settled.is_cut
+
+
+@dataclass
+class Buying(Outside):
+    """A run that buys."""
+
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def stopped(self, *names: str) -> list[NodeClaim]:
+        """Return claims that are to be started, as they are before that is committed."""
+        for name in names:
+            claim = builders.claim(name, phase=Phase.STARTING, instance_id=f"i-{name}")
+            self.store.claims[name] = claim
+        return [*self.store.claims.values()]
+
+
+def test_starts_are_committed_with_their_time_before_ec2_is_called() -> None:
+    run = Buying()
+    committed: list[object] = []
+
+    def note(_: object) -> None:
+        committed.extend(claim.launch.get(ATTEMPTED_AT) for claim in run.store.claims.values())
+
+    run.cloud.raise_before = note
+    claims = run.stopped("a", "b")
+    settled, made = start_many(run, claims, run.store.load(), "d-1", Allowance(run.store, run.clock))
+    assert (settled.launched, made, settled.is_cut) == (["a", "b"], 2, False)
+    assert committed == [NOW.isoformat()] * 2
+    assert (run.store.version, run.store.decisions) == (1, ["d-1"])
+
+
+def test_nothing_starts_if_another_run_has_committed_meanwhile() -> None:
+    run = Buying()
+    claims, before = run.stopped("a"), run.store.load()
+    run.store.version += 1
+    with pytest.raises(Conflict):
+        start_many(run, claims, before, "d-1", Allowance(run.store, run.clock))
+    assert run.cloud.calls == []
+
+
+def test_starts_for_which_no_call_is_left_are_not_committed() -> None:
+    run = Buying()
+    run.store.locks[Concern.PROVISIONING] = NOW + LEASE, False
+    claims = run.stopped("a", "b")
+    allowance = Allowance(run.store, run.clock, left=1)
+    settled, made = start_many(run, claims, run.store.load(), "d-1", allowance)
+    assert (settled, made, run.store.decisions) == (Settled(is_cut=True), 0, [])
+    assert start_many(run, [], run.store.load(), "d-2", allowance) == (Settled(), 0)
+
+
+def test_refused_starts_that_may_be_saved_know_the_committed_revision() -> None:
+    run = Buying()
+    claims = run.stopped("a")
+    run.cloud.stock["* * in *"] = 0
+    run.cloud.instances["i-a"] = replace(instance("a"), id="i-a", state="stopped")
+    settled, _ = start_many(run, claims, run.store.load(), "d-1", Allowance(run.store, run.clock))
+    assert settled.given_up == ["a"]
+    assert saved(run, "a").phase is Phase.GIVEN_UP
