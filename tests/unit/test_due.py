@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.runs import AHEAD, tick_for, wait_until
 from nodesmith.decisions import expiration, repair
 from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.garbagecollection import Facts
@@ -42,6 +43,19 @@ def test_the_first_future_moment_counts_and_none_means_never() -> None:
     assert first_after(NOW, [None, NOW + HOUR, NOW, NOW + MINUTE]) == NOW + MINUTE
     assert first_after(NOW, [None, NOW]) is None
     assert (first([NOW + HOUR, None, NOW]), first([None])) == (NOW, None)
+
+
+def test_a_look_that_is_due_within_ninety_seconds_is_requested_at_once() -> None:
+    assert wait_until(None, NOW) is None
+    assert wait_until(NOW + SECOND, NOW) == SECOND
+    assert wait_until(NOW + AHEAD, NOW) == AHEAD == 90 * SECOND
+    assert wait_until(NOW + AHEAD + SECOND, NOW) is None
+
+
+def test_for_a_later_look_a_tick_comes_a_minute_before_it() -> None:
+    assert tick_for(None, NOW) is None
+    assert tick_for(NOW + 5 * MINUTE, NOW) == NOW + 4 * MINUTE
+    assert tick_for(NOW + SECOND, NOW) == NOW
 
 
 class TestLifecycle:

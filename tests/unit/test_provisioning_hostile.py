@@ -10,6 +10,7 @@ import pytest
 
 from nodesmith.controllers.launching.launch import committable
 from nodesmith.decisions.provisioning import decide
+from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import LONGEST_SECONDS, duration_seconds
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.items import claim_to_item
@@ -52,6 +53,8 @@ def test_the_longest_names_there_are_do_not_make_a_commit_too_large_for_dynamodb
     assert sum(len(json.dumps(claim_to_item(node.claim)).encode()) for node in taken) < 4_000_000
     assert len(committable([one] * 200)) == 90
     assert len(committable([replace(full, claim=replace(full.claim, nominated=(name,) * 10_000))])) == 1
+    many = FrozenMap({f"default/web-{number}": 1 for number in range(3_000)})  # 60,000 characters
+    assert len(committable([replace(one, claim=replace(one.claim, attempts=many))] * 90)) == 33
 
 
 @pytest.mark.parametrize("field", ["expireAfter", "terminationGracePeriod"])
