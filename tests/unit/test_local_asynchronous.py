@@ -279,7 +279,8 @@ def test_an_event_may_come_more_than_once_and_out_of_order(hand: Hand) -> None:
 
 
 def test_a_throttled_event_comes_back_ever_later_and_loses_no_attempt(hand: Hand) -> None:
-    spy, buried, refused = Spy(hand.clock, failures=2), Buried(), []
+    spy, buried = Spy(hand.clock, failures=2), Buried()
+    refused: list[float] = []
 
     class Full:
         concern = "lifecycle"
