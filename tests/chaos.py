@@ -32,12 +32,24 @@ from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import MOST_ATTEMPTS, RETRY_SECONDS, Concern, Hint
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.observation.observed import NOT_READY, UNSCHEDULABLE
+from nodesmith_local.chaos.faults import (
+    ANSWERED_OF,
+    FORWARDER,
+    HALVES,
+    OF_ANY_SERVICE,
+    SKEW,
+    SLOW_SECONDS,
+    Fault,
+    FaultKind,
+    Lasting,
+    Service,
+)
+from nodesmith_local.chaos.reads import an_hour_ago, cut_in_half
 from tests import builders
 from tests.branches import copied
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call
 from tests.fakes.hints import FakeHints
-from tests.faults import ANSWERED_OF, FORWARDER, HALVES, SLOW_SECONDS, Fault, FaultKind, Lasting, Service
 from tests.forgeries import Document, Forgery
 from tests.moves import MOVING, shrink
 from tests.moves import ON_DEMAND as ON_DEMAND_ONLY
@@ -628,7 +640,6 @@ def _prepared(moment: str) -> ChaosWorld:
 # Oddities: each begins at once, and returns what ends it
 
 Heal = Callable[[], None]
-SKEW = timedelta(minutes=4)
 
 
 def _full(world: ChaosWorld) -> Heal:
@@ -658,14 +669,6 @@ def _shows(data: Callable[[bytes], bytes]) -> Callable[[ChaosWorld], Heal]:
         return heal
 
     return begin
-
-
-def _an_hour_ago(data: bytes) -> bytes:
-    """Return a snapshot as if it had been taken an hour before, with nothing of what has happened since."""
-    document = json.loads(gzip.decompress(data))
-    taken_at = datetime.fromisoformat(document["takenAt"]) - timedelta(hours=1)
-    document["takenAt"] = taken_at.isoformat(timespec="milliseconds")
-    return gzip.compress(json.dumps(document).encode(), 1, mtime=0)
 
 
 def _priced(price: Callable[[float], float]) -> Callable[[ChaosWorld], Heal]:
@@ -719,8 +722,8 @@ LIES = "a forwarder that lies"
 ODDITIES: Mapping[str, Callable[[ChaosWorld], Heal]] = {
     "functions without concurrency": _full,
     "clocks that are eight minutes apart": _skewed,
-    "a snapshot of an hour ago": _shows(_an_hour_ago),
-    "a truncated snapshot": _shows(lambda data: data[: len(data) // 2]),
+    "a snapshot of an hour ago": _shows(an_hour_ago),
+    "a truncated snapshot": _shows(cut_in_half),
     "an object that is no snapshot": _shows(lambda _: b"\x00\xff" * 500),
     "prices of zero": _priced(lambda _: 0.0),
     "negative prices": _priced(lambda price: -price),
@@ -765,7 +768,7 @@ class Outcome:
 
 def single_faults() -> Iterator[Combination]:
     """Yield each fault of each service, for each duration and moment."""
-    offered = product(Service, FaultKind, SECONDS, sorted(MOMENTS))
+    offered = product(Service, OF_ANY_SERVICE, SECONDS, sorted(MOMENTS))
     for number, (service, kind, seconds, moment) in enumerate(offered):
         afters = MOMENTS[moment][2]
         yield Combination(
@@ -787,7 +790,7 @@ def pairs_of_faults(count: int, seed: int = 58) -> Iterator[Combination]:
     for number in range(count):
         moment = dice.choice(sorted(MOMENTS))
         faults = tuple(
-            _fault(service, dice.choice(list(FaultKind)), dice.choice(SECONDS), dice.randrange(2))
+            _fault(service, dice.choice(OF_ANY_SERVICE), dice.choice(SECONDS), dice.randrange(2))
             for service in pairs[number % len(pairs)]
         )
         yield Combination(faults, moment, dice.choice(MOMENTS[moment][2]))

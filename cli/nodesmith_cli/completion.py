@@ -72,7 +72,7 @@ def complete_for_kubectl(
         {
             VARIABLE: "complete_fish",
             _ACTION: "get-args",
-            _WORDS: shlex.join([PROGRAM, *words]),
+            _WORDS: shlex.join([PROGRAM, *filter(None, words)]),
             "COLUMNS": "10000",  # each completion is one line
         }
     )

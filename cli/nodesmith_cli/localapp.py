@@ -1,4 +1,4 @@
-"""The options of `nodesmith local` and `nodesmith demo`. Their code is imported when they run."""
+"""The options of `nodesmith local`, `nodesmith chaos` and `nodesmith demo`. Their code is imported when they run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from nodesmith.errors import Rejected
 from nodesmith_cli.options import (
+    DataOutputOption,
     KeepOption,
     NoCapacityOption,
     PageOutputOption,
     RegionOption,
     ReportOutputOption,
     SpeedOption,
+    WatchOption,
     seconds_of,
 )
 from nodesmith_cli.preconditions import (
@@ -27,7 +30,12 @@ from nodesmith_cli.preconditions import (
     require_speed,
 )
 
+chaos_app = typer.Typer(help="Let services of `local up` fail, and watch it recover.", no_args_is_help=True)
 local_app = typer.Typer(help="Run the whole system locally, without AWS or a cluster.", no_args_is_help=True)
+
+_LocalKubeconfigOption = Annotated[
+    Path | None, typer.Option(help="Kubeconfig of `local up`. [default: ~/.kube/nodesmith-local]")
+]
 
 
 @contextmanager
@@ -154,6 +162,116 @@ def local_up(
         )
 
 
+def _kinds(incomplete: str) -> list[str]:
+    from nodesmith_local.chaos.faults import FAULTS
+
+    return [each.value for each in FAULTS if each.startswith(incomplete)]
+
+
+def _services(incomplete: str) -> list[str]:
+    from nodesmith_local.chaos.faults import FAULTS, FaultKind
+
+    *before, last = incomplete.split(",")
+    return [
+        ",".join([*before, each.value])
+        for each in FAULTS[FaultKind.SLOW].services
+        if each.startswith(last) and each not in before
+    ]
+
+
+def _functions(incomplete: str) -> list[str]:
+    from nodesmith_local.chaos.faults import CALLERS
+
+    *before, last = incomplete.split(",")
+    return [",".join([*before, each]) for each in CALLERS if each.startswith(last) and each not in before]
+
+
+def _names(lists: list[str] | None) -> list[str]:
+    """Return the names in options that may be repeated and hold several names."""
+    return [name.strip() for each in lists or () for name in each.split(",") if name.strip()]
+
+
+@chaos_app.command("list", short_help="List the faults.")
+def chaos_list(output: DataOutputOption = "table") -> None:
+    """List the faults: what each does, the services that it can hit, and where its effect shows."""
+    from nodesmith_cli.localcommands.chaoscommand import list_faults
+
+    raise typer.Exit(list_faults(output))
+
+
+@chaos_app.command("start", short_help="Start a fault.")
+def chaos_start(
+    fault: Annotated[
+        str,
+        typer.Argument(metavar="FAULT", help="A fault of `nodesmith chaos list`.", autocompletion=_kinds),
+    ],
+    service: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Services that fail, separated by commas. Defaults to all.",
+            autocompletion=_services,
+        ),
+    ] = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Functions that are affected, separated by commas, or `forwarder`. Defaults to all.",
+            autocompletion=_functions,
+        ),
+    ] = None,
+    lasting: Annotated[
+        str, typer.Option("--for", help="How long it lasts, in the cluster's time, up to 1h.")
+    ] = "30s",
+    share: Annotated[
+        float | None,
+        typer.Option(help="Share of calls that fail. [default: 1, and 0.67 for throttled]"),
+    ] = None,
+    kubeconfig: _LocalKubeconfigOption = None,
+    output: DataOutputOption = "table",
+) -> None:
+    """Let services fail for the functions of a running `local up`. The fault ends by itself.
+
+    Only calls by functions and by the forwarder fail. Your kubectl and other commands are not affected.
+    """
+    seconds = seconds_of("--for", lasting)
+    from nodesmith_cli.localcommands.chaoscommand import start
+
+    raise typer.Exit(start(fault, _names(service), _names(function), seconds, share, kubeconfig, output))
+
+
+@chaos_app.command("status", short_help="Show the faults that were started.")
+def chaos_status(
+    kubeconfig: _LocalKubeconfigOption = None, output: DataOutputOption = "table", watch: WatchOption = False
+) -> None:
+    """Show the faults that were started: seconds left, calls hit so far, and how long recovery took.
+
+    The system has recovered when no pod waits for a node and no node is on its way or being replaced.
+    """
+    from nodesmith_cli.localcommands.chaoscommand import status
+    from nodesmith_cli.watching import repeated
+
+    raise typer.Exit(repeated(lambda: status(kubeconfig, output), watch=watch))
+
+
+@chaos_app.command("stop", short_help="End faults before their time.")
+def chaos_stop(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a fault, as `nodesmith chaos status` shows it.")
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="End all faults.")] = False,
+    kubeconfig: _LocalKubeconfigOption = None,
+    output: DataOutputOption = "table",
+) -> None:
+    """End a fault, or all faults, before their time."""
+    if bool(name) == everything:
+        raise Rejected("name one fault, as `nodesmith chaos status` shows it, or use --all")
+    from nodesmith_cli.localcommands.chaoscommand import stop
+
+    raise typer.Exit(stop(name, kubeconfig, output))
+
+
 @local_app.command("shift", short_help="Start or end a zonal shift of `local up`.")
 def local_shift(
     zone: Annotated[str, typer.Argument(metavar="ZONE", help="Name or id of a zone.")],
@@ -161,10 +279,7 @@ def local_shift(
         str, typer.Option("--for", help="How long the shift lasts, in the cluster's time, up to 72h.")
     ] = "30m",
     end: Annotated[bool, typer.Option("--end", help="End the shift away from the zone.")] = False,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Kubeconfig of `local up`. [default: ~/.kube/nodesmith-local]"),
-    ] = None,
+    kubeconfig: _LocalKubeconfigOption = None,
     context: Annotated[str, typer.Option(help="Shift only the cluster of this context.")] = "",
 ) -> None:
     """Shift the clusters of a running `local up` away from a zone, as Application Recovery Controller does."""
@@ -183,10 +298,7 @@ def local_interrupt(
             "--in", help="Time until EC2 interrupts it. The warning comes at most two minutes ahead."
         ),
     ] = "2m",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Kubeconfig of `local up`. [default: ~/.kube/nodesmith-local]"),
-    ] = None,
+    kubeconfig: _LocalKubeconfigOption = None,
     context: Annotated[str, typer.Option(help="Search only the cluster of this context.")] = "",
 ) -> None:
     """Send a spot interruption warning to a running `local up`, and then interrupt the node."""

@@ -26,7 +26,7 @@ from nodesmith_cli.explainapp import explain_app
 from nodesmith_cli.hash import hash_command
 from nodesmith_cli.image.app import image_app
 from nodesmith_cli.ledgerapp import ledger_command
-from nodesmith_cli.localapp import demo_command, local_app
+from nodesmith_cli.localapp import chaos_app, demo_command, local_app
 from nodesmith_cli.migrateapp import migrate_command
 from nodesmith_cli.options import (
     BucketOption,
@@ -183,6 +183,7 @@ def uninstall_command(
 
 
 app.add_typer(local_app, name="local")
+app.add_typer(chaos_app, name="chaos")
 app.add_typer(explain_app, name="explain")
 app.add_typer(image_app, name="image")
 app.command("catalog")(catalog_command)

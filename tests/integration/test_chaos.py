@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from nodesmith_local.chaos.faults import HALVES, Fault, FaultKind, Service
 from tests.branches import copied
 from tests.chaos import Combination, before, oddities, outcome, pairs_of_faults, single_faults
-from tests.faults import HALVES, Fault, FaultKind, Service
 from tests.samples import sampled
 
 GOAL_SECONDS = 120

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,23 @@ def test_kubectl_gets_the_contexts_of_all_kubeconfigs(tmp_path: Path) -> None:
 
 def test_kubectl_offers_files_where_an_option_takes_one() -> None:
     assert run("kubectl_complete-nodesmith", "plan", "-f", "").splitlines()[-1] == ":0"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("",), {"slow", "throttled", "concurrency"}),
+        (("thr",), {"throttled"}),
+        (
+            ("slow", "--service", "dynamodb,s"),
+            {"dynamodb,s3", "dynamodb,sqs", "dynamodb,ssm", "dynamodb,scheduler"},
+        ),
+        (("slow", "--function", "provisioning,forw"), {"provisioning,forwarder"}),
+    ],
+)
+def test_kubectl_gets_the_faults_and_what_they_can_hit(words: Sequence[str], found: set[str]) -> None:
+    lines = run("kubectl_complete-nodesmith", "chaos", "start", *words).splitlines()
+    assert found <= set(lines)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])

@@ -14,6 +14,7 @@ import pytest
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.functions import lineage
 from nodesmith_local.functions.asynchronous import AsyncInvocations, InvokeConfig
+from nodesmith_local.functions.invocable import Throttled
 from nodesmith_local.functions.invoker import Feeds
 from tests.patience import eventually
 
@@ -275,3 +276,25 @@ def test_an_event_may_come_more_than_once_and_out_of_order(hand: Hand) -> None:
     hand.live(invocations, 20)
 
     assert spy.ran == [(0, "c"), (0, "b"), (0, "a"), (7, "a"), (7, "b"), (7, "c")]
+
+
+def test_a_throttled_event_comes_back_ever_later_and_loses_no_attempt(hand: Hand) -> None:
+    spy, buried = Spy(hand.clock, failures=2), Buried()
+    refused: list[float] = []
+
+    class Full:
+        concern = "lifecycle"
+
+        def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any:
+            if len(refused) < 5:
+                refused.append((hand.clock.now() - NOON).total_seconds())
+                raise Throttled("no concurrency")
+            return spy(event, trace)
+
+    invocations = made(Full(), hand.clock, buried)
+    invocations.accept("look")
+    hand.live(invocations, 600)
+
+    assert refused == [0, 1, 3, 7, 15]
+    assert [at for at, _ in spy.ran] == [31, 91, 211]
+    assert (invocations.invocations, invocations.failures, buried) == (3, 2, [])

@@ -231,7 +231,7 @@ def test_every_command_is_listed() -> None:
     )
 
 
-@pytest.mark.parametrize("group", [[], ["explain"], ["image"], ["local"]])
+@pytest.mark.parametrize("group", [[], ["chaos"], ["explain"], ["image"], ["local"]])
 def test_short_help_fits_on_one_line(group: list[str]) -> None:
     assert "..." not in CliRunner().invoke(app, [*group, "--help"]).stdout.replace("[ARGS]...", "")
 

@@ -5,7 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from nodesmith_cli.documents import CapacityType, Count, Estimated, Hourly, Pod, Price, Time
+from nodesmith_cli.documents import CapacityType, Count, Estimated, Hourly, Pod, Price, Seconds, Time
+
+
+class OfferedFault(TypedDict):
+    """A fault that can be started."""
+
+    name: str
+    does: str
+    services: Annotated[Sequence[str], "the services that it can hit"]
+    shows: Annotated[str, "where its effect shows"]
+
+
+class Faults(TypedDict):
+    """The faults that a local system can have: `nodesmith chaos list -o json`."""
+
+    faults: Sequence[OfferedFault]
+
+
+class StartedFault(TypedDict):
+    """A fault of a local system, and what has become of it."""
+
+    name: str
+    kind: str
+    service: str
+    functions: Annotated[Sequence[str], "those that it affects; empty for all"]
+    share: Annotated[float, "the share of calls that it affects"]
+    startedAt: Time
+    endsAt: Time
+    state: Literal["active", "recovering", "recovered"]
+    secondsLeft: Seconds
+    hits: Annotated[int, "calls, invocations, reads, messages or instances that it has hit"]
+    recoverySeconds: Annotated[float | None, "from its end until all was well; null before that"]
+    waitsFor: Annotated[str, "what recovery waits for"]
+
+
+class Chaos(TypedDict):
+    """The faults of a local system: `nodesmith chaos start`, `status` and `stop` with `-o json`."""
+
+    faults: Sequence[StartedFault]
 
 
 class BufferStatus(TypedDict):

@@ -39,13 +39,14 @@ from nodesmith_cli.documents.actions import (
     Takeover,
     Version,
 )
-from nodesmith_cli.documents.clusters import NodeTold, PodTold, Status, Top
+from nodesmith_cli.documents.clusters import Chaos, Faults, NodeTold, PodTold, Status, Top
 from nodesmith_cli.documents.comparisons import Costs, Run, Shadow, Simulation
 from nodesmith_cli.documents.plans import Decision, Moves, Plan
 from nodesmith_cli.documents.savings import Savings
 from nodesmith_cli.printing import schema_address
 
 DOCUMENTS: Mapping[str, Any] = {
+    "chaos": Chaos,
     "check": Check,
     "connection": Connection,
     "costs": Costs,
@@ -53,6 +54,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "disconnection": Disconnection,
     "doctor": Doctor,
     "drain": Drain,
+    "faults": Faults,
     "image": Image,
     "migration": Migration,
     "moves": Moves,

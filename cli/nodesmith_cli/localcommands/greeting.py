@@ -55,3 +55,4 @@ def _to_try(several: bool) -> Iterator[str]:
     yield "  nodesmith explain decision latest" + (" --cluster CLUSTER" if several else "")
     yield "  nodesmith local interrupt NODE"
     yield "  nodesmith local shift ZONE"
+    yield "  nodesmith chaos start throttled --service ec2"

@@ -109,6 +109,7 @@ def access(system: LocalSystem) -> dict[str, Any]:
                 system.place.region,
                 system.clock,
                 each.name,
+                system.chaos_url,
             )
             for number, each in enumerate(system.clusters, start=1)
         ]

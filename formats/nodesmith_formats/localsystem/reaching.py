@@ -1,4 +1,4 @@
-"""Discovery of a running local system by other commands: its kubeconfig contains AWS's URL and the clock.
+"""Discovery of a running local system by other commands: its kubeconfig contains the clock, and the URL of AWS.
 
 It uses an extension of the cluster, the place for additions by tools in a kubeconfig; kubectl ignores it.
 """
@@ -32,6 +32,8 @@ class Reached:
     clusters: Mapping[str, str]
     current: str
     """The context that kubectl uses by default."""
+    chaos_url: str
+    """Where faults are started."""
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service of the system's AWS."""
@@ -44,10 +46,21 @@ def default_kubeconfig() -> Path:
 
 
 def reachable(
-    kubeconfig: Mapping[str, Any], aws_url: str, region: str, clock: LocalClock, cluster: str
+    kubeconfig: Mapping[str, Any],
+    aws_url: str,
+    region: str,
+    clock: LocalClock,
+    cluster: str,
+    chaos_url: str = "",
 ) -> dict[str, Any]:
     """Return a single-cluster kubeconfig with the data for `reach`. `cluster` is the cluster's name on EKS."""
-    told = {"aws": aws_url, "region": region, "clock": clock.to_json(), "cluster": cluster}
+    told = {
+        "aws": aws_url,
+        "region": region,
+        "clock": clock.to_json(),
+        "cluster": cluster,
+        "chaos": chaos_url,
+    }
     (named,) = kubeconfig["clusters"]
     reached = {**named["cluster"], "extensions": [{"name": EXTENSION, "extension": told}]}
     return {**kubeconfig, "clusters": [{**named, "cluster": reached}]}
@@ -74,7 +87,15 @@ def reach(kubeconfig: Path) -> Reached:
     clock = LocalClock.from_json(any_of_them["clock"])
     clusters = {context: each["cluster"] for context, each in told.items()}
     current = str(found.get("current-context") or "")
-    return Reached(kubeconfig, any_of_them["aws"], any_of_them["region"], clock, clusters, current)
+    return Reached(
+        kubeconfig,
+        any_of_them["aws"],
+        any_of_them["region"],
+        clock,
+        clusters,
+        current,
+        any_of_them.get("chaos", ""),
+    )
 
 
 def now_at(kubeconfig: str) -> datetime:

@@ -18,10 +18,12 @@ from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.functions import lineage
 from nodesmith_local.functions.eventqueue import Event, EventQueue
 from nodesmith_local.functions.failedevents import Condition, Failed, Request
-from nodesmith_local.functions.invocable import Counted, Invocable
+from nodesmith_local.functions.invocable import Counted, Invocable, Throttled
 
 _RETRIED_AFTER = (timedelta(minutes=1), timedelta(minutes=2))
 """Lambda allows at most two retries."""
+_LONGEST_BACK_OFF_SECONDS = 300
+"""Throttled events come back after a second, then after twice as long each time up to this, and count as no run."""
 _log = logging.getLogger(__name__)
 
 Deliveries = Callable[[int], Iterable[tuple[float, float]]]
@@ -81,9 +83,10 @@ class AsyncInvocations(Counted):
         """The number of events that wait, including those that wait for a later retry."""
         return len(self._events)
 
-    def accept(self, payload: Any, trace: str = "") -> str:
-        """Store an event that arrived with the trace header `trace`, and return the request's id."""
-        request, now = Request(str(uuid4()), self.arn, payload), self._clock.now()
+    def accept(self, payload: Any, trace: str = "", after_seconds: float = 0.0) -> str:
+        """Store an event that arrives `after_seconds` with the trace header `trace`, and return the request's id."""
+        request = Request(str(uuid4()), self.arn, payload)
+        now = self._clock.now() + timedelta(seconds=after_seconds)
         for seconds, rank in self._deliveries(next(self._accepted)):
             self._events.put(Event(request, trace, now, now + timedelta(seconds=seconds), rank))
         return request.id
@@ -116,12 +119,19 @@ class AsyncInvocations(Counted):
 
     def _run(self, event: Event) -> BaseException | None:
         trace = lineage.invoked([event.trace], self.function.concern)
-        event.runs += 1
         error = self._lambda.submit(self.function, event.request.payload, trace).exception()
-        self.count(error)
+        if not isinstance(error, Throttled):
+            event.runs += 1
+            self.count(error)
         return error
 
     def _retry(self, event: Event, error: BaseException) -> None:
+        if isinstance(error, Throttled):
+            seconds = min(2**event.throttles, _LONGEST_BACK_OFF_SECONDS)
+            event.throttles += 1
+            event.due = self._clock.now() + timedelta(seconds=seconds)
+            self._events.put(event)
+            return
         _log.error("function %s failed", self.function.concern, exc_info=error)
         if event.runs > self.config.retries:
             self._give_up(event, "RetriesExhausted", error)

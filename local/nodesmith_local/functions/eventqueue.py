@@ -23,6 +23,7 @@ class Event:
     due: datetime
     rank: float
     runs: int = 0
+    throttles: int = 0
 
 
 class EventQueue:

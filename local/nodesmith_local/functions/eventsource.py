@@ -18,7 +18,7 @@ from typing import Any
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.functions import lineage
 from nodesmith_local.functions.deployment import BATCH_SIZE
-from nodesmith_local.functions.invocable import Counted, Invocable
+from nodesmith_local.functions.invocable import Counted, Invocable, Throttled
 from nodesmith_local.functions.queues import PolledQueues
 
 _log = logging.getLogger(__name__)
@@ -114,6 +114,8 @@ class EventSource(Counted):
         everything = {str(message["MessageId"]) for message in messages}
         invocation = self._lambda.submit(self._function, event, trace)
         error = invocation.exception()
+        if isinstance(error, Throttled):
+            return everything
         self.count(error)
         if error is not None:
             _log.error("function %s failed", self._function.concern, exc_info=error)

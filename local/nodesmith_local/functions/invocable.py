@@ -19,6 +19,10 @@ class Invocable(Protocol):
     def __call__(self, event: Mapping[str, Any], trace: str = "") -> Any: ...
 
 
+class Throttled(Exception):
+    """Lambda has no concurrency for an invocation, so the function did not start."""
+
+
 class Counted:
     """Counts invocations from any thread."""
 

@@ -112,7 +112,10 @@ class Feeds:
 
 
 class Invoker(Feeds):
-    """The feeds of a local deployment. `functions` are by concern; `lambdas` knows them afterwards."""
+    """The feeds of a local deployment. `functions` are by concern; `lambdas` knows them afterwards.
+
+    `deliveries` returns when the schedule of a function (a name) invokes it, in seconds after it is due.
+    """
 
     def __init__(
         self,
@@ -121,6 +124,7 @@ class Invoker(Feeds):
         lambdas: Lambdas,
         clock: LocalClock,
         stopping: threading.Event,
+        deliveries: Callable[[str], Iterable[float]] = lambda function: (0.0,),  # noqa: ARG005
     ) -> None:
         region = deployment.region
         events: dict[str, AsyncInvocations] = {}
@@ -139,7 +143,7 @@ class Invoker(Feeds):
         feeds: dict[str, Feed] = {**events}
         if DISPATCH.name in functions:
             feeds["waiting"] = _from_waiting(deployment, functions[DISPATCH.name], clock)
-        super().__init__(feeds, _schedules(events), clock, stopping)
+        super().__init__(feeds, _schedules(events, deliveries), clock, stopping)
 
 
 def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock) -> EventSource:
@@ -154,14 +158,24 @@ def _from_waiting(deployment: Deployment, dispatch: Function, clock: LocalClock)
     )
 
 
-def _schedules(events: Mapping[str, AsyncInvocations]) -> Iterable[Schedule]:
+def _schedules(
+    events: Mapping[str, AsyncInvocations], deliveries: Callable[[str], Iterable[float]]
+) -> Iterable[Schedule]:
     """Yield the schedules of the functions that run here."""
     for concern in SCHEDULED:
         if concern in events:
-            tick = partial(_tick, events[concern], told_when=concern == DISPATCH.name)
+            tick = partial(_tick, events[concern], deliveries=deliveries, told_when=concern == DISPATCH.name)
             yield Schedule(concern, tick, REGION_TICK_MINUTES[concern] * MINUTE_SECONDS)
 
 
-def _tick(invocations: AsyncInvocations, at: datetime, *, told_when: bool) -> object:
+def _tick(
+    invocations: AsyncInvocations,
+    at: datetime,
+    *,
+    deliveries: Callable[[str], Iterable[float]],
+    told_when: bool,
+) -> None:
     """Invoke with the input that EventBridge Scheduler is configured to pass."""
-    return invocations.accept({"why": "tick", **({"at": format_time(at)} if told_when else {})})
+    for seconds in deliveries(invocations.function.concern):
+        payload = {"why": "tick", **({"at": format_time(at)} if told_when else {})}
+        invocations.accept(payload, after_seconds=seconds)

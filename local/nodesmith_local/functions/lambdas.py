@@ -9,7 +9,7 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from moto.sqs import sqs_backends
 from nodesmith_local.functions import lineage
 from nodesmith_local.functions.asynchronous import AsyncInvocations
 from nodesmith_local.functions.failedevents import VERSION, error_payload
+from nodesmith_local.functions.invocable import Throttled
 
 LARGEST_EVENT_BYTES, LARGEST_REQUEST_BYTES = 2**20, 6 * 2**20
 """Limits for asynchronous and synchronous invocations: "Lambda quotas", AWS Lambda Developer Guide."""
@@ -46,12 +47,13 @@ class Lambdas:
     """The functions of an account. Inside `answering`, moto passes invocations to the functions added with `know`.
 
     `may_pass_on` returns whether the policy of a function's alias (second) allows a rule (first) to invoke it; both are
-    ARNs.
+    ARNs. `deliveries` returns when EventBridge delivers an event to a function (a name), in seconds from now.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, AsyncInvocations] = {}
         self.may_pass_on: Callable[[str, str], bool] = lambda rule, function: True  # noqa: ARG005
+        self.deliveries: Callable[[str], Iterable[float]] = lambda function: (0.0,)  # noqa: ARG005
         self.undelivered: list[str] = []
         """Deliveries from EventBridge that failed, each with the reason."""
 
@@ -104,7 +106,10 @@ class Lambdas:
             self.undelivered.append(f"{rule} cannot invoke {arn}: {reason}")
             _log.error("%s", self.undelivered[-1])
             return
-        self.accept(arn, {**{name: event[name] for name in _EVENT_FIELDS}, "time": _written(event["time"])})
+        known = self._known[arn]
+        payload = {**{name: event[name] for name in _EVENT_FIELDS}, "time": _written(event["time"])}
+        for seconds in self.deliveries(known.function.concern):
+            known.accept(payload, after_seconds=seconds)
 
     def _answer(self, response: Any) -> Reply:
         qualifier = response.querystring.get("Qualifier", [""])[0]
@@ -155,6 +160,8 @@ def _run(known: AsyncInvocations, payload: Any, trace: str) -> Reply:
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(function, payload, lineage.invoked([trace], function.concern))
         error = run.exception()
+    if isinstance(error, Throttled):
+        return _refusal(429, "TooManyRequestsException", "Rate Exceeded.")
     if error is not None:
         return 200, {**headers, "X-Amz-Function-Error": "Unhandled"}, json.dumps(error_payload(error))
     return 200, headers, json.dumps(run.result())

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +57,15 @@ class Function:
         )
         with self._turn, lineage.running_with(trace):
             return self.handler(event, context)
+
+    def within(self, around: Callable[[str], AbstractContextManager[None]]) -> Function:
+        """Return the same function with each invocation in the context of `around`, which gets the concern."""
+
+        def handle(event: Mapping[str, Any], context: Context) -> Any:
+            with around(self.concern):
+                return self.handler(event, context)
+
+        return replace(self, handler=handle)
 
     def followed_by(self, after: Callable[[], None]) -> Function:
         """Return the same function with `after` called after each invocation, including failed ones."""

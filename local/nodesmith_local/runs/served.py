@@ -13,6 +13,7 @@ from typing import Any
 from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
 from nodesmith.adapters.dynamodb.healthrecords import DynamoHeartbeats
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
+from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_formats.decisions.records import Bucket, Folder
@@ -24,9 +25,11 @@ from nodesmith_local.apiserver.storage.history import Watcher
 from nodesmith_local.aws import LocalAws
 from nodesmith_local.backends.clusters import RunningCluster
 from nodesmith_local.backends.objects import Objects
+from nodesmith_local.chaos.calls import FaultyCalls
+from nodesmith_local.chaos.faults import FORWARDER
 from nodesmith_local.functions.deployment import TABLE_NAME, Deployment
 from nodesmith_local.runs.decisions import Decisions
-from nodesmith_local.runs.quiet import CALM, WORKLOADS, Scene
+from nodesmith_local.runs.quiet import CALM, WORKLOADS, Scene, unrest
 from nodesmith_local.runs.report import Report, build_report
 from nodesmith_local.runs.timeline import DECIDED, FOLLOWED, Timeline
 
@@ -49,6 +52,7 @@ class Region:
     catalog: Catalog
     stage: Stage
     stopping: threading.Event
+    calls: FaultyCalls
 
 
 class ServedCluster:
@@ -97,6 +101,10 @@ class ServedCluster:
             workloads={resource: self.objects.list(resource) for resource in WORKLOADS},
         )
 
+    def unrest(self) -> str:
+        """Return the first thing that is still under way, or "" if the cluster is quiet."""
+        return unrest(self.scene())
+
     def last_change(self) -> datetime:
         """Return the time of the last change of the cluster's objects."""
         entries = self.timeline.entries
@@ -128,13 +136,14 @@ class ServedCluster:
 
     def start(self, stack: ExitStack) -> None:
         """Start the forwarder and the kubelets; they end when `stopping` is set, and the stack waits for them."""
-        deployment = self._region.deployment
+        deployment, calls = self._region.deployment, self._region.calls
         forwarder = forwarder_here(
             self.name,
             self.cluster,
-            self.aws.client,
+            lambda service: calls.client(self.aws.client(service), FORWARDER),
             deployment.bucket,
             self.clock,
+            partial(calls.connection, FORWARDER),
         )
         stopping = self._region.stopping
         self._thread(stack, "forwarder", lambda: forwarder.run(stopping))
@@ -163,11 +172,15 @@ def forwarder_here(
     client: Callable[[str], Any],
     bucket: str,
     clock: LocalClock,
+    connected: Callable[[Connection], Connection] = lambda connection: connection,
 ) -> Forwarder:
-    """Return a forwarder that runs in this process. `name` is the cluster's."""
+    """Return a forwarder that runs in this process. `name` is the cluster's.
+
+    `connected` returns what it uses for its connection to the API server.
+    """
     return Forwarder(
         cluster=name,
-        server=ApiServer(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token)),
+        server=ApiServer(connected(connect(cluster.url, cluster.ca_bundle, lambda: cluster.token))),
         blobs=S3Blobs(client("s3"), bucket),
         hints=LambdaHints(LambdaInvocations(client)),
         heartbeats=DynamoHeartbeats(client("dynamodb"), TABLE_NAME, name),

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -19,6 +20,11 @@ from nodesmith_local.aws import LocalAws
 from nodesmith_local.aws.account import Endpoint
 from nodesmith_local.backends.clusters import LocalCluster, RunningCluster
 from nodesmith_local.backends.embedded import EmbeddedCluster
+from nodesmith_local.chaos.active import ActiveFaults
+from nodesmith_local.chaos.acts import interrupt, poison
+from nodesmith_local.chaos.calls import FaultyCalls
+from nodesmith_local.chaos.control import controlling
+from nodesmith_local.chaos.faults import FaultKind, Service
 from nodesmith_local.cluster import Pace
 from nodesmith_local.functions.deployment import FUNCTIONS, Deployment, deploy, register
 from nodesmith_local.functions.invoker import Invoker
@@ -92,9 +98,13 @@ class LocalSystem(Started):
         self.invoker: Invoker
         self.aws: LocalAws
         self.stage = stage
+        self.chaos_url: str
+        """Where `nodesmith chaos` starts faults."""
         self._state = state
         self._timeline = timeline
         self._stopping = threading.Event()
+        self.faults = ActiveFaults(self.clock, self._stopping, self._unrest)
+        self._calls = FaultyCalls(self.faults, self.clock)
 
     @property
     def first(self) -> ServedCluster:
@@ -122,6 +132,7 @@ class LocalSystem(Started):
             self._start_functions(stack, deployment)
             for each in self.clusters:
                 each.start(stack)
+        self.chaos_url = stack.enter_context(controlling(self.faults))
         stack.callback(self._stopping.set)
 
     def _cluster(self, name: str, number: int) -> LocalCluster:
@@ -164,7 +175,9 @@ class LocalSystem(Started):
     def _served(
         self, running: Mapping[str, RunningCluster], deployment: Deployment
     ) -> tuple[ServedCluster, ...]:
-        region = Region(self.aws, deployment, self.clock, self.catalog, self.stage, self._stopping)
+        region = Region(
+            self.aws, deployment, self.clock, self.catalog, self.stage, self._stopping, self._calls
+        )
         keep, is_alone = Folder(self._state), len(running) == 1
         return tuple(
             ServedCluster(name, each, region, self._timeline(name), keep, is_alone=is_alone)
@@ -174,23 +187,43 @@ class LocalSystem(Started):
     def _start_functions(self, stack: ExitStack, deployment: Deployment) -> None:
         stack.enter_context(environment(deployment.environment()))
         # The queues use the same clock, so delays need no conversion to real seconds.
-        parts.set_clock(self.clock.now)
+        parts.set_clock(self._calls.now)
         stack.callback(parts.set_clock, parts.system_time)
         clients = SharedClients()
-        parts.set_session(lambda concern, cluster: clients)  # noqa: ARG005 - one for all
+        parts.set_session(lambda concern, cluster: self._calls.session(clients, concern))  # noqa: ARG005
         stack.callback(parts.set_session, parts.own_session)
+        parts.set_connected(self._calls.connection)
+        stack.callback(parts.set_connected, parts.own_connection)
         functions = self._functions()
         for each in self.clusters:
             each.follow(stack)
-        self.invoker = Invoker(deployment, functions, self.aws.lambdas, self.clock, self._stopping)
+        self._prepare_faults(deployment)
+        ticks = partial(self.faults.deliveries, Service.SCHEDULER)
+        self.invoker = Invoker(deployment, functions, self.aws.lambdas, self.clock, self._stopping, ticks)
         stack.callback(self.invoker.join)
         self.invoker.start()
 
     def _functions(self) -> dict[str, Function]:
-        functions = {each.name: load_function(each.name, each.timeout_seconds) for each in FUNCTIONS}
+        functions = {
+            each.name: load_function(each.name, each.timeout_seconds).within(self._calls.running)
+            for each in FUNCTIONS
+        }
         for concern in ("provisioning", "disruption"):
             functions[concern] = functions[concern].followed_by(self._collect)
         return functions
+
+    def _prepare_faults(self, deployment: Deployment) -> None:
+        """Let EventBridge's deliveries meet faults, and faults act by themselves."""
+        aws, region = self.aws, self.place.region
+        aws.lambdas.deliveries = partial(self.faults.deliveries, Service.EVENTS)
+        self.faults.acts = {
+            FaultKind.POISONED: poison(aws.lambdas, aws.client, deployment.queue_url, region),
+            FaultKind.INTERRUPTED: interrupt(aws.client, region, self.clock.now),
+        }
+
+    def _unrest(self) -> str:
+        """Return the first thing that is still under way in the clusters, or "" if there is nothing."""
+        return next(filter(None, (each.unrest() for each in self.clusters)), "")
 
     def _collect(self) -> None:
         for each in self.clusters:

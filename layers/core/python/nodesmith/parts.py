@@ -94,6 +94,25 @@ def set_session(session: Session) -> None:
     _session = session
 
 
+Connected = Callable[[Concern, "Connection"], "Connection"]
+"""Returns what a concern's function uses for a connection to an API server."""
+
+
+def own_connection(concern: Concern, connection: Connection) -> Connection:
+    """Return the connection itself."""
+    del concern
+    return connection
+
+
+_connected: Connected = own_connection
+
+
+def set_connected(connected: Connected) -> None:
+    """Set what all functions in this process use for connections to API servers. A local system lets some fail."""
+    global _connected
+    _connected = connected
+
+
 class Clients:
     """The AWS clients of one session, each created once on first use."""
 
@@ -259,7 +278,7 @@ class ClusterParts:
             raise Rejected("no AWS credentials were found, so no token for the API server can be signed")
         # AWS checks the token against real time, even if a local system lets time run faster.
         token = EksToken(credentials, cluster.name, self.settings.region, system_time)
-        return connect(cluster.endpoint, cluster.ca_bundle, token)
+        return _connected(self._concern, connect(cluster.endpoint, cluster.ca_bundle, token))
 
     def node_settings(self) -> NodeSettings:
         """Return the settings that affect what nodes offer and how pods are scheduled."""

@@ -1,0 +1,136 @@
+"""`nodesmith chaos`: faults of a running local system. They live in its process, and end with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
+
+from nodesmith.errors import Rejected
+from nodesmith_cli.printing import print_told
+from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, reach
+from nodesmith_local.chaos.faults import FAULTS, faults_of
+
+_OK = 0
+_PATIENCE_SECONDS = 60.0
+_TITLES = ("NAME", "STATE", "LEFT", "HITS", "RECOVERED AFTER", "FUNCTIONS")
+
+
+def list_faults(output: str) -> int:
+    """Print the faults that can be started."""
+    told = [
+        {"name": kind.value, "does": each.does, "services": list(each.services), "shows": each.shows}
+        for kind, each in FAULTS.items()
+    ]
+    print_told({"faults": told}, _offered(told), output, schema="faults")
+    return _OK
+
+
+def start(
+    fault: str,
+    services: Sequence[str],
+    functions: Sequence[str],
+    seconds: float,
+    share: float | None,
+    kubeconfig: Path | None,
+    output: str,
+) -> int:
+    """Start a fault of each of these services, and print what was started. Raises Rejected with the remedy."""
+    wanted = faults_of(fault, services, functions, seconds, share)
+    asked = {
+        "kind": fault,
+        "services": [each.service for each in wanted],
+        "functions": functions,
+        "seconds": seconds,
+        "share": share,
+    }
+    system = reach(kubeconfig or default_kubeconfig())
+    _print(_ask(system, "POST", body=asked), output, _begun(system))
+    return _OK
+
+
+def stop(name: str, kubeconfig: Path | None, output: str) -> int:
+    """End a fault, or all without a name, and print what has ended. Raises Rejected with the remedy."""
+    system = reach(kubeconfig or default_kubeconfig())
+    ended = _ask(system, "DELETE", f"/{quote(name)}" if name else "")
+    _print(ended, output, [] if ended else ["no fault is active"])
+    return _OK
+
+
+def status(kubeconfig: Path | None, output: str) -> int:
+    """Print the faults that were started, and whether the system has recovered from them. Raises Rejected."""
+    faults = _ask(reach(kubeconfig or default_kubeconfig()), "GET")
+    _print(
+        faults, output, [] if faults else ["no fault was started: `nodesmith chaos list` shows what there is"]
+    )
+    return _OK
+
+
+def _print(faults: Sequence[Mapping[str, Any]], output: str, more: Iterable[str]) -> None:
+    lines = [*(_aligned([_TITLES, *map(_row, faults)]) if faults else ()), *_waiting(faults), *more]
+    print_told({"faults": faults}, lines, output, schema="chaos")
+
+
+def _row(fault: Mapping[str, Any]) -> Sequence[str]:
+    seconds = fault["recoverySeconds"]
+    return (
+        fault["name"],
+        fault["state"],
+        f"{fault['secondsLeft']:.0f} s" if fault["state"] == "active" else "-",
+        f"{fault['hits']:,}",
+        "-" if seconds is None else f"{seconds:.0f} s",
+        ", ".join(fault["functions"]) or "all",
+    )
+
+
+def _waiting(faults: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for what in dict.fromkeys(each["waitsFor"] for each in faults if each["waitsFor"]):
+        yield f"recovery: {what}"
+
+
+def _begun(system: Reached) -> Iterator[str]:
+    where = "" if system.kubeconfig == default_kubeconfig() else f" --kubeconfig {system.kubeconfig}"
+    yield f"  nodesmith chaos status --watch{where}   # shows what it hits, and when all is well again"
+
+
+def _offered(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    everything = max((each["services"] for each in faults), key=len)
+    yield f"services: {', '.join(everything)}"
+    for each in faults:
+        yield ""
+        of = "any service" if each["services"] == everything else ", ".join(each["services"])
+        yield f"{each['name']} ({of})"
+        yield f"  {each['does']}"
+        yield f"  shows in: {each['shows']}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _ask(system: Reached, method: str, path: str = "", body: object = None) -> Sequence[Mapping[str, Any]]:
+    """Send a request to the running system, and return the faults that it answers. Raises Rejected."""
+    if not system.chaos_url:
+        raise Rejected(
+            f"{system.kubeconfig}: another version of `nodesmith local up` wrote it: start that again"
+        )
+    headers = {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(system.chaos_url + path, data, headers, method=method)  # noqa: S310 our own address
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=_PATIENCE_SECONDS) as answer:
+            found: Sequence[Mapping[str, Any]] = json.load(answer)["faults"]
+            return found
+    except HTTPError as error:
+        raise Rejected(str(json.load(error)["message"])) from None
+    except OSError as error:
+        raise Rejected(
+            f"{system.kubeconfig}: no local system runs at its address any more: start `nodesmith local up` "
+            f"again ({error})"
+        ) from None

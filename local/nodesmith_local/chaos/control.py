@@ -1,0 +1,92 @@
+"""The address at which `nodesmith chaos` reaches a running local system: faults as JSON over HTTP, on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from nodesmith.errors import Rejected
+from nodesmith_local.chaos.active import ActiveFaults
+from nodesmith_local.chaos.faults import DEFAULT_SECONDS, faults_of
+
+PATH = "/faults"
+_PATIENCE_SECONDS = 5.0
+_LARGEST_BYTES = 100_000
+_JSON = "application/json"
+"""Required of requests that start faults: a web page cannot send it to another origin."""
+
+
+@contextmanager
+def controlling(faults: ActiveFaults) -> Iterator[str]:
+    """Answer requests during the block, at the URL that is yielded.
+
+    GET lists the faults, POST starts some, and DELETE ends the one whose name follows in the path, or all.
+    """
+
+    class Answer(BaseHTTPRequestHandler):
+        timeout = _PATIENCE_SECONDS
+
+        def do_GET(self) -> None:
+            self._answer(faults.status)
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            if self.headers.get_content_type() != _JSON or not 0 < size <= _LARGEST_BYTES:
+                self._say(400, {"message": f"expected {_JSON}"})
+                return
+            asked = self.rfile.read(size)
+            self._answer(lambda: faults.start(_wanted(asked)))
+
+        def do_DELETE(self) -> None:
+            self._answer(lambda: faults.stop(unquote(self.path.removeprefix(PATH).strip("/"))))
+
+        def _answer(self, act: Any) -> None:
+            if not f"{urlsplit(self.path).path}/".startswith(f"{PATH}/"):
+                self._say(404, {"message": f"there is only {PATH}"})
+                return
+            try:
+                self._say(200, {"faults": act()})
+            except Rejected as error:
+                self._say(400, {"message": str(error)})
+
+        def _say(self, status: int, document: Mapping[str, Any]) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", _JSON)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 the base class's name
+            """Log nothing: faults are logged when they begin and end."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, name="chaos-control", daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}{PATH}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _wanted(body: bytes) -> Any:
+    """Return the faults that a request asks for. Raises Rejected."""
+    try:
+        asked = json.loads(body)
+        kind, services, functions = (asked[each] for each in ("kind", "services", "functions"))
+        seconds, share = float(asked.get("seconds", DEFAULT_SECONDS)), asked.get("share")
+        return faults_of(
+            str(kind),
+            [str(each) for each in services],
+            [str(each) for each in functions],
+            seconds,
+            None if share is None else float(share),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Rejected(f"the request cannot be read: {error}") from None
