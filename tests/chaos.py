@@ -13,13 +13,14 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import combinations, product
 from typing import Any
 
+from nodesmith.adapters.aws.registrations import LAST_USE, READ_AGAIN
 from nodesmith.adapters.catalog.catalogs import decode, encode
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.controllers.routing import Routing
@@ -58,8 +59,8 @@ from tests.world import REINVOKED, RETRY, STEP, TICK, Boundaries, Killed, World,
 SECONDS = (30, 300, 3600)
 TIMEOUT = timedelta(seconds=60)
 """How long Lambda lets a function run."""
-READ_AGAIN, SESSION = timedelta(minutes=1), timedelta(minutes=45)
-"""When a registration is read again, and when a session's credentials are fetched again."""
+SESSION = timedelta(minutes=45)
+"""When a session's credentials are fetched again."""
 THROTTLED_FOR = timedelta(minutes=5)
 """The longest time until Lambda tries an event again for which it had no concurrency."""
 AFTERWARDS = timedelta(minutes=6)
@@ -276,14 +277,16 @@ class ChaosWorld(World):
 
     def _authorize(self, concern: Concern) -> None:
         """Read the registration and fetch credentials, if the process has none that are recent enough."""
-        for known, service, age in (
-            (self._registered, Service.SSM, READ_AGAIN),
-            (self._credentials, Service.STS, SESSION),
+        for known, service, again, last_use in (
+            (self._registered, Service.SSM, READ_AGAIN, LAST_USE),
+            (self._credentials, Service.STS, SESSION, SESSION),
         ):
-            if self.now - known.get(concern, builders.NOW - SESSION) >= age:
-                self.call(service, "before")
-                self.call(service, "after")
-                known[concern] = self.now
+            age = self.now - known.get(concern, builders.NOW - SESSION)
+            if age >= again:
+                with suppress(Transient) if age < last_use else nullcontext():
+                    self.call(service, "before")
+                    self.call(service, "after")
+                    known[concern] = self.now
 
     def _lose_memory(self, concern: Concern) -> None:
         super()._lose_memory(concern)

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from nodesmith import handlers, parts
-from nodesmith.adapters.aws.registrations import READ_AGAIN
+from nodesmith.adapters.aws.registrations import LAST_USE, READ_AGAIN, SsmRegistrations
 from nodesmith.controllers.runs import Report
 from nodesmith.errors import PutOff, Rejected, Transient
 from nodesmith.handlers import Handler, looking
@@ -248,6 +248,57 @@ def test_a_process_keeps_the_parts_of_a_cluster_until_its_registration_changes()
 
     assert looks.composed == ["east", "east"]
     assert looks.seen == ["east"] * 4
+
+
+def away(ssm: Any) -> None:
+    """Let Parameter Store answer the calls of this client, which no other test uses, with an internal error."""
+    error = {"Error": {"Code": "InternalServerError", "Message": "away"}}
+    answer = SimpleNamespace(status_code=500), {**error, "ResponseMetadata": {"HTTPStatusCode": 500}}
+    ssm.meta.events.register("before-call.ssm", lambda **_: answer)
+
+
+def test_a_registration_serves_for_another_minute_while_parameter_store_is_away_and_no_longer() -> None:
+    now, ssm = [builders.NOW], boto3.client("ssm", region_name=REGION)
+    known = SsmRegistrations(lambda: ssm, lambda: now[0])
+    east = known.get("east")
+    away(ssm)
+
+    for seconds in (0, 59, 61, 119):
+        now[0] = builders.NOW + timedelta(seconds=seconds)
+        assert known.get("east") == east
+        assert not known.is_canary("east")
+
+    now[0] = builders.NOW + LAST_USE
+    with pytest.raises(Transient, match="ssm:GetParameters: InternalServerError: away"):
+        known.get("east")
+
+
+def test_a_cluster_whose_registration_was_never_read_waits_for_parameter_store() -> None:
+    ssm = boto3.client("ssm", region_name=REGION)
+    known = SsmRegistrations(lambda: ssm, lambda: builders.NOW)
+    known.get("east")
+    away(ssm)
+    with pytest.raises(Transient):
+        known.get("west")
+
+
+@pytest.mark.parametrize("value", [None, "{}"])
+def test_a_registration_that_is_gone_or_invalid_serves_no_longer_although_another_was_known(
+    value: str | None,
+) -> None:
+    now, ssm, name = [builders.NOW], boto3.client("ssm", region_name=REGION), parameter_name("east")
+    known = SsmRegistrations(lambda: ssm, lambda: now[0])
+    known.get("east")
+    if value is None:
+        ssm.delete_parameter(Name=name)
+    else:
+        ssm.put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+    now[0] += READ_AGAIN
+    with pytest.raises(Rejected):
+        known.get("east")
+    away(ssm)
+    with pytest.raises(Transient):
+        known.get("east")
 
 
 def test_a_process_keeps_the_parts_of_the_most_recently_served_clusters(

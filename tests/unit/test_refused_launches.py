@@ -32,7 +32,7 @@ from nodesmith.model.ec2.launches import (
     Unfulfilled,
 )
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metrics import Metrics

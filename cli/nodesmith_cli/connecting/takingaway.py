@@ -9,7 +9,7 @@ from typing import Any, assert_never
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
-from nodesmith.adapters.aws.registrations import READ_AGAIN
+from nodesmith.adapters.aws.registrations import LAST_USE
 from nodesmith.registration import parameter_name
 from nodesmith_cli.connecting import removing
 from nodesmith_cli.connecting.actions import AGENT
@@ -23,7 +23,7 @@ _GONE = frozenset(
     "InvalidSubnetID.NotFound InvalidGroup.NotFound".split()
 )
 _MOST_OBJECTS, _MOST_ITEMS = 1000, 25
-LAST_RUN_SECONDS = READ_AGAIN.total_seconds() + 15
+LAST_RUN_SECONDS = LAST_USE.total_seconds() + 15
 """After this time, every function has noticed that the cluster is no longer registered, and its last run is over."""
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
 
 Name = TypeVar("Name", bound=str)
 

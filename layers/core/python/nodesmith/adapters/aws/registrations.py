@@ -10,7 +10,7 @@ from botocore.credentials import CredentialProvider, CredentialResolver, Deferre
 from botocore.session import Session, get_session
 
 from nodesmith.adapters.aws.calls import transient_errors
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith.model.policies import LIMIT_PARAMETERS
 from nodesmith.registration import (
     CANARY_PARAMETER,
@@ -26,8 +26,11 @@ from nodesmith.registration import (
     read_trial,
 )
 
-READ_AGAIN = timedelta(minutes=1)
-"""How long a function uses a value before it reads it again."""
+READ_AGAIN, LAST_USE = timedelta(minutes=1), timedelta(minutes=2)
+"""The age at which a function reads a value again, and the age from which it does not use it even if it cannot.
+
+`nodesmith disconnect` waits for the latter, so that no function serves a cluster whose resources it deletes.
+"""
 
 
 class SsmRegistrations:
@@ -44,7 +47,7 @@ class SsmRegistrations:
         self._trial = NO_TRIAL
 
     def get(self, cluster: str) -> Registration:
-        """Return a cluster's registration, at most a minute old.
+        """Return a cluster's registration: at most a minute old, or two while Parameter Store is away.
 
         Raises Rejected if there is none or it cannot be read. Raises Transient.
         """
@@ -52,9 +55,17 @@ class SsmRegistrations:
         read_at, known = self._read.get(cluster, (None, None))
         if known is not None and read_at is not None and now - read_at < READ_AGAIN:
             return known
-        path, text = self._value(cluster)
-        observed = path == OBSERVED_PARAMETERS
-        registration = read_registration(cluster, text, of_any_release=True, observed=observed)
+        try:
+            path, text = self._value(cluster)
+            observed = path == OBSERVED_PARAMETERS
+            registration = read_registration(cluster, text, of_any_release=True, observed=observed)
+        except Transient:
+            if known is not None and read_at is not None and now - read_at < LAST_USE:
+                return known
+            raise
+        except Rejected:
+            self._read.pop(cluster, None)
+            raise
         self._read[cluster] = now, registration
         return registration
 
