@@ -212,6 +212,21 @@ def test_kinds_of_few_classes_cost_less_by_class_than_one_by_one(seed: int) -> N
     assert packing.bound <= packing.price < sum(one.price * repeats for one, _, repeats in alone)
 
 
+def test_kinds_of_few_classes_cost_no_more_than_one_by_one_where_small_nodes_have_cheap_cpu() -> None:
+    """Of burstable types a node of half the memory, at half the price, has as many processors."""
+    items = few_classes(120, 1)
+    masks = (1 << len(items)) - 1
+    bins = [Bin(f"t-{gib}", (2000, gib * 1000, 100), gib * 0.1, masks) for gib in (1, 2, 4, 8, 16, 32)]
+    packing = pack(items, bins)
+    (part,) = parts(items, bins)
+    alone, left, _ = pack_sequentially(part.items, part.bins, RemainingLimits({}), 10**6)
+
+    check(items, packing)
+    assert not any(packing.left)
+    assert not any(left)
+    assert packing.price <= sum(one.price * repeats for one, _, repeats in alone) * 1.000001
+
+
 def test_kinds_of_few_classes_do_not_exceed_the_limit_and_one_that_fits_nowhere_is_left() -> None:
     items = [*few_classes(119, 4), Item((10**6, 1, 1), 1, 1)]
     bins = [Bin(b.key, b.capacity, b.price, b.admits, 0, (b.capacity[0], 1)) for b in ladder(120)]

@@ -66,6 +66,14 @@ def test_hundreds_of_diverse_pods_get_places_that_their_rules_allow_near_the_bou
     assert made.bound_hourly_usd <= made.price_hourly_usd <= 1.12 * made.bound_hourly_usd
 
 
+def test_diverse_pods_get_small_burstable_nodes_rather_than_few_large_ones() -> None:
+    """Where a small node has as much cpu as one of four times its price, the number of nodes is worth little."""
+    made = planned([markets.anything_fake(), *workloads.diverse(400, seed=4)], markets.embedded())
+
+    assert not made.unplaced
+    assert made.price_hourly_usd <= 1.05 * 1.93907  # of a plan that is packed item by item
+
+
 def test_recipes_give_what_they_promise() -> None:
     requests = [str(pod["spec"]["containers"][0]["resources"]["requests"]) for pod in workloads.distinct()]
     kinds = [m["kind"] for m in existing(30, 300, 20, 6)]

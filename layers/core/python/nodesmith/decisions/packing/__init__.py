@@ -7,7 +7,7 @@ algorithm.
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, Node, Packing, Vector
-from nodesmith.decisions.packing.reduction import undominated
+from nodesmith.decisions.packing.reduction import Skyline, undominated
 from nodesmith.decisions.packing.solve import GOOD_ENOUGH, Known, commitment_prices, pack, tight_bound
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "Node",
     "Packing",
+    "Skyline",
     "Vector",
     "commitment_prices",
     "lower_bound",

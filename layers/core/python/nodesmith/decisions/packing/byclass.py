@@ -9,6 +9,7 @@ its share of everything that is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,6 +33,7 @@ _NEAR = (0.66, 0.82, 0.99, 1.1, 1.21, 1.38, 1.65)
 _RANGES = 6
 _SMALL, _MANY = 8, 24
 _NEARLY = 1.05
+_DEAR = 1.1
 _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
 
@@ -47,9 +49,10 @@ class _Class(NamedTuple):
 def pack_by_class(
     items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits, most_steps: int
 ) -> tuple[list[_Bought], list[int], int] | None:
-    """Buy until nothing fits, the limits are reached or the steps run out; None if there are too many classes.
+    """Buy until nothing fits, the limits are reached or the steps run out.
 
-    Return the nodes, the count of each item left, and the steps taken.
+    Return the nodes, the count of each item left, and the steps taken; None if there are too many classes, or if small
+    nodes are so much cheaper that a node for each of the items that exclude each other should not hold more.
     """
     masks = sorted({b.admits for b in bins})
     group = _largest_exclusion(items)
@@ -60,7 +63,10 @@ def pack_by_class(
     if len(classes) > min(_MOST_CLASSES, len(items) // _KINDS_A_CLASS):
         return None
     pool = _Pool(items, list(classes), list(classes.values()))
-    buyer = _Buyer(pool, _Offered(pool, bins, masks, remaining), remaining)
+    offered = _Offered(pool, bins, masks, remaining)
+    if offered.share_is_dear():
+        return None
+    buyer = _Buyer(pool, offered, remaining)
     while pool.steps < most_steps:
         seed = pool.seed()
         if seed is None:
@@ -237,6 +243,22 @@ class _Offered:
                     found.append(axis)
                     break
         return found
+
+    def share_is_dear(self) -> bool:
+        """Return whether nodes of the size of a share cost more for their capacity than some smaller ones.
+
+        A share is what is left in all, divided by the number of items that exclude each other.
+        """
+        pool = self._pool
+        if not pool.alone.any():
+            return False
+        share = float(pool.left @ pool.worth) / int(pool.left[pool.alone].sum())
+        least = pool.size[pool.alone].min(axis=0)
+        smaller, near = [math.inf], [math.inf]
+        for price, ratio, capacity in zip(self._price, self._ratio, self._capacity, strict=True):
+            smaller += ratio[(price < share) & (capacity >= least).all(axis=1)].tolist()
+            near += ratio[(price >= share * _NEAR[0]) & (price <= share * _NEAR[-1])].tolist()
+        return min(near) > min(smaller) * _DEAR
 
     def patterns(self, seed: int) -> list[Indices]:
         """Return the patterns, of several that hold an item of class `seed`, that cost least for their worth.

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from operator import ge, le
+from operator import le
 
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
@@ -100,65 +100,62 @@ def undominated(bins: Iterable[Bin]) -> list[Bin]:
     more in price and of the same limit. Of equal bins, the one with the lowest price and key is kept.
     """
     cheapest = _cheapest_of_equals(bins)
-    kept: dict[tuple[int, int], _Rivals] = {(b.limit, b.admits): _Rivals() for b in cheapest}
+    skylines = {(b.limit, b.admits): Skyline() for b in cheapest}
     rivals_of = {
-        (limit, admits): [r for (p, a), r in kept.items() if p == limit and not admits & ~a]
-        for limit, admits in kept
+        (limit, admits): [r for (p, a), r in skylines.items() if p == limit and not admits & ~a]
+        for limit, admits in skylines
     }
+    kept: list[Bin] = []
     for candidate in sorted(cheapest, key=lambda b: (b.price, tuple(-r for r in b.capacity), b.key)):
         group = candidate.limit, candidate.admits
-        if not any(rivals.dominate(candidate) for rivals in rivals_of[group]):
-            kept[group].add(candidate)
-    return sorted((b for group in kept.values() for b in group.bins), key=lambda b: (b.price, b.key))
+        offered = (*candidate.capacity, *(-amount for amount in candidate.cost))
+        if not any(skyline.covers(offered) for skyline in rivals_of[group]):
+            skylines[group].add(offered)
+            kept.append(candidate)
+    return sorted(kept, key=lambda b: (b.price, b.key))
 
 
-class _Rivals:
-    """Bins kept so far that admit the same items.
+class Skyline:
+    """Vectors of equal length, each of which is known to have more of something than every other.
 
-    It keeps the skyline of their cpu and memory: `_cpu` increases, and `_memory`, the most memory of any bin with at
-    least that cpu, decreases. The skyline settles most bins that are not dominated without a further comparison.
+    `_first` increases, and `_second`, the largest second amount of any vector with at least that first one, decreases.
+    These settle most vectors that are not covered without a further comparison.
     """
 
     def __init__(self) -> None:
-        self.bins: list[Bin] = []
-        self._offered: list[tuple[Vector, Vector]] = []
-        self._cpu: list[int] = []
-        self._memory: list[int] = []
+        self._known: list[Sequence[float]] = []
+        self._first: list[float] = []
+        self._second: list[float] = []
 
-    def add(self, bin_: Bin) -> None:
-        self.bins.append(bin_)
-        self._offered.append((bin_.capacity, bin_.cost))
-        cpu, memory = _main(bin_.capacity)
-        if not self._have(cpu, memory):
-            end = start = bisect_right(self._cpu, cpu)
-            while start and self._memory[start - 1] <= memory:
+    def add(self, vector: Sequence[float]) -> None:
+        """Add a vector."""
+        self._known.append(vector)
+        first, second = vector[0], vector[1 % len(vector)]
+        if not self._has(first, second):
+            end = start = bisect_right(self._first, first)
+            while start and self._second[start - 1] <= second:
                 start -= 1
-            self._cpu[start:end], self._memory[start:end] = [cpu], [memory]
+            self._first[start:end], self._second[start:end] = [first], [second]
 
-    def _have(self, cpu: int, memory: int) -> bool:
-        place = bisect_left(self._cpu, cpu)
-        return place < len(self._cpu) and self._memory[place] >= memory
+    def _has(self, first: float, second: float) -> bool:
+        place = bisect_left(self._first, first)
+        return place < len(self._first) and self._second[place] >= second
 
-    def dominate(self, candidate: Bin) -> bool:
-        """Return whether one of these bins, all known to cost no more than the candidate, is as good.
+    def covers(self, vector: Sequence[float]) -> bool:
+        """Return whether one of the vectors has at least as much of everything.
 
-        The nearest in price is the likeliest, so it is tried first.
+        The last one is the likeliest where they are added in some order, so it is tried first.
         """
-        capacity, cost = candidate.capacity, candidate.cost
-        cpu, memory = _main(capacity)
-        if not self._have(cpu, memory):
+        first, second = vector[0], vector[1 % len(vector)]
+        if not self._has(first, second):
             return False
-        second = 1 % len(capacity)
-        for rival, costs in reversed(self._offered):
-            if rival[0] < cpu or rival[second] < memory:  # this is quick, and settles most rivals
+        at = 1 % len(vector)
+        for rival in reversed(self._known):
+            if rival[0] < first or rival[at] < second:  # this is quick, and settles most rivals
                 continue
-            if all(map(le, capacity, rival)) and all(map(ge, cost, costs)):
+            if all(map(le, vector, rival)):
                 return True
         return False
-
-
-def _main(capacity: Vector) -> tuple[int, int]:
-    return capacity[0], capacity[1 % len(capacity)]
 
 
 def _cheapest_of_equals(bins: Iterable[Bin]) -> list[Bin]:

@@ -34,6 +34,8 @@ from nodesmith.decisions.packing.reduction import Part, filled, parts, undominat
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
 """the ratio of a plan's price to its lower bound at or below which the plan is not improved further"""
+_NEAR_BOUND = 1.1
+"""the ratio of a plan by class to its bound at or below which no other plan is made"""
 _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
@@ -195,21 +197,35 @@ def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
     from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
     from nodesmith.decisions.packing.sequential import pack_sequentially
 
-    remaining = RemainingLimits(limits)
-    found = pack_by_class(part.items, part.bins, remaining, most_steps)
-    if found is not None:
-        bought, left, steps = found
-        return _Plan(bought, left, remaining.limits, 0.0, steps)
-    bought, left, steps = pack_sequentially(part.items, part.bins, remaining, most_steps)
+    steps, found = 0, list[_Plan]()
+    for pack_in_some_way in (pack_by_class, pack_sequentially):
+        remaining = RemainingLimits(limits)
+        made = pack_in_some_way(part.items, part.bins, remaining, most_steps - steps)
+        if made is None:
+            continue
+        bought, left, taken = made
+        steps += taken
+        found.append(_Plan(bought, left, remaining.limits, 0.0, steps))
+        if pack_in_some_way is pack_by_class and _is_near_bound(part, found[0]):
+            return found[0]
     if len(part.items) <= _SOME_KINDS:
-        price = fsum(bin_.price * repeats for bin_, _, repeats in bought)
         bins = undominated(usable(part.items, part.bins))
         partial = PartialPlan(part.items, limits, steps)
         fill_greedily(partial, bins, resource_prices(part.items, bins), most_steps)
         downsize(partial, bins)
-        if partial.rank < (sum(left), price):
-            return _plan(partial, 0.0)
-    return _Plan(bought, left, remaining.limits, 0.0, steps)
+        found.append(_plan(partial, 0.0))
+    return min(found, key=_rank)._replace(steps=found[-1].steps)
+
+
+def _is_near_bound(part: Part, plan: _Plan) -> bool:
+    price = fsum(bin_.price * repeats for bin_, _, repeats in plan.bought)
+    return not any(plan.left) and price <= _bound(part.items, plan.left, part.bins) * _NEAR_BOUND
+
+
+def _rank(plan: _Plan) -> tuple[int, float]:
+    """Return the number of items left, then the price without dual costs, as `PartialPlan.rank`."""
+    prices = ((bin_.price - bin_.dual_cost) * repeats for bin_, _, repeats in plan.bought)
+    return sum(plan.left), fsum(prices)
 
 
 def _proved(

@@ -12,10 +12,9 @@ from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
 from math import inf
-from operator import ge, le
 from typing import NamedTuple
 
-from nodesmith.decisions.packing import Bin, Vector, undominated
+from nodesmith.decisions.packing import Bin, Skyline, Vector, undominated
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
     limited_zone,
     reservation_limit,
@@ -281,13 +280,33 @@ def undominated_offers(
     Only offers of these types with these purchase options are considered. Exotic types are compared with each other
     only. Of equal offers, return the first by type and zone.
     """
+    cheapest = _cheapest_of_equals(type_options, names, purchase_options, dimensions, limits)
+    offers = {key: offer for _, key, offer in cheapest.values()}
+    bins: tuple[list[Bin], list[Bin]] = [], []
+    for (is_exotic, room, cost), (price, key, _) in cheapest.items():
+        bins[is_exotic].append(Bin(key, room, price, 1, 0, cost))
+    return tuple(offers[each.key] for group in bins for each in undominated(group))
+
+
+_Equals = Mapping[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]]
+"""The cheapest offer, with its price and key, by whether its type is exotic, its capacity and its use of limits."""
+
+
+def _cheapest_of_equals(
+    type_options: TypeOptions,
+    names: frozenset[str],
+    purchase_options: frozenset[PurchaseOption],
+    dimensions: tuple[str, ...],
+    limits: tuple[str, ...] = (),
+) -> _Equals:
     cheapest: dict[tuple[bool, Vector, Vector], tuple[float, str, PricedOffer]] = {}
     sold = type_options.sold(dimensions)
+    is_part = len(names) < len(type_options.names)
     for bought in purchase_options & sold.keys():
         bought_as = bought.reservation or bought.commitment or bought.capacity_type
         where = f"{bought.zone}/{bought_as}{'/dedicated' if bought.dedicated else ''}"
         for name, type_option, offering, room, price in sold[bought]:
-            if name not in names:
+            if is_part and name not in names:
                 continue
             cost = tuple([limit_cost(type_option, offering, limit) for limit in limits]) if limits else ()
             equals = type_option.is_exotic, room, cost
@@ -297,11 +316,7 @@ def undominated_offers(
             key = f"{name}/{where}"
             if found is None or (price, key) < found[:2]:
                 cheapest[equals] = price, key, PricedOffer(type_option, offering, room, cost)
-    offers = {key: offer for _, key, offer in cheapest.values()}
-    bins: tuple[list[Bin], list[Bin]] = [], []
-    for (is_exotic, room, cost), (price, key, _) in cheapest.items():
-        bins[is_exotic].append(Bin(key, room, price, 1, 0, cost))
-    return tuple(offers[each.key] for group in bins for each in undominated(group))
+    return cheapest
 
 
 @lru_cache(maxsize=2048)
@@ -314,36 +329,29 @@ def cheapest_shares(
     Largest first.
     """
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
-    kept: dict[bool, list[_Kept]] = {False: [], True: []}
-    offers = sorted(
-        undominated_offers(type_options, names, purchase_options, type_options.resources), key=_largest_first
-    )
-    for offer in offers:
-        price = offer.cost_hourly_usd
-        rates = tuple([price / offer.room[place] if offer.room[place] else inf for place in priced])
-        rivals = [*kept[False], *kept[True]] if offer.type_option.is_exotic else kept[False]
-        if not _is_beaten(offer.room, rates, rivals):
-            kept[offer.type_option.is_exotic].append((offer, rates[0] if rates else 0.0, rates, offer.room))
-    return tuple(offer for each in kept.values() for offer, *_ in each)
-
-
-_Kept = tuple[PricedOffer, float, tuple[float, ...], Vector]
-"""An offer with its price per unit of the first priced resource, per unit of each, and its capacity."""
-
-
-def _is_beaten(room: Vector, rates: tuple[float, ...], rivals: Iterable[_Kept]) -> bool:
-    """Return whether a rival has at least this capacity and costs no more per unit of anything."""
-    first = rates[0] if rates else 0.0
-    for _, lowest, lower, capacity in rivals:
-        if first < lowest:  # this is quick, and settles most rivals
+    priced.sort(key=lambda place: type_options.resources[place] not in (CPU, MEMORY))  # these tell most offers apart
+    kept: dict[bool, list[PricedOffer]] = {False: [], True: []}
+    skylines = {False: Skyline(), True: Skyline()}
+    found = _cheapest_of_equals(type_options, names, purchase_options, type_options.resources)
+    for price, _, offer in sorted(found.values(), key=_largest_first):
+        is_exotic, room = offer.type_option.is_exotic, offer.room
+        offered = (*[-price / room[place] if room[place] else -inf for place in priced], *room)
+        if skylines[False].covers(offered) or (is_exotic and skylines[True].covers(offered)):
             continue
-        if all(map(ge, rates, lower)) and all(map(le, room, capacity)):
-            return True
-    return False
+        skylines[is_exotic].add(offered)
+        kept[is_exotic].append(offer)
+    return tuple(offer for each in kept.values() for offer in each)
 
 
-def _largest_first(offer: PricedOffer) -> tuple[bool, int, float]:
-    return offer.type_option.is_exotic, -offer.type_option.room.cpu_milli, offer.cost_hourly_usd
+def _largest_first(found: tuple[float, str, PricedOffer]) -> tuple[object, ...]:
+    price, key, offer = found
+    return (
+        offer.type_option.is_exotic,
+        -offer.type_option.room.cpu_milli,
+        price,
+        [-r for r in offer.room],
+        key,
+    )
 
 
 def is_priced(name: str) -> bool:
