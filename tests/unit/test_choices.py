@@ -49,3 +49,11 @@ def test_a_single_option_is_not_recorded_as_a_choice() -> None:
     assert not choices.met
     choices.first(("domain", "web"), NAMES)
     assert choices.met == {("domain", "web"): 4}
+
+
+def test_a_single_attempt_takes_the_first_option_and_notes_none() -> None:
+    choices = Choices(is_single=True)
+
+    assert (choices.pick(("domain", "web"), 3), choices.some(("room", "web"), 5)) == (0, 5)
+    assert choices.first(("domain", "web"), NAMES) == NAMES
+    assert not choices.met

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nodesmith.model.apimachinery.quantities import (
     QuantityError,
+    Resources,
     cpu_milli,
     format_bytes,
     format_cpu,
@@ -173,3 +174,19 @@ def test_formatted_cpu_is_read_back_unchanged(milli: int) -> None:
 def test_any_text_is_a_quantity_or_refused(text: str) -> None:
     with suppress(QuantityError):
         assert abs(whole_units(text)) <= INT64
+
+
+@given(
+    st.dictionaries(st.sampled_from(("cpu", "memory", "pods")), st.integers(-3, 9)),
+    st.dictionaries(st.sampled_from(("cpu", "memory")), st.integers(-20, 40)),
+    st.integers(-1, 12),
+)
+def test_requests_fit_as_often_as_their_multiples_fit(
+    asked: dict[str, int], available: dict[str, int], most: int
+) -> None:
+    requests, room = Resources(asked), Resources(available)
+
+    times = requests.times_in(room, most)
+
+    fitting = [n for n in range(1, most + 1) if requests.fits_in(room) and requests.times(n).fits_in(room)]
+    assert times == max(fitting, default=0)

@@ -130,10 +130,11 @@ def best(
     Return the best attempt, with the steps of all attempts added up, and its lower bounds. `unschedulable` counts the
     pods that no attempt could place.
     """
-    usual = Choices()
+    tries = _tries(pods, offerings)
+    usual = Choices(is_single=tries <= 1)
     first_assigned = assignment = assign(usual, UnavailableDomains())
     chosen = _corrected(assignment, usual, assign, buy)
-    least, tries = bound(chosen), _tries(pods, offerings)
+    least = bound(chosen)
     if not usual.met or chosen.purchases >= tries:
         return chosen, least
     in_vain = unschedulable(chosen.left) if chosen.left else 0

@@ -101,18 +101,20 @@ def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
 class Choices:
     """The choices of one attempt, made by a script.
 
-    `met` has the number of options of each choice, in the order encountered.
+    `met` has the number of options of each choice, in the order encountered. It stays empty for an `is_single` attempt,
+    which no other follows.
     """
 
-    __slots__ = ("met", "script")
+    __slots__ = ("is_single", "met", "script")
 
-    def __init__(self, script: Script | None = None) -> None:
+    def __init__(self, script: Script | None = None, *, is_single: bool = False) -> None:
         self.script: Script = script or {}
         self.met: dict[Name, int] = {}
+        self.is_single = is_single
 
     def pick(self, name: Name, options: int) -> int:
         """Return the number of the option to take."""
-        if options < 2:
+        if self.is_single or options < 2:
             return 0
         self.met.setdefault(name, options)
         picked = self.script.get(name, 0)
@@ -132,14 +134,15 @@ class Choices:
 
     def some(self, name: Name, count: int) -> int:
         """Return how many of `count` to take: all usually; by script none, all but one, or one."""
-        if not count:
-            return 0
+        if self.is_single or not count:
+            return count
         options: Sequence[int] = tuple(dict.fromkeys((count, 0, count - 1, 1)))
         return options[self.pick(name, len(options))]
 
     def used(self, source: str, demand: Demand) -> None:
         """Note that nodes for a demand were bought from a source that others may need more, so it might do without."""
-        self.met.setdefault(_without(source, demand), 2)
+        if not self.is_single:
+            self.met.setdefault(_without(source, demand), 2)
 
     def bars(self, source: str, demand: Demand) -> bool:
         """Return whether a demand must do without a source of nodes."""

@@ -59,11 +59,7 @@ class ExistingNode:
 
     def fits(self, shape: Shape, wanted: int) -> int:
         """Return how many of `wanted` pods of this shape still fit by resources alone."""
-        if wanted <= 0 or not shape.requests.fits_in(self.free):
-            return 0
-        return min(
-            [wanted, *(self.free.of(name) // amount for name, amount in shape.requests.items() if amount > 0)]
-        )
+        return shape.requests.times_in(self.free, wanted)
 
     def copy(self) -> ExistingNode:
         """Return a copy that can be filled without changing this one."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import fsum
 
-from nodesmith.decisions.packing.problem import Sharing
+from nodesmith.decisions.packing.problem import Ruled, Sharing
 from nodesmith.decisions.scheduling.compatibility import WINDOWS
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
@@ -147,12 +147,11 @@ class Placement:
 
     def _existing_nodes(self) -> dict[Domain, list[ExistingNode]]:
         """Return the nodes that take such pods, tightest first, by domain."""
-        found: dict[Domain, list[ExistingNode]] = {}
+        by_domain: dict[Domain, list[ExistingNode]] = {}
         for existing in self._candidates():
-            domain = tuple(existing.labels.get(key, "") for key in self._domains.keys)
-            if self._domains.allows(domain):
-                found.setdefault(domain, []).append(existing)
-        return found
+            domain = tuple([existing.labels.get(key, "") for key in self._domains.keys])
+            by_domain.setdefault(domain, []).append(existing)
+        return {domain: found for domain, found in by_domain.items() if self._domains.allows(domain)}
 
     def _first(
         self, count: int, existing_nodes: Mapping[Domain, Sequence[ExistingNode]], open_: Iterable[Domain]
@@ -177,7 +176,13 @@ class Placement:
         return next(iter(context.choices.first(("first", self._plain), candidates)), None)
 
     def _existing(self, existing_nodes: Iterable[ExistingNode], wanted: int) -> int:
-        return min(wanted, sum(self._capacity(existing, wanted) for existing in existing_nodes))
+        """Return how many of `wanted` pods the nodes take together."""
+        count = 0
+        for existing in existing_nodes:
+            count += self._capacity(existing, wanted)
+            if count >= wanted and self._context.choices.is_single:  # otherwise all choices must be known
+                break
+        return min(wanted, count)
 
     def _capacity(self, existing: ExistingNode, wanted: int) -> int:
         count = self._context.available.capacity(existing, self._shape, wanted)
@@ -339,21 +344,24 @@ class AvailableCapacity:
 
         Placing pods during the iteration does not change the order.
         """
-        cpu = max(0, shape.requests.cpu_milli)
+        cpu, rules = max(0, shape.requests.cpu_milli), self._conflicts.rules(shape)
         for in_flight in (False, True):
             start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
             end = bisect_left(self._order, (True,)) if not in_flight else len(self._order)
             for rank in self._order[start:end]:
                 existing = self.existing_nodes[rank[-1]]
-                if self.capacity(existing, shape, 1):
+                if self._capacity(existing, shape, rules, 1):
                     yield existing
 
     def capacity(self, existing: ExistingNode, shape: Shape, wanted: int) -> int:
         """Return how many of `wanted` pods a node takes by its resources, labels, taints and `PodConflicts`."""
+        return self._capacity(existing, shape, self._conflicts.rules(shape), wanted)
+
+    def _capacity(self, existing: ExistingNode, shape: Shape, rules: Ruled, wanted: int) -> int:
         count = existing.fits(shape, wanted)
         if not count or not self._admits(existing, shape):
             return 0
-        return self._sharing_of(existing).capacity(self._conflicts.rules(shape), count)
+        return self._sharing_of(existing).capacity(rules, count)
 
     def take(self, existing: ExistingNode, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a node."""

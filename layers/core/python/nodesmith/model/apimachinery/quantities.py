@@ -185,6 +185,14 @@ class Resources(Mapping[str, int]):
         """Return whether every non-zero amount is available in `room`. A negative total never fits."""
         return all(amount >= 0 and amount <= room.of(name) for name, amount in self.amounts.items() if amount)
 
+    def times_in(self, room: Resources, most: int) -> int:
+        """Return how many times, at most `most`, these amounts fit in `room` together."""
+        available = room.amounts
+        for name, amount in self.amounts.items():
+            if amount:
+                most = min(most, available.get(name, 0) // amount) if amount > 0 else 0
+        return max(0, most)
+
 
 NOTHING = Resources({})
 
