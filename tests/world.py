@@ -29,7 +29,7 @@ from nodesmith.controllers.repair import Repair, repair_nodes
 from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report, SelfHints
 from nodesmith.controllers.termination import Drains, Termination, end_nodes
-from nodesmith.decisions.garbagecollection.decide import YOUNG
+from nodesmith.decisions.garbagecollection import YOUNG
 from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key

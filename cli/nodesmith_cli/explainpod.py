@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from nodesmith.decisions.scheduling.pending import provisionable
+from nodesmith.decisions.scheduling.demands import provisionable
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import meant
 from nodesmith.model.apimachinery.times import parse_time

@@ -16,6 +16,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ec2.instances import Ec2MarkedInstances
 from nodesmith.decisions.launch import launch_plan, shared
+from nodesmith.model.commands import OwnedKind
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import (
     Instance,
@@ -29,7 +30,6 @@ from nodesmith.model.ec2.launches import (
     TemplateMissing,
 )
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.garbage import Kind
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith.parts import system_time
@@ -356,7 +356,7 @@ def test_our_living_instances_are_listed_with_their_template(subject: Subject) -
     assert isinstance(outcome, Launched)
     (listed,) = subject.cloud.owned_instances()
     assert (listed.id, listed.claim) == (outcome.instance.id, request.claim)
-    assert listed.template_id in {owned.id for owned in subject.cloud.owned(Kind.LAUNCH_TEMPLATE)}
+    assert listed.template_id in {owned.id for owned in subject.cloud.owned(OwnedKind.LAUNCH_TEMPLATE)}
     selected = subject.cloud.resolve(NODECLASS, CLUSTER, NOW).security_groups
     assert listed.security_groups == tuple(sorted(group.id for group in selected)) != ()
     assert set(subject.cloud.living([listed.id, "i-0123456789abcdef0"])) == {listed.id}
@@ -467,7 +467,7 @@ def test_resources_of_others_and_of_other_clusters_are_never_listed_as_ours(
 def test_launch_templates_are_listed_by_name_and_removed(subject: Subject) -> None:
     request, templates = planned(subject.cloud)
     subject.cloud.ensure_templates(templates)
-    owned = subject.cloud.owned(Kind.LAUNCH_TEMPLATE)
+    owned = subject.cloud.owned(OwnedKind.LAUNCH_TEMPLATE)
     names = {each.name for each in owned}  # includes the template that resolving created for its dry runs
     assert {template.name for template in templates} <= names
     assert len(names) == len(owned)
@@ -475,7 +475,7 @@ def test_launch_templates_are_listed_by_name_and_removed(subject: Subject) -> No
     for each in owned:
         subject.cloud.remove(each)
         subject.cloud.remove(each)
-    assert list(subject.cloud.owned(Kind.LAUNCH_TEMPLATE)) == []
+    assert list(subject.cloud.owned(OwnedKind.LAUNCH_TEMPLATE)) == []
     assert subject.cloud.launch([request]) == [TemplateMissing(request.claim)]
 
 

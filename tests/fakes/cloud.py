@@ -13,6 +13,7 @@ from nodesmith.decisions.launch import dealt, launch_obstacle
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
@@ -29,7 +30,6 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import STATES, Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     FLEET_TAG,
@@ -203,10 +203,10 @@ class FakeCloud:
         self.raise_after(call)
         return found
 
-    def owned(self, kind: Kind) -> list[Owned]:
+    def owned(self, kind: OwnedKind) -> list[Owned]:
         call = self._begin("owned", kind)
         found = [owned for owned in self.loose.values() if owned.kind is kind]
-        if kind is Kind.LAUNCH_TEMPLATE:
+        if kind is OwnedKind.LAUNCH_TEMPLATE:
             found = [Owned(kind, f"lt-{name}", name, self.made_at[name]) for name in self.templates]
         self.raise_after(call)
         return found
@@ -214,7 +214,7 @@ class FakeCloud:
     def remove(self, owned: Owned) -> None:
         call = self._begin("remove", owned.kind, owned.id)
         self.loose.pop(owned.id, None)
-        if owned.kind is Kind.LAUNCH_TEMPLATE:
+        if owned.kind is OwnedKind.LAUNCH_TEMPLATE:
             self.templates.pop(owned.name, None)
             self.made_at.pop(owned.name, None)
         self.raise_after(call)

@@ -15,9 +15,9 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import Instance, LaunchTemplate
 from nodesmith.model.functions import Concern
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.observation.encoding import encode
@@ -166,10 +166,16 @@ def untidy() -> Yard:
         yard.cloud.made_at[name] = NOW - age
     yard.store.nodeclasses["default"] = builders.nodeclass_status(instance_profile="current")
     for owned in (
-        Owned(Kind.INSTANCE_PROFILE, "gone", "gone", NOW - 2 * HOUR, owner_uid="uid-gone"),
-        Owned(Kind.INSTANCE_PROFILE, "current", "current", NOW - 2 * HOUR, owner_uid="uid-nodeclass-default"),
-        Owned(Kind.VOLUME, "vol-1", created_at=NOW - HOUR, claim="forgotten"),
-        Owned(Kind.NETWORK_INTERFACE, "eni-1"),
+        Owned(OwnedKind.INSTANCE_PROFILE, "gone", "gone", NOW - 2 * HOUR, owner_uid="uid-gone"),
+        Owned(
+            OwnedKind.INSTANCE_PROFILE,
+            "current",
+            "current",
+            NOW - 2 * HOUR,
+            owner_uid="uid-nodeclass-default",
+        ),
+        Owned(OwnedKind.VOLUME, "vol-1", created_at=NOW - HOUR, claim="forgotten"),
+        Owned(OwnedKind.NETWORK_INTERFACE, "eni-1"),
     ):
         yard.cloud.loose[owned.id] = owned
     return yard
@@ -293,7 +299,7 @@ def test_a_kind_that_cannot_be_listed_does_not_affect_others() -> None:
     yard = untidy()
 
     def fail(call: Call) -> None:
-        if call == Call("owned", (Kind.INSTANCE_PROFILE,)):
+        if call == Call("owned", (OwnedKind.INSTANCE_PROFILE,)):
             raise Transient("IAM is away")
 
     yard.cloud.raise_before = fail
@@ -335,7 +341,7 @@ def test_with_nothing_to_do_the_number_of_calls_is_constant() -> None:
     assert calls[0] == [
         "before FakeBlobs.get",
         "before FakeCloud.owned_instances",
-        *["before FakeCloud.owned"] * len(Kind),
+        *["before FakeCloud.owned"] * len(OwnedKind),
         "before FakeStore.load",
     ]
 

@@ -14,8 +14,8 @@ from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.errors import Transient
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import Launched
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.parts import system_time
 from tests.account import NODECLASS, REGION, SETTINGS, Account, account, client
 from tests.awscalls.acting import Role, acting
@@ -85,11 +85,11 @@ def test_only_our_detached_volumes_are_found_and_deleted(cloud: AwsCloud) -> Non
     volume({**OURS, "nodesmith.dev/managed-by": "other"})
     volume({"kubernetes.io/cluster/express": "owned"})  # with the EBS CSI driver's tags for a pod's volume
     volume({**OURS, "nodesmith.dev/keep-volumes": "true"})
-    (found,) = cloud.owned(Kind.VOLUME)
+    (found,) = cloud.owned(OwnedKind.VOLUME)
     assert (found.id, found.claim) == (loose, "default-gone")
     cloud.remove(found)
     cloud.remove(found)
-    assert cloud.owned(Kind.VOLUME) == []
+    assert cloud.owned(OwnedKind.VOLUME) == []
     assert len(client("ec2").describe_volumes()["Volumes"]) == 4
 
 
@@ -97,10 +97,10 @@ def test_only_our_detached_interfaces_are_found_and_deleted(world: Account, clou
     launched()
     loose = interface(world, OURS)
     kept = interface(world, {"cluster.k8s.amazonaws.com/name": "express"})  # with the VPC CNI's tags
-    assert ids(cloud.owned(Kind.NETWORK_INTERFACE)) == [loose]
-    cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
-    cloud.remove(Owned(Kind.NETWORK_INTERFACE, loose))
-    assert cloud.owned(Kind.NETWORK_INTERFACE) == []
+    assert ids(cloud.owned(OwnedKind.NETWORK_INTERFACE)) == [loose]
+    cloud.remove(Owned(OwnedKind.NETWORK_INTERFACE, loose))
+    cloud.remove(Owned(OwnedKind.NETWORK_INTERFACE, loose))
+    assert cloud.owned(OwnedKind.NETWORK_INTERFACE) == []
     left = client("ec2").describe_network_interfaces()["NetworkInterfaces"]
     assert kept in {each["NetworkInterfaceId"] for each in left}
 
@@ -108,7 +108,7 @@ def test_only_our_detached_interfaces_are_found_and_deleted(world: Account, clou
 def test_a_profile_is_found_by_our_path_and_deleted_after_removing_its_role(cloud: AwsCloud) -> None:
     client("iam").create_instance_profile(InstanceProfileName="somebody-elses")
     instance = launched().instance
-    (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
+    (found,) = cloud.owned(OwnedKind.INSTANCE_PROFILE)
     assert found.name == profile_name(NODECLASS, "express", REGION)
     assert found.owner_uid == NODECLASS.uid
     assert found.created_at is not None
@@ -116,7 +116,7 @@ def test_a_profile_is_found_by_our_path_and_deleted_after_removing_its_role(clou
     assert [i.instance_profile for i in cloud.owned_instances() if i.id == instance.id] == [found.name]
     cloud.remove(found)
     cloud.remove(found)
-    assert cloud.owned(Kind.INSTANCE_PROFILE) == []
+    assert cloud.owned(OwnedKind.INSTANCE_PROFILE) == []
     client("iam").get_role(RoleName=NODECLASS.role)
     left = client("iam").list_instance_profiles()["InstanceProfiles"]
     assert [each["InstanceProfileName"] for each in left] == ["somebody-elses"]
@@ -124,17 +124,17 @@ def test_a_profile_is_found_by_our_path_and_deleted_after_removing_its_role(clou
 
 def test_a_profile_whose_role_was_removed_before_a_crash_is_deleted(cloud: AwsCloud) -> None:
     launched()
-    (found,) = cloud.owned(Kind.INSTANCE_PROFILE)
+    (found,) = cloud.owned(OwnedKind.INSTANCE_PROFILE)
     client("iam").remove_role_from_instance_profile(InstanceProfileName=found.id, RoleName=NODECLASS.role)
     cloud.remove(found)
-    assert cloud.owned(Kind.INSTANCE_PROFILE) == []
+    assert cloud.owned(OwnedKind.INSTANCE_PROFILE) == []
 
 
 def test_iam_is_not_called_where_it_is_unreachable() -> None:
     isolated = AwsCloud(
         lambda service: pytest.fail(service), replace(SETTINGS, isolated_vpc=True), system_time
     )
-    assert isolated.owned(Kind.INSTANCE_PROFILE) == []
+    assert isolated.owned(OwnedKind.INSTANCE_PROFILE) == []
 
 
 def test_an_instance_that_ec2_refuses_to_terminate_is_named_and_does_not_affect_others(
@@ -152,7 +152,7 @@ def test_a_resource_in_use_is_reported_and_not_deleted(cloud: AwsCloud) -> None:
     described = client("ec2").describe_instances(InstanceIds=[launched().instance.id])
     (device,) = described["Reservations"][0]["Instances"][0]["BlockDeviceMappings"]
     with pytest.raises(Transient, match="VolumeInUse"):
-        cloud.remove(Owned(Kind.VOLUME, device["Ebs"]["VolumeId"]))
+        cloud.remove(Owned(OwnedKind.VOLUME, device["Ebs"]["VolumeId"]))
 
 
 def test_a_process_recreates_a_template_that_garbage_collection_has_deleted(
@@ -161,7 +161,7 @@ def test_a_process_recreates_a_template_that_garbage_collection_has_deleted(
     times = [datetime(2026, 11, 21, 8, tzinfo=UTC)]
     cloud = AwsCloud(client, SETTINGS, lambda: times[0])
     launched("a")
-    for owned in cloud.owned(Kind.LAUNCH_TEMPLATE):
+    for owned in cloud.owned(OwnedKind.LAUNCH_TEMPLATE):
         cloud.remove(owned)
     times[0] = datetime(2026, 11, 21, 9, tzinfo=UTC)
     launched("b")
@@ -173,7 +173,7 @@ def test_a_throttled_listing_is_transient(cloud: AwsCloud, monkeypatch: pytest.M
         raise ClientError({"Error": {"Code": "RequestLimitExceeded", "Message": "slow down"}}, operation)
 
     monkeypatch.setattr("botocore.client.BaseClient._make_api_call", throttled)
-    for kind in Kind:
+    for kind in OwnedKind:
         with pytest.raises(Transient, match=f"listing of kind {kind}: RequestLimitExceeded"):
             cloud.owned(kind)
         with pytest.raises(Transient, match="RequestLimitExceeded"):

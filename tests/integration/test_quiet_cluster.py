@@ -11,8 +11,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.functions import Concern
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR
 from tests import builders
@@ -75,8 +75,10 @@ def leave_a_volume(world: TracedWorld) -> None:
     """Delete a pod, and soon leave an unattached volume and an unused instance profile behind."""
     world.remove(sorted(world.pods)[:1])
     world.live(6 * MINUTE)
-    world.cloud.loose["vol-1"] = Owned(Kind.VOLUME, "vol-1", created_at=world.now)
-    world.cloud.loose["old"] = Owned(Kind.INSTANCE_PROFILE, "old", created_at=world.now, owner_uid="gone")
+    world.cloud.loose["vol-1"] = Owned(OwnedKind.VOLUME, "vol-1", created_at=world.now)
+    world.cloud.loose["old"] = Owned(
+        OwnedKind.INSTANCE_PROFILE, "old", created_at=world.now, owner_uid="gone"
+    )
 
 
 def sell_nothing(world: TracedWorld) -> None:

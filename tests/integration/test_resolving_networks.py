@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.adapters.ownedresources import profile_name
-from nodesmith.model.garbage import Kind
+from nodesmith.model.commands import OwnedKind
 from nodesmith.model.nodeclasses.nodeclasses import (
     EC2NodeClass,
     SecurityGroupSelectorTerm,
@@ -133,7 +133,7 @@ def test_a_nodeclass_may_change_from_a_role_to_a_profile_and_back() -> None:
     back = resolved(NODECLASS).instance_profile
     assert with_role == back == profile_name(NODECLASS, CLUSTER.name, REGION)
     assert with_profile == "their-own"
-    owned = AwsCloud(client, SETTINGS, system_time).owned(Kind.INSTANCE_PROFILE)
+    owned = AwsCloud(client, SETTINGS, system_time).owned(OwnedKind.INSTANCE_PROFILE)
     assert [each.id for each in owned] == [with_role], "a user's own profile is never nodesmith's to delete"
 
 

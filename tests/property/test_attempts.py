@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.provisioning.attempts import AttemptHistory, Repeating, histories
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod, Reason

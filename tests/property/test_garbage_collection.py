@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesmith.decisions.garbagecollection import Facts, garbage, suspects
+from nodesmith.model.commands import EndClaim, Lift, ReleaseNode, TakeBack, Terminate
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.garbage import End, Lift, Release, TakeBack, Terminate
 from nodesmith.model.karpenter.nodeclaimobjects import DECISION
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
@@ -92,9 +92,9 @@ def carried_out(facts: Facts) -> Rest:
             case TakeBack():
                 assert not {claim.name for claim in each.claims} & rest.claims.keys()
                 rest.claims |= {claim.name: claim for claim in each.claims}
-            case End():
+            case EndClaim():
                 rest.claims[each.claim.name] = each.claim
-            case Release():
+            case ReleaseNode():
                 del rest.nodes[each.node]
             case Lift():
                 rest.nodeclaims.remove(each.nodeclaim)
@@ -163,4 +163,4 @@ def test_needed_objects_stay_and_others_are_removed(
             nodeclaims=tuple(m for m in manifests if m["metadata"]["name"] in rest.nodeclaims),
         ),
     )
-    assert [each for each in garbage(again)[0] if not isinstance(each, Terminate | Release | Lift)] == []
+    assert [each for each in garbage(again)[0] if not isinstance(each, Terminate | ReleaseNode | Lift)] == []

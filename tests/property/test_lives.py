@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nodesmith.decisions.garbagecollection.decide import YOUNG
+from nodesmith.decisions.garbagecollection import YOUNG
 from nodesmith.model.apimachinery.labels import REGISTERED
 from nodesmith.model.functions import Concern
 from tests import builders

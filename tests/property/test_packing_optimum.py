@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
 from nodesmith.decisions.packing.columngeneration.columns import all_patterns, solve_all_patterns
-from nodesmith.decisions.packing.columngeneration.rounding import cheapest_cover
-from nodesmith.decisions.packing.columngeneration.solve import pack_by_columns
+from nodesmith.decisions.packing.columngeneration.solve import cheapest_cover, pack_by_columns
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import PartialPlan
 from nodesmith.decisions.packing.reduction import usable

@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.attempts import REMEMBERED, AttemptHistory, histories, stayed
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

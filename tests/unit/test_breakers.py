@@ -15,7 +15,7 @@ from nodesmith.decisions.lifecycle import registrations, uses
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.attempts import removed_soon
 from nodesmith.decisions.readiness.launchconditions import breaker_condition, breaker_events
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool, parsed_nodepools

@@ -12,8 +12,8 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle.steps import next_steps
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import Plan
+from nodesmith.decisions.scheduling.demands import waiting_by_zone
 from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher, copies
-from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.commands import Initialize, Wait

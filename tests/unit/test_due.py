@@ -11,9 +11,9 @@ import pytest
 
 from nodesmith.controllers.runs import AHEAD, tick_for, wait_until
 from nodesmith.decisions import expiration, repair
+from nodesmith.decisions import garbagecollection as garbagecollection
 from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.garbagecollection import Facts
-from nodesmith.decisions.garbagecollection import decide as garbagecollection
 from nodesmith.decisions.lifecycle import steps as lifecycle_steps
 from nodesmith.decisions.provisioning.decide import next_change as provisioning_change
 from nodesmith.decisions.readiness.launchconditions import next_resolution
@@ -21,8 +21,8 @@ from nodesmith.decisions.takeover import next_hold
 from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, NODECLASS_FINALIZER
 from nodesmith.model.apimachinery.times import first, first_after, format_time
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import Instance, OfferingKey
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Condition
@@ -195,14 +195,14 @@ class TestGarbageCollection:
         assert self.due(self.instance(age)) == NOW + left
 
     def test_an_unused_resource_is_due_an_hour_after_its_creation(self) -> None:
-        template = Owned(Kind.LAUNCH_TEMPLATE, "lt-1", created_at=NOW - 10 * MINUTE)
-        assert self.due(owned={Kind.LAUNCH_TEMPLATE: [template]}) == NOW + 50 * MINUTE
+        template = Owned(OwnedKind.LAUNCH_TEMPLATE, "lt-1", created_at=NOW - 10 * MINUTE)
+        assert self.due(owned={OwnedKind.LAUNCH_TEMPLATE: [template]}) == NOW + 50 * MINUTE
 
     @pytest.mark.parametrize(("claim", "due"), [("", NOW), ("gone", NOW), ("claim-a", None)])
     def test_a_detached_volume_without_an_owner_keeps_it_at_work(
         self, claim: str, due: datetime | None
     ) -> None:
-        assert self.due(owned={Kind.VOLUME: [Owned(Kind.VOLUME, "vol-1", claim=claim)]}) == due
+        assert self.due(owned={OwnedKind.VOLUME: [Owned(OwnedKind.VOLUME, "vol-1", claim=claim)]}) == due
 
     @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.TERMINATING, Phase.TERMINATED])
     def test_a_launch_and_a_termination_keep_it_at_work(self, phase: Phase) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.pending import waiting_by_zone
+from nodesmith.decisions.scheduling.demands import waiting_by_zone
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.kubernetes.pods import NOT_ALL_VOLUMES, Shape
 from tests.builders import bind, daemon, expression, node_affinity, pods, shape

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.garbagecollection import MOST, Facts, garbage, still_detached, suspects
-from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.garbage import (
+from nodesmith.model.commands import (
     Correct,
-    End,
+    EndClaim,
     Garbage,
-    Kind,
     Lift,
     Owned,
-    Release,
+    OwnedKind,
+    ReleaseNode,
     Remove,
     TakeBack,
     Terminate,
 )
+from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
@@ -81,7 +81,7 @@ def facts(
     nodeclaims: Sequence[Mapping[str, Any]] = (),
     **others: Any,
 ) -> Facts:
-    kinds: dict[Kind, list[Owned]] = {}
+    kinds: dict[OwnedKind, list[Owned]] = {}
     for each in owned:
         kinds.setdefault(each.kind, []).append(each)
     objects = {"nodes": tuple(nodes), "nodeclaims": tuple(nodeclaims), **others.pop("objects", {})}
@@ -156,7 +156,7 @@ def test_a_node_that_was_never_registered_has_no_pods_and_goes_with_its_instance
 
 def test_a_claim_whose_instance_is_gone_ends_even_if_its_node_is_shown() -> None:
     (end,) = found(facts(claims=[claim()], nodes=[node()]))
-    assert isinstance(end, End)
+    assert isinstance(end, EndClaim)
     assert (end.claim.phase, end.claim.cause) == (Phase.TERMINATING, "InstanceTerminated")
     assert end.claim.message == "instance i-1 is gone"
 
@@ -192,7 +192,7 @@ def test_security_groups_are_not_recorded_on_ending_claims_and_on_those_from_old
 
 
 def test_a_node_without_claim_and_instance_is_released() -> None:
-    assert found(facts(nodes=[node()])) == [Release("node-i-1", f"aws:///{ZONES[0]}/i-1")]
+    assert found(facts(nodes=[node()])) == [ReleaseNode("node-i-1", f"aws:///{ZONES[0]}/i-1")]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_node_is_not_released_that(kept: Node) -> None:
 
 def test_a_node_that_was_restored_without_its_provider_id_goes_once_no_claim_has_its_name() -> None:
     restored = replace(node(), provider_id="")
-    assert found(facts(nodes=[restored])) == [Release("node-i-1", "")]
+    assert found(facts(nodes=[restored])) == [ReleaseNode("node-i-1", "")]
     assert found(facts(nodes=[replace(restored, conditions=node(ready=True).conditions)])) == []
     known = claim(node_name="node-i-1")
     assert found(facts(nodes=[restored], claims=[known], instances=[instance()])) == []
@@ -281,7 +281,7 @@ def test_instances_that_are_referred_to_but_not_listed_are_checked_by_id() -> No
 
 
 def template(age: timedelta = 2 * HOUR) -> Owned:
-    return Owned(Kind.LAUNCH_TEMPLATE, "lt-1", "nodesmith/test/abc", NOW - age)
+    return Owned(OwnedKind.LAUNCH_TEMPLATE, "lt-1", "nodesmith/test/abc", NOW - age)
 
 
 def test_a_launch_template_that_nothing_used_for_an_hour_is_deleted() -> None:
@@ -303,7 +303,7 @@ def test_a_launch_template_is_kept_for_a_claim_that_asks_for_it_and_for_an_hour_
 
 
 def profile(owner_uid: str = "uid-nodeclass-default", age: timedelta = 2 * HOUR) -> Owned:
-    return Owned(Kind.INSTANCE_PROFILE, "test_1", "test_1", NOW - age, owner_uid=owner_uid)
+    return Owned(OwnedKind.INSTANCE_PROFILE, "test_1", "test_1", NOW - age, owner_uid=owner_uid)
 
 
 def resolved(instance_profile: str) -> dict[str, Any]:
@@ -347,8 +347,8 @@ def test_a_profile_that_a_claim_or_another_ec2nodeclass_names_is_kept() -> None:
     assert found(facts(owned=[gone], snapshot=builders.snapshot(nodeclasses=(other,)))) == []
 
 
-VOLUME = Owned(Kind.VOLUME, "vol-1", created_at=OLD, claim="default-1")
-INTERFACE = Owned(Kind.NETWORK_INTERFACE, "eni-1")
+VOLUME = Owned(OwnedKind.VOLUME, "vol-1", created_at=OLD, claim="default-1")
+INTERFACE = Owned(OwnedKind.NETWORK_INTERFACE, "eni-1")
 
 
 @pytest.mark.parametrize("loose", [VOLUME, INTERFACE], ids=["volume", "interface"])
@@ -365,10 +365,10 @@ def test_a_volume_is_kept_while_its_claim_or_an_instance_of_it_exists() -> None:
 
 
 def test_detached_resources_are_remembered_until_they_are_attached_or_gone() -> None:
-    first = still_detached({}, {Kind.VOLUME: [VOLUME], Kind.NETWORK_INTERFACE: [INTERFACE]}, OLD)
+    first = still_detached({}, {OwnedKind.VOLUME: [VOLUME], OwnedKind.NETWORK_INTERFACE: [INTERFACE]}, OLD)
     assert first == {"vol-1": OLD, "eni-1": OLD}
-    assert still_detached(first, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": OLD}
-    assert still_detached({}, {Kind.VOLUME: [VOLUME]}, NOW) == {"vol-1": NOW}
+    assert still_detached(first, {OwnedKind.VOLUME: [VOLUME]}, NOW) == {"vol-1": OLD}
+    assert still_detached({}, {OwnedKind.VOLUME: [VOLUME]}, NOW) == {"vol-1": NOW}
 
 
 def test_one_run_removes_a_limited_number_and_reports_how_many_are_left() -> None:
@@ -390,4 +390,4 @@ def test_instances_go_first_because_they_cost_most() -> None:
         nodeclaims=[nodeclaim("default-5", "i-5")],
         owned=[template()],
     )
-    assert [type(each) for each in found(everything)] == [Terminate, End, Release, Lift, Remove]
+    assert [type(each) for each in found(everything)] == [Terminate, EndClaim, ReleaseNode, Lift, Remove]

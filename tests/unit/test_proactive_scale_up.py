@@ -11,7 +11,7 @@ import pytest
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide, record
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaims import WITHDRAWN

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.scheduling import conflicts as rules_module
-from nodesmith.decisions.scheduling.conflicts import UNLIMITED, PodConflicts
-from nodesmith.decisions.scheduling.labelsets import LabelSets
+from nodesmith.decisions.scheduling.conflicts import UNLIMITED, LabelSets, PodConflicts
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.model.kubernetes.pods import Shape
 from tests.builders import anti_affinity, daemon, expression, shape, spread

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.scheduling.pending import provisionable, unserved
+from nodesmith.decisions.scheduling.demands import provisionable, unserved
 from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget

@@ -23,7 +23,7 @@ from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import existing_nodes
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import Prepare, Register, Shelve, Stop

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.workloads import Workloads, controller
+from nodesmith.decisions.scheduling.workloads import Workloads, controller
 from nodesmith.model.kubernetes.pods import Pod
 from tests.builders import anti_affinity, pods, shape, spread
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, as_read, decision_id
-from nodesmith.decisions.scheduling.pending import buys_from
+from nodesmith.decisions.scheduling.demands import buys_from
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog

@@ -19,28 +19,35 @@ from nodesmith.decisions.lifecycle import initialization_patch, preparing_patch,
 from nodesmith.decisions.termination.steps import closing_patch
 from nodesmith.decisions.termination.waiting import awaiting_node
 from nodesmith.errors import Transient
-from nodesmith.model import garbage
 from nodesmith.model.commands import (
     Advance,
     ClearNominations,
     Close,
     Command,
+    Correct,
     DeletePods,
     Dismiss,
     End,
+    EndClaim,
     Evict,
     Forget,
+    Garbage,
     GiveUp,
     Initialize,
+    Lift,
     Nominate,
     Open,
     Prepare,
     Register,
     Release,
+    ReleaseNode,
+    Remove,
     Shelve,
     Show,
     SingleEnding,
     Stop,
+    TakeBack,
+    Terminate,
     TerminateInstances,
     Wait,
     WarmCommand,
@@ -181,22 +188,22 @@ def terminate(commands: Sequence[TerminateInstances], cloud: Cloud) -> None:
     cloud.terminate(sorted({instance for command in commands for instance in command.instances}))
 
 
-def collect(item: garbage.Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:
+def collect(item: Garbage, store: Store, cloud: Cloud, cluster: Cluster) -> None:
     """Carry out one idempotent garbage collection command. Raises Transient, and Conflict if a claim has changed."""
     match item:
-        case garbage.Terminate():
+        case Terminate():
             cloud.terminate(item.instances)
-        case garbage.TakeBack():
+        case TakeBack():
             store.commit(item.version, item.claims, "garbagecollection")
-        case garbage.End():
+        case EndClaim():
             _save_and_show(item.claim, store, cluster)
-        case garbage.Correct():
+        case Correct():
             store.save(item.claim)
-        case garbage.Release():
+        case ReleaseNode():
             cluster.release_node(item.node, item.provider_id)
-        case garbage.Lift():
+        case Lift():
             cluster.delete_nodeclaim(item.nodeclaim)
-        case garbage.Remove():
+        case Remove():
             cloud.remove(item.owned)
         case _:
             assert_never(item)

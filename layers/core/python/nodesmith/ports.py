@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import (
     Instance,
@@ -22,7 +23,6 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import Concern, Heartbeat, Hint
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
@@ -217,7 +217,7 @@ class Cloud(Protocol):
         They concern instances that are gone, are ending, or have a scheduled change.
         """
 
-    def owned(self, kind: Kind) -> Sequence[Owned]:
+    def owned(self, kind: OwnedKind) -> Sequence[Owned]:
         """Return the resources of a kind that nodesmith created for this cluster.
 
         Volumes and network interfaces are included if they are not attached, except volumes that must outlive nodes.

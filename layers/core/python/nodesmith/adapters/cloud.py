@@ -34,6 +34,7 @@ from nodesmith.adapters.ec2.instances import (
 from nodesmith.errors import Rejected, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import NODEPOOL
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.launches import (
     Instance,
     Launched,
@@ -46,7 +47,6 @@ from nodesmith.model.ec2.launches import (
 from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import Concern
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG, FLEET_TAG, NODECLAIM_TAG, tag_list
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
@@ -179,7 +179,7 @@ class AwsCloud:
             return []
         return told(self._client("ec2"), self._settings.cluster_name, frozenset(instances), self._now())
 
-    def owned(self, kind: Kind) -> list[Owned]:
+    def owned(self, kind: OwnedKind) -> list[Owned]:
         """Return the resources of one kind that nodesmith created for this cluster. Raises Transient."""
         from nodesmith.adapters.ownedresources import listed
 
@@ -337,7 +337,7 @@ class MeasuredCloud:
         """Return notices derived from EC2's own state of these instances."""
         return self._cloud.notices(instances)
 
-    def owned(self, kind: Kind) -> Sequence[Owned]:
+    def owned(self, kind: OwnedKind) -> Sequence[Owned]:
         """Return the resources of one kind that nodesmith created for this cluster."""
         return self._cloud.owned(kind)
 

@@ -16,7 +16,7 @@ from nodesmith.adapters.aws.calls import DENIED, error_code, error_message, rows
 from nodesmith.adapters.ec2.instances import ours, where
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import NODECLASS, REGION
-from nodesmith.model.garbage import Kind, Owned
+from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
     KEEP_VOLUMES_TAG,
@@ -36,25 +36,25 @@ _GONE = frozenset(
 )
 
 
-def listed(kind: Kind, client: Client, settings: Settings) -> list[Owned]:
+def listed(kind: OwnedKind, client: Client, settings: Settings) -> list[Owned]:
     """Return the cluster's resources of one kind. Raises Transient."""
     made_by_us = ours(settings.cluster_name)
     detached = [*made_by_us, where("status", "available")]
     with transient_errors(f"listing of kind {kind}"):
         match kind:
-            case Kind.LAUNCH_TEMPLATE:
+            case OwnedKind.LAUNCH_TEMPLATE:
                 found = rows(
                     client("ec2"), "describe_launch_templates", "LaunchTemplates", Filters=made_by_us
                 )
                 return [_template(each) for each in found]
-            case Kind.VOLUME:
+            case OwnedKind.VOLUME:
                 volumes = rows(client("ec2"), "describe_volumes", "Volumes", Filters=detached)
                 return [_volume(each) for each in volumes if KEEP_VOLUMES_TAG not in _tags(each)]
-            case Kind.NETWORK_INTERFACE:
+            case OwnedKind.NETWORK_INTERFACE:
                 call, key = "describe_network_interfaces", "NetworkInterfaces"
                 found = rows(client("ec2"), call, key, Filters=detached)
                 return [Owned(kind, each["NetworkInterfaceId"], claim=_claim(each)) for each in found]
-            case Kind.INSTANCE_PROFILE:
+            case OwnedKind.INSTANCE_PROFILE:
                 return list(_profiles(client, settings))
             case _:
                 assert_never(kind)
@@ -77,13 +77,13 @@ def remove(owned: Owned, client: Client) -> None:
 
 def _remove(owned: Owned, client: Client) -> None:
     match owned.kind:
-        case Kind.LAUNCH_TEMPLATE:
+        case OwnedKind.LAUNCH_TEMPLATE:
             client("ec2").delete_launch_template(LaunchTemplateId=owned.id)
-        case Kind.VOLUME:
+        case OwnedKind.VOLUME:
             client("ec2").delete_volume(VolumeId=owned.id)
-        case Kind.NETWORK_INTERFACE:
+        case OwnedKind.NETWORK_INTERFACE:
             client("ec2").delete_network_interface(NetworkInterfaceId=owned.id)
-        case Kind.INSTANCE_PROFILE:
+        case OwnedKind.INSTANCE_PROFILE:
             iam, name = client("iam"), {"InstanceProfileName": owned.id}
             # IAM does not delete a profile that holds a role. After a crash the role may already have been removed.
             for role in iam.get_instance_profile(**name)["InstanceProfile"]["Roles"]:
@@ -105,17 +105,17 @@ def _profiles(client: Client, settings: Settings) -> Iterator[Owned]:
 
 def _profile(found: Found, owner_uid: str) -> Owned:
     name, made_at = found["InstanceProfileName"], found["CreateDate"].astimezone(UTC)
-    return Owned(Kind.INSTANCE_PROFILE, name, name, made_at, owner_uid=owner_uid)
+    return Owned(OwnedKind.INSTANCE_PROFILE, name, name, made_at, owner_uid=owner_uid)
 
 
 def _template(found: Found) -> Owned:
     id_, name = found["LaunchTemplateId"], found["LaunchTemplateName"]
-    return Owned(Kind.LAUNCH_TEMPLATE, id_, name, found["CreateTime"].astimezone(UTC))
+    return Owned(OwnedKind.LAUNCH_TEMPLATE, id_, name, found["CreateTime"].astimezone(UTC))
 
 
 def _volume(found: Found) -> Owned:
     made_at = found["CreateTime"].astimezone(UTC)
-    return Owned(Kind.VOLUME, found["VolumeId"], created_at=made_at, claim=_claim(found))
+    return Owned(OwnedKind.VOLUME, found["VolumeId"], created_at=made_at, claim=_claim(found))
 
 
 def _claim(found: Found) -> str:

@@ -13,24 +13,23 @@ from datetime import datetime
 from nodesmith.controllers.allocations import Booking, BookingReport, book_hours
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.controllers.runs import Outside
-from nodesmith.decisions.garbagecollection import Facts, garbage, still_detached, suspects
-from nodesmith.decisions.garbagecollection.decide import next_change
+from nodesmith.decisions.garbagecollection import Facts, garbage, next_change, still_detached, suspects
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import collect
 from nodesmith.errors import Conflict, Failures, Transient
-from nodesmith.model.functions import Concern, Hint
-from nodesmith.model.garbage import (
+from nodesmith.model.commands import (
     Correct,
-    End,
+    EndClaim,
     Garbage,
-    Kind,
     Lift,
     Owned,
-    Release,
+    OwnedKind,
+    ReleaseNode,
     Remove,
     TakeBack,
     Terminate,
 )
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.snapshot import Snapshot
 
 
@@ -88,7 +87,7 @@ def collect_garbage(run: GarbageCollection) -> GarbageReport:
         for each in found:
             with failures.of():
                 _collect(run, each, report)
-        if any(isinstance(each, End | TakeBack) for each in found):
+        if any(isinstance(each, EndClaim | TakeBack) for each in found):
             run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, "claims end"))
     return report
 
@@ -106,8 +105,8 @@ def _collect(run: GarbageCollection, each: Garbage, report: GarbageReport) -> No
 
 def _look(run: GarbageCollection, snapshot: Snapshot, failures: Failures) -> Facts:
     instances = run.cloud.owned_instances()
-    owned: dict[Kind, Sequence[Owned]] = {}
-    for kind in Kind:
+    owned: dict[OwnedKind, Sequence[Owned]] = {}
+    for kind in OwnedKind:
         try:
             owned[kind] = run.cloud.owned(kind)
         except Transient as error:  # the other kinds need not wait
@@ -137,11 +136,11 @@ def _counted(garbage: Garbage) -> str:
             return f"Instances{garbage.why}"
         case TakeBack():
             return "NodeClaimsTakenBack"
-        case End():
+        case EndClaim():
             return "NodeClaimsEnded"
         case Correct():
             return "NodeClaimsCorrected"
-        case Release():
+        case ReleaseNode():
             return "NodesReleased"
         case Lift():
             return "NodeClaimsReleased"
@@ -155,9 +154,9 @@ def _names(garbage: Garbage) -> Sequence[str]:
             return garbage.instances
         case TakeBack():
             return [claim.name for claim in garbage.claims]
-        case End() | Correct():
+        case EndClaim() | Correct():
             return (garbage.claim.name,)
-        case Release():
+        case ReleaseNode():
             return (garbage.node,)
         case Lift():
             return (garbage.nodeclaim,)

@@ -35,8 +35,8 @@ from nodesmith.decisions.provisioning import (
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
 from nodesmith.decisions.provisioning.decide import next_change
 from nodesmith.decisions.provisioning.gangs import next_turn, turns
+from nodesmith.decisions.scheduling.demands import waiting_by_zone
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools
-from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
 from nodesmith.launcheffects import Allowance, Settled, note_refused

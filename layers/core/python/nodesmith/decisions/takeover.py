@@ -6,6 +6,8 @@ Karpenter. It never contends with Karpenter for a node.
 
 Karpenter removes its finalizer within seconds after no NodeClaim refers to a deleted EC2NodeClass any more. If
 Karpenter was uninstalled, the finalizer stays, and the deletion waits until nodesmith removes it.
+
+`taken_back` enters a claim again for an instance in service that has none.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ from nodesmith.model.hashes import (
     NODEPOOL_HASH_VERSION,
 )
 from nodesmith.model.karpenter.nodeclaimobjects import LIFE, parse_nodeclaim
-from nodesmith.model.karpenter.nodeclaims import BY_HAND, REACHED_AT, NodeClaim, Phase, Transition
+from nodesmith.model.karpenter.nodeclaims import (
+    BY_HAND,
+    REACHED_AT,
+    NodeClaim,
+    NodeClassRef,
+    Phase,
+    Transition,
+)
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.karpenter.ownership import (
     CLUSTER_TAG,
@@ -58,6 +67,10 @@ STANDBY = "nodesmith.dev/Standby"
 """The condition of NodePools while nodesmith stands by."""
 KARPENTER = "Karpenter"
 """The origin of NodeClaims that Karpenter has created and nodesmith has adopted."""
+
+
+UNCLAIMED = "Unclaimed"
+"""The reason why an instance in service that has no claim ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +362,23 @@ def _held(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Iterator[tuple[str
         is_held = deleted and NODECLASS_FINALIZER in (metadata.get("finalizers") or ())
         if is_held and metadata["name"] not in used:
             yield str(metadata["name"]), parse_time(deleted) + KARPENTERS_TURN
+
+
+def taken_back(instance: Instance, node: Node, now: datetime) -> NodeClaim:
+    """Return an ending claim for an instance in service that has none, filled from the instance and its Node."""
+    claim = NodeClaim(
+        name=instance.claim,
+        nodepool=node.labels.get(NODEPOOL, ""),
+        nodeclass=NodeClassRef(node.labels.get(NODECLASS, "")),
+        created_at=instance.launched_at,
+        phase=Phase.REGISTERED,
+        phase_since=now,
+        node_name=node.name,
+        capacity=node.capacity,
+        allocatable=node.allocatable,
+        launched_at=instance.launched_at,
+        registered_at=node.created_at,
+    )
+    return claim.on(instance).terminating(
+        UNCLAIMED, f"the ledger has no claim for instance {instance.id}", now
+    )

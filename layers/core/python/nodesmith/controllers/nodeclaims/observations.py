@@ -25,7 +25,7 @@ from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, n
 from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.readiness.readiness import registration_condition
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.keys import growth_key, unplaced_key
 from nodesmith.model.apimachinery.times import first

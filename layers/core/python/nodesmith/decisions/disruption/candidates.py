@@ -35,9 +35,9 @@ from nodesmith.decisions.disruption.costs import (
 from nodesmith.decisions.disruption.proposals import NOT_YET, Blocker
 from nodesmith.decisions.provisioning.clusterstate import without_ending
 from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.scheduling.demands import is_expendable
 from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
-from nodesmith.decisions.scheduling.pending import is_expendable
 from nodesmith.decisions.termination.evictions import Allowances, must_go, refuses_disruption
 from nodesmith.decisions.termination.waiting import guarded, protected
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE

@@ -23,8 +23,8 @@ from operator import itemgetter
 
 from nodesmith.decisions.provisioning.plan import BACK_OFF, Repetition, RepetitionOf
 from nodesmith.decisions.scheduling.existing import by_age
+from nodesmith.decisions.scheduling.workloads import Workloads, controller
 from nodesmith.decisions.termination.waiting import EXPIRED
-from nodesmith.decisions.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.karpenter.nodeclaims import WITHDRAWN, NodeClaim
 from nodesmith.model.kubernetes.pods import Pod, Reason

@@ -13,6 +13,7 @@ from datetime import datetime
 from nodesmith.decisions.budgets import is_open
 from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.plan import Inputs
+from nodesmith.decisions.scheduling.demands import provisionable, unserved
 from nodesmith.decisions.scheduling.existing import (
     ExistingNode,
     by_age,
@@ -25,7 +26,6 @@ from nodesmith.decisions.scheduling.existing import (
     with_cordoned,
     with_zones_cordoned,
 )
-from nodesmith.decisions.scheduling.pending import provisionable, unserved
 from nodesmith.decisions.termination.evictions import kept
 from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.apimachinery.taints import DISRUPTED

@@ -38,13 +38,11 @@ from nodesmith.decisions.provisioning.proactive import (
 )
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
-from nodesmith.decisions.scheduling.demands import by_shape
+from nodesmith.decisions.scheduling.demands import by_shape, delayed
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
-from nodesmith.decisions.scheduling.pending import delayed
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
-from nodesmith.decisions.scheduling.splits import splits_for
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads, splits_for
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from nodesmith.decisions.provisioning.plan import Forthcoming, Inputs, Plan, Unplaced
-from nodesmith.decisions.scheduling.pending import provisionable
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.demands import provisionable
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.kubernetes.pods import LACKING_FOR, Pod, is_forthcoming
 
 _AFTER_PODS = "pods that exist wait for the limits of NodePools, and come first"

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nodesmith.decisions.scheduling.colocation import Together
-from nodesmith.decisions.scheduling.conflicts import PodConflicts
+from nodesmith.decisions.scheduling.conflicts import LabelSets, PodConflicts
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, UnavailableDomains, by_shape
 from nodesmith.decisions.scheduling.existing import ExistingNode
-from nodesmith.decisions.scheduling.labelsets import LabelSets
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.placement import AvailableCapacity, Placement, PlacementContext

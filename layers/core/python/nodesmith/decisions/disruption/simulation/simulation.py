@@ -28,13 +28,13 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode
 from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
+from nodesmith.decisions.scheduling.demands import shape_refusal
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.pending import shape_refusal
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
-from nodesmith.decisions.scheduling.splits import Splits
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
 from nodesmith.decisions.scheduling.topology.topology import affinity_terms
+from nodesmith.decisions.scheduling.workloads import Splits
 from nodesmith.model.apimachinery.labels import SPOT, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

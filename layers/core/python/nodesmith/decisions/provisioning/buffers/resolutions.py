@@ -18,7 +18,7 @@ from typing import Any
 from nodesmith.decisions.budgets import is_active, next_boundary
 from nodesmith.decisions.provisioning.buffers.forecast import Sizing
 from nodesmith.decisions.provisioning.plan import Room
-from nodesmith.decisions.scheduling.pending import shape_refusal
+from nodesmith.decisions.scheduling.demands import shape_refusal
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.karpenter.capacitybuffers import (

@@ -38,7 +38,7 @@ from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
-from nodesmith.decisions.workloads import Workloads, controller
+from nodesmith.decisions.scheduling.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.taints import DISRUPTED

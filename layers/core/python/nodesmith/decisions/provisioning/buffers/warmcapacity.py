@@ -22,7 +22,7 @@ from nodesmith.decisions.provisioning.plan import Inputs, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner
 from nodesmith.decisions.scheduling.existing import ExistingNode, in_flight_node
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
-from nodesmith.decisions.workloads import Workloads
+from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,

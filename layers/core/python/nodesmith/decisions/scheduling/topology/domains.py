@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
+from nodesmith.decisions.scheduling.conflicts import LabelSets, bits
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.topology import (
     Rule,

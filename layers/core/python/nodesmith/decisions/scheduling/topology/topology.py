@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from nodesmith.decisions.scheduling.compatibility import joined_terms, label_refusal
+from nodesmith.decisions.scheduling.conflicts import LabelSets, bits
 from nodesmith.decisions.scheduling.existing import ExistingNode
-from nodesmith.decisions.scheduling.labelsets import LabelSets, bits
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.model.apimachinery.labels import (
     ARCH,

@@ -1,6 +1,8 @@
-"""Splits: how many pods of a workload stay off spot, by annotations on its pods.
+"""Workloads: pods of one controller with equal scheduling constraints, and how many of them stay off spot.
 
-A workload is the pods of one controller. Of its pods, bound or not, at least the larger of `on-demand-base` and
+What is learned about a workload holds for its later pods too, since an evicted pod is replaced by another one.
+
+Annotations on its pods split a workload. Of its pods, bound or not, at least the larger of `on-demand-base` and
 `on-demand-percent` of them have their place on nodes that are not spot. Whenever pods get places, as many of them as
 that lacks are narrowed: they ask for a node that is not spot, in addition to all that they ask for themselves. All
 others go wherever it is cheapest.
@@ -11,17 +13,22 @@ the node that was bought for it. Pods count where they are, so the next decision
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from json.encoder import encode_basestring_ascii
+from typing import Any, NamedTuple
 
 from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominations
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT
 from nodesmith.model.apimachinery.problems import Problem, at, shown
-from nodesmith.model.apimachinery.requirements import Requirement
+from nodesmith.model.apimachinery.requirements import Requirement, write_requirements
+from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.kubernetes.devices import DEVICES
 from nodesmith.model.kubernetes.podannotations import (
     ON_DEMAND_BASE,
     ON_DEMAND_PERCENT,
@@ -33,11 +40,82 @@ from nodesmith.model.kubernetes.podannotations import (
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 from nodesmith.model.snapshot import Snapshot
 
+_DIGITS = 8
+_JSON = json.JSONEncoder(sort_keys=True)
+
+
+class Workloads:
+    """Names workloads: `controller-constraints`, both as digests. Each shape is processed once."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Shape, str] = {}
+        self._alike: dict[tuple[object, ...], str] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+
+    def of(self, pod: Pod) -> str:
+        """Return the name of a pod's workload. A pod without a controller is a workload of its own."""
+        asked = self._asked.get(pod.shape)
+        if asked is None:
+            asked = self._asked[pod.shape] = self._digest_of(pod.shape)
+        return f"{self.controller_of(pod)}-{asked}"
+
+    def _digest_of(self, shape: Shape) -> str:
+        """Return the digest of a shape's constraints; shapes that differ only in labels and selectors share it."""
+        alike = (
+            tuple(shape.requests.items()),
+            shape.own_terms,
+            shape.tolerations,
+            shape.host_ports,
+            tuple([(s.topology_key, s.max_skew, s.hard) for s in shape.spreads]),
+            tuple([(a.topology_key, a.anti, a.weight) for a in shape.affinities]),
+            shape.priority,
+        )
+        if alike not in self._alike:
+            self._alike[alike] = _digest(_asked(shape))
+        return self._alike[alike]
+
+    def controller_of(self, pod: Pod) -> str:
+        """Return the first part of the names of all workloads of a pod's controller (see `controller`)."""
+        owner = pod.shape.namespace, pod.shape.owner or pod.key
+        found = self._owners.get(owner)
+        if found is None:
+            text = ", ".join(map(encode_basestring_ascii, owner))  # several times faster than the encoder
+            found = self._owners[owner] = _hashed(f"[{text}]")
+        return found
+
+
+def controller(workload: str) -> str:
+    """Return the part of a workload's name that identifies its controller."""
+    return workload.partition("-")[0]
+
+
+def _digest(value: object) -> str:
+    return _hashed(_JSON.encode(value))
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _asked(shape: Shape) -> dict[str, Any]:
+    """Return what determines where pods may run, except what differs between pods: volumes and labels with names."""
+    requests = shape.requests.nonzero().items()
+    return {
+        "requests": {name: amount for name, amount in requests if not name.startswith((ATTACHABLE, DEVICES))},
+        "terms": [write_requirements(term) for term in shape.own_terms],
+        "tolerations": [[t.key, t.operator, t.value, t.effect] for t in shape.tolerations],
+        "ports": shape.host_ports,
+        "spreads": [[s.topology_key, s.max_skew, s.hard] for s in shape.spreads],
+        "affinities": [[a.topology_key, a.anti, a.weight] for a in shape.affinities],
+        "priority": shape.priority,
+    }
+
+
 _OFF_SPOT = Requirement(CAPACITY_TYPE, frozenset((SPOT,)), complement=True)
 _MOST_PROBLEMS = 20
 
 
-class Workload(NamedTuple):
+class SplitWorkload(NamedTuple):
     """The pods that a split counts together: those of one controller with the same split."""
 
     namespace: str
@@ -81,13 +159,13 @@ class Splits:
     def __init__(self, snapshot: Snapshot, claims: Sequence[NodeClaim], now: datetime) -> None:
         self._asking = list(filter(_asks, dict.fromkeys(pod.shape for pod in snapshot.pods)))
         self._workloads = {
-            shape: Workload(shape.namespace, shape.owner, split)
+            shape: SplitWorkload(shape.namespace, shape.owner, split)
             for shape in self._asking
             if (split := split_of(shape)) is not None
         }
         self._variants = {shape: _off_spot(shape) for shape in self._workloads}
-        self._pods: Counter[Workload] = Counter()
-        self._kept: dict[Workload, set[str]] = {}
+        self._pods: Counter[SplitWorkload] = Counter()
+        self._kept: dict[SplitWorkload, set[str]] = {}
         if self._workloads:
             self._count(snapshot, claims, now)
 
@@ -127,7 +205,7 @@ class Splits:
         """
         if not self._workloads:
             return Narrowed(list(pods), {})
-        mine: dict[Workload, list[str]] = {}
+        mine: dict[SplitWorkload, list[str]] = {}
         for pod in pods:
             if (workload := self._workloads.get(pod.shape)) is not None:
                 mine.setdefault(workload, []).append(pod.key)
@@ -147,12 +225,12 @@ class Splits:
         for kept in self._kept.values():
             kept -= keys
 
-    def _lacking(self, workload: Workload, leaving: Iterable[str]) -> int:
+    def _lacking(self, workload: SplitWorkload, leaving: Iterable[str]) -> int:
         kept = self._kept.get(workload, set())
         there = len(kept) - sum(key in kept for key in leaving)
         return max(0, workload.split.wanted(self._pods[workload]) - there)
 
-    def _why(self, workload: Workload) -> str:
+    def _why(self, workload: SplitWorkload) -> str:
         pods = self._pods[workload]
         return (
             f"{workload.name} keeps {workload.split.wanted(pods)} of {pods} pods off spot ({workload.split})"

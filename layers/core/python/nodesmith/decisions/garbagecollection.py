@@ -1,0 +1,392 @@
+"""Garbage collection in both directions: what exists in AWS but not in the ledger, and what is recorded but gone.
+
+It is safe because of the order of the reads: the snapshot is older than AWS's lists, and the ledger is read after them.
+A claim is committed before EC2 is asked for its instance, so a listed instance has a claim in the ledger unless that
+claim was forgotten. No instance is older than its claim; the minimum age of a minute is a margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from nodesmith.decisions.takeover import UNCLAIMED, taken_back
+from nodesmith.decisions.termination.waiting import is_let_go
+from nodesmith.model.apimachinery.labels import (
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    NODECLASS,
+    REGISTERED,
+    ZONE,
+)
+from nodesmith.model.apimachinery.times import first_after
+from nodesmith.model.commands import (
+    Correct,
+    EndClaim,
+    Garbage,
+    Lift,
+    Owned,
+    OwnedKind,
+    ReleaseNode,
+    Remove,
+    TakeBack,
+    Terminate,
+)
+from nodesmith.model.ec2.launches import Instance, fleet_of
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import is_foreign_node, is_karpenters, is_marked, provider_id
+from nodesmith.model.kubernetes.nodes import Node
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.snapshot import Snapshot
+
+YOUNG = timedelta(minutes=1)
+"""The minimum age of garbage: EC2 does not list an instance immediately after its launch, and clocks differ."""
+DOUBLED = "Doubled"
+UNUSED = timedelta(hours=1)
+"""How long a launch template or instance profile must be unused to be garbage."""
+DETACHED = timedelta(minutes=10)
+"""How long a volume or network interface must be seen detached to be garbage."""
+Needs = Callable[[Owned], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is known.
+
+    `instances` are nodesmith's living instances. `owned` are its other AWS resources by kind, without kinds that could
+    not be listed. `living` are the suspects that are alive after all. `detached_since` is when volumes and network
+    interfaces, by id, were first seen detached.
+    """
+
+    snapshot: Snapshot
+    instances: Sequence[Instance]
+    owned: Mapping[OwnedKind, Sequence[Owned]]
+    ledger: Ledger
+    living: Collection[str]
+    detached_since: Mapping[str, datetime]
+    now: datetime
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The ids of living instances that nodesmith owns or refers to."""
+        return frozenset(self.living) | {instance.id for instance in self.instances}
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The names of the Nodes that belong to a claim."""
+        return frozenset(node.name for claim in self.ledger.claims for node in self.snapshot.nodes_of(claim))
+
+    @property
+    def pending(self) -> list[NodeClaim]:
+        """The claims whose instance may appear at any moment."""
+        return [claim for claim in self.ledger.claims if claim.phase is Phase.PENDING]
+
+
+def superfluous(facts: Facts) -> list[tuple[Instance, str]]:
+    """Return running instances without a claim, and second instances of a claim, each with the reason, by id.
+
+    If a claim that names no instance yet has two, provisioning adopts one; the other becomes superfluous after that.
+    """
+    return sorted(_superfluous(facts), key=lambda found: found[0].id)
+
+
+def in_service(facts: Facts, instance: Instance) -> Node | None:
+    """Return the registered Node of an instance, None if there is none. Only registered Nodes can have pods to drain.
+
+    None also for an instance whose tag names no claim, since termination finds instances by that tag.
+    """
+    if not instance.claim:
+        return None
+    nodes = (node for node in facts.snapshot.nodes if node.provider_id == instance.provider_id)
+    registered = next((node for node in nodes if node.labels.get(REGISTERED) == "true"), None)
+    return registered or _restored(facts, instance)
+
+
+def _restored(facts: Facts, instance: Instance) -> Node | None:
+    """Return a Node, restored from a backup without its provider id, that may belong to this instance.
+
+    Only zone and type can be compared. Draining a node needlessly is better than terminating an instance with pods.
+    """
+    claimed = facts.claimed
+    kind = {INSTANCE_TYPE: instance.instance_type, ZONE: instance.zone}
+    lost = (
+        node
+        for node in facts.snapshot.nodes
+        if node.is_restored and node.name not in claimed and not is_foreign_node(node.labels)
+    )
+    return next((node for node in lost if kind.items() <= node.labels.items()), None)
+
+
+def _superfluous(facts: Facts) -> Iterator[tuple[Instance, str]]:
+    claims = {claim.name: claim for claim in facts.ledger.claims}
+    named = {claim.instance_id for claim in facts.ledger.claims if claim.instance_gone_at is None}
+    awaited = {fleet for claim in facts.pending if (fleet := fleet_of(claim.launch))}
+    karpenters = {provider_id(each) for each in facts.snapshot.nodeclaims if is_karpenters(each)}
+    for instance in facts.instances:
+        if instance.provider_id in karpenters:
+            continue  # it is being adopted: its tag comes before its claim
+        if instance.id in named or facts.now - instance.launched_at < YOUNG:
+            continue
+        if not instance.claim and instance.fleet in awaited:
+            continue  # it is still to be assigned to a pending claim
+        claim = claims.get(instance.claim)
+        if claim is None:
+            yield instance, UNCLAIMED
+        elif claim.instance_id:
+            yield instance, DOUBLED
+
+
+def unneeded(facts: Facts) -> list[Owned]:
+    """Return what may be deleted, by kind and id."""
+    found: list[Owned] = []
+    for kind in sorted(facts.owned):
+        needs = _needs(kind, facts)
+        found += sorted((each for each in facts.owned[kind] if not needs(each)), key=lambda o: o.id)
+    return found
+
+
+def still_detached(
+    before: Mapping[str, datetime], owned: Mapping[OwnedKind, Sequence[Owned]], now: datetime
+) -> dict[str, datetime]:
+    """Return since when each detached volume or interface has been seen, by id. EC2 does not record that."""
+    found = (*owned.get(OwnedKind.VOLUME, ()), *owned.get(OwnedKind.NETWORK_INTERFACE, ()))
+    return {each.id: before.get(each.id, now) for each in found}
+
+
+def _needs(kind: OwnedKind, facts: Facts) -> Needs:
+    match kind:
+        case OwnedKind.LAUNCH_TEMPLATE:
+            return _needs_template(facts)
+        case OwnedKind.INSTANCE_PROFILE:
+            return _needs_profile(facts)
+        case OwnedKind.VOLUME | OwnedKind.NETWORK_INTERFACE:
+            return _needs_detached(facts)
+        case _:
+            assert_never(kind)
+
+
+def _needs_template(facts: Facts) -> Needs:
+    """Return a predicate: templates that a pending claim requests, or that were made or used within the hour."""
+    asked = {name for claim in facts.pending for name in _templates(claim)}
+    last_use: dict[str, datetime] = {}
+    for instance in facts.instances:
+        known = last_use.get(instance.template_id, instance.launched_at)
+        last_use[instance.template_id] = max(known, instance.launched_at)
+
+    def needs(template: Owned) -> bool:
+        made_at = template.created_at or facts.now
+        return template.name in asked or facts.now - max(made_at, last_use.get(template.id, made_at)) < UNUSED
+
+    return needs
+
+
+def _needs_profile(facts: Facts) -> Needs:
+    """Return a predicate: profiles of living instances, whose nodes would lose their permissions, and of future ones.
+
+    A future instance has the current profile of its EC2NodeClass. If that is unknown, all profiles that the
+    EC2NodeClass ever had are needed. An EC2NodeClass may also name a profile that was created for another one.
+    """
+    used = {instance.instance_profile for instance in facts.instances}
+    used |= {claim.annotations.get(INSTANCE_PROFILE, "") for claim in facts.ledger.claims}
+    used |= {
+        str((manifest.get("spec") or {}).get("instanceProfile") or "")
+        for manifest in facts.snapshot.nodeclasses
+    }
+    coming = {claim.nodeclass.name for claim in facts.pending}
+    owners = {
+        str(metadata.get("uid") or metadata.get("name")): str(metadata.get("name"))
+        for metadata in (manifest.get("metadata") or {} for manifest in facts.snapshot.nodeclasses)
+    }
+    current = {name: status.instance_profile for name, status in facts.ledger.nodeclasses.items()}
+
+    def needs(profile: Owned) -> bool:
+        if (
+            profile.name in {*used, *current.values()}
+            or facts.now - (profile.created_at or facts.now) < UNUSED
+        ):
+            return True
+        owner = owners.get(profile.owner_uid)
+        if owner is None:
+            return not coming <= set(owners.values())  # a claim of its own EC2NodeClass may still be launched
+        return owner in coming or not current.get(owner)
+
+    return needs
+
+
+def _needs_detached(facts: Facts) -> Needs:
+    """Return a predicate: resources that were detached lately, or that belong to an existing claim or instance."""
+    known = {claim.name for claim in facts.ledger.claims} | {i.claim for i in facts.instances}
+
+    def needs(owned: Owned) -> bool:
+        loose_since = facts.detached_since.get(owned.id, facts.now)
+        return facts.now - loose_since < DETACHED or bool(owned.claim and owned.claim in known)
+
+    return needs
+
+
+def _templates(claim: NodeClaim) -> list[str]:
+    """Return the names of the launch templates in a claim's request, as stored in the ledger."""
+    overrides = claim.launch.get("overrides")
+    return [str(override[0]) for override in overrides] if isinstance(overrides, Sequence) else []
+
+
+def suspects(snapshot: Snapshot, instances: Iterable[Instance], ledger: Ledger) -> list[str]:
+    """Return the ids of instances that claims, Nodes or NodeClaim objects name but that are not among `instances`.
+
+    EC2 is asked for each by id before anything is removed: an instance that lives without our tags belongs to others.
+    """
+    believed = {claim.instance_id for claim in ledger.claims if claim.phase in HOLDING}
+    believed |= {instance_id(node.provider_id) for node in snapshot.nodes if NODECLASS in node.labels}
+    believed |= {instance_id(provider_id(manifest)) for manifest in snapshot.nodeclaims}
+    gone = {claim.instance_id for claim in ledger.claims if claim.instance_gone_at is not None}
+    return sorted(believed - {instance.id for instance in instances} - gone - {""})
+
+
+def ended_claims(facts: Facts) -> Iterator[EndClaim]:
+    """Yield ends for claims whose instance is gone but whose Node exists. Lifecycle handles claims without a Node."""
+    alive = facts.alive
+    for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
+        shown = facts.snapshot.nodes_of(claim)
+        if claim.phase not in HOLDING or claim.instance_id in alive or not shown:
+            continue
+        if facts.now - claim.phase_since >= YOUNG and not any(node.is_ready for node in shown):
+            why = f"instance {claim.instance_id} is gone"
+            yield EndClaim(claim.terminating("InstanceTerminated", why, facts.now))
+
+
+def regrouped_claims(facts: Facts) -> Iterator[Correct]:
+    """Yield corrections for the claims whose instance no longer has the security groups that it was launched with.
+
+    A user has changed them in EC2. They are compared with what the EC2NodeClass selects, so drift may begin or end.
+    """
+    groups = {instance.id: instance.security_groups for instance in facts.instances}
+    for claim in sorted(facts.ledger.claims, key=lambda c: c.name):
+        now = groups.get(claim.instance_id, ())
+        if (
+            claim.phase in HOLDING
+            and now
+            and claim.security_groups
+            and set(now) != set(claim.security_groups)
+        ):
+            yield Correct(replace(claim, security_groups=now))
+
+
+def left_nodes(facts: Facts) -> Iterator[ReleaseNode]:
+    """Yield releases for Nodes of ours without a claim and an instance. A Ready Node has one, whatever EC2 answers.
+
+    A Node of a Karpenter NodeClaim belongs to Karpenter, and one of a foreign NodePool to its own controller.
+    """
+    claimed, alive, karpenters = facts.claimed, facts.alive, _of_karpenter(facts.snapshot)
+    for node in sorted(facts.snapshot.nodes, key=lambda n: n.name):
+        instance = instance_id(node.provider_id)
+        if NODECLASS not in node.labels or node.name in claimed or instance in alive:
+            continue
+        if node.provider_id in karpenters or is_let_go(node):
+            continue
+        if (instance or node.is_restored) and not node.is_ready and facts.now - node.created_at >= YOUNG:
+            yield ReleaseNode(node.name, node.provider_id)
+
+
+def left_nodeclaims(facts: Facts) -> Iterator[Lift]:
+    """Yield NodeClaim objects to release: they are no longer in the ledger, and their instance and Node are gone.
+
+    NodeClaims that nodesmith has not launched belong to Karpenter, or to users who still wait for a launch.
+    """
+    known, alive = {claim.name for claim in facts.ledger.claims}, facts.alive
+    shown = {node.provider_id for node in facts.snapshot.nodes if NODECLASS in node.labels} - {""}
+    for manifest in facts.snapshot.nodeclaims:
+        name, provider = str((manifest.get("metadata") or {}).get("name")), provider_id(manifest)
+        if not is_marked(manifest) or name in known:
+            continue
+        if instance_id(provider) not in alive and provider not in shown:
+            yield Lift(name)
+
+
+def _of_karpenter(snapshot: Snapshot) -> frozenset[str]:
+    """Return the provider ids of the NodeClaims that Karpenter has created or launched."""
+    return frozenset(provider_id(each) for each in snapshot.nodeclaims if is_karpenters(each)) - {""}
+
+
+def instance_id(provider_id: str) -> str:
+    """Return the instance id in `aws:///<zone>/<instance id>`, empty if `provider_id` is not EC2's."""
+    _, _, last = provider_id.rpartition("/")
+    return last if provider_id.startswith("aws://") and last.startswith("i-") else ""
+
+
+MOST = 90
+"""The most deletions in one run, and claims in one commit. The next run finds the rest again."""
+
+
+def garbage(facts: Facts) -> tuple[list[Garbage], int]:
+    """Return what to remove, the most expensive first, and how many deletions are left for the next run."""
+    instances = superfluous(facts)
+    others: list[Garbage] = [*ended_claims(facts), *left_nodes(facts), *left_nodeclaims(facts)]
+    others += [Remove(owned) for owned in unneeded(facts)]
+    others += regrouped_claims(facts)
+    taken = instances[:MOST]
+    left = len(instances) + len(others) - MOST
+    return [*_instances(facts, taken), *others[: MOST - len(taken)]], max(0, left)
+
+
+def _instances(facts: Facts, found: Sequence[tuple[Instance, str]]) -> Iterator[Garbage]:
+    """Terminate superfluous instances at once if they cannot have pods; drain the others like any other node.
+
+    Only the Node of the instance that a claim names is ever registered, so a second instance has no pods.
+    """
+    served: dict[str, NodeClaim] = {}
+    idle: dict[str, list[str]] = {}
+    for instance, why in found:
+        node = in_service(facts, instance) if why == UNCLAIMED else None
+        if node is None:
+            idle.setdefault(why, []).append(instance.id)
+        else:
+            served.setdefault(instance.claim, taken_back(instance, node, facts.now))
+    yield from (Terminate(tuple(ids), why) for why, ids in sorted(idle.items()))
+    if served:
+        yield TakeBack(facts.ledger.version, tuple(served.values()))
+
+
+def next_change(facts: Facts) -> datetime | None:
+    """Return when time alone first turns something into garbage, once the garbage found now is removed; None for never.
+
+    It is now while something changes that only EC2, or the record of this process, shows: a launch, a termination, an
+    instance of which only the Node or the object is left, a detached volume or network interface.
+    """
+    if facts.pending or _is_ending(facts) or _is_loose(facts):
+        return facts.now
+    return first_after(facts.now, _moments(facts))
+
+
+def _is_ending(facts: Facts) -> bool:
+    """Return whether a node is ending or not Ready, or a NodeClaim object is left whose claim is forgotten."""
+    claims, known = facts.ledger.claims, {claim.name for claim in facts.ledger.claims}
+    nodes = (node for claim in claims if claim.phase in HOLDING for node in facts.snapshot.nodes_of(claim))
+    left = (m for m in facts.snapshot.nodeclaims if is_marked(m) and m["metadata"].get("name") not in known)
+    return (
+        any(claim.is_ending for claim in claims)
+        or any(not node.is_ready for node in nodes)
+        or any(True for _ in left)
+    )
+
+
+def _is_loose(facts: Facts) -> bool:
+    """Return whether a detached volume or network interface belongs to no existing claim or instance."""
+    known = {claim.name for claim in facts.ledger.claims} | {one.claim for one in facts.instances}
+    kinds = (OwnedKind.VOLUME, OwnedKind.NETWORK_INTERFACE)
+    loose = (owned for kind in kinds for owned in facts.owned.get(kind, ()))
+    return any(not (owned.claim and owned.claim in known) for owned in loose)
+
+
+def _moments(facts: Facts) -> Iterator[datetime]:
+    """Yield the moments at which existing things pass their minimum age."""
+    for instance in facts.instances:
+        yield instance.launched_at + YOUNG
+        yield instance.launched_at + UNUSED  # its launch template has not been used since
+    for node in facts.snapshot.nodes:
+        if NODECLASS in node.labels:
+            yield node.created_at + YOUNG
+    for owned in (each for kind in sorted(facts.owned) for each in facts.owned[kind]):
+        if owned.created_at is not None:
+            yield owned.created_at + UNUSED
