@@ -40,17 +40,17 @@ class Site:
     kubeconfig: Path
 
     def chaos(self, *words: str) -> str:
-        """Run the command and return what it prints."""
+        """Run the command and return what it prints, without what functions print meanwhile: objects on a line."""
         ran = CliRunner().invoke(app, ["chaos", *words, "--kubeconfig", str(self.kubeconfig)])
         if ran.exception is not None and not isinstance(ran.exception, SystemExit):
             raise ran.exception
         assert ran.exit_code == 0
-        return ran.stdout
+        return "".join(line for line in ran.stdout.splitlines(keepends=True) if not line.startswith('{"'))
 
     def told(self, *words: str) -> Mapping[str, Mapping[str, Any]]:
         """Run the command and return the faults that it prints, by name."""
-        found: Sequence[Mapping[str, Any]] = json.loads(self.chaos(*words, "-o", "json"))["faults"]
-        return {each["name"]: each for each in found}
+        found, _ = json.JSONDecoder().raw_decode(self.chaos(*words, "-o", "json"))
+        return {each["name"]: each for each in found["faults"]}
 
     def hits(self, name: str) -> int:
         return int(self.told("status")[name]["hits"])
@@ -184,6 +184,12 @@ def test_a_fault_that_is_active_cannot_be_started_and_one_that_is_not_cannot_be_
     assert "no fault is active" in site.chaos("stop", "--all")
 
 
+def test_a_fault_that_hit_nothing_is_said_to_have_hit_nothing(site: Site) -> None:
+    site.chaos("start", "errors", "--service", "sqs", "--function", "shadow")
+    assert "sqs-errors hit nothing" not in site.chaos("status")
+    assert "sqs-errors hit nothing: let it last longer" in site.chaos("stop", "--all")
+
+
 @pytest.mark.parametrize("words", [(), ("x", "--all")])
 def test_stop_takes_one_name_or_all(site: Site, words: Sequence[str]) -> None:
     with pytest.raises(Rejected, match=r"name one fault.*or use --all"):
@@ -192,7 +198,11 @@ def test_stop_takes_one_name_or_all(site: Site, words: Sequence[str]) -> None:
 
 def test_requests_that_cannot_be_read_are_refused_and_start_nothing(site: Site) -> None:
     url = reach(site.kubeconfig).chaos_url
-    before = site.told("status")
+
+    def started() -> Mapping[str, str]:
+        return {name: each["startedAt"] for name, each in site.told("status").items()}
+
+    before = started()
 
     def refused(body: bytes, kind: str = "application/json", at: str = url) -> str:
         request = urllib.request.Request(at, body, {"Content-Type": kind})  # noqa: S310
@@ -205,7 +215,7 @@ def test_requests_that_cannot_be_read_are_refused_and_start_nothing(site: Site) 
     assert "no fault is called" in refused(b'{"kind": "x", "services": [], "functions": []}')
     assert "expected application/json" in refused(b'{"kind": "slow"}', "text/plain")
     assert "there is only /faults" in refused(b"{}", at=url.replace("faults", "other"))
-    assert site.told("status") == before
+    assert started() == before
 
 
 Change = Callable[[dict[str, Any]], object]

@@ -110,7 +110,8 @@ def client(service: str, here: Here) -> Any:
 
 
 def start(faults: ActiveFaults, kind: str, *services: str, functions: tuple[str, ...] = ()) -> None:
-    faults.start(faults_of(kind, services, functions, seconds=3600, share=1))
+    share = 1 if kind == "throttled" else None
+    faults.start(faults_of(kind, services, functions, seconds=3600, share=share))
 
 
 @pytest.mark.parametrize("service", sorted(CALLS))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import Rejected, Transient
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.chaos.active import ActiveFaults
 from nodesmith_local.chaos.faults import (
@@ -115,6 +115,8 @@ def test_a_partition_without_named_functions_cuts_off_half_of_them() -> None:
         ({"services": ["sts"]}, "--service sts: the functions of a local system have no sessions"),
         ({"services": ["pricing"]}, "--service pricing: the catalog function does not run"),
         ({"kind": "stale", "services": ["ec2"]}, "--service ec2: stale is a fault of s3: leave out"),
+        ({"kind": "poisoned", "share": 0.5}, "--share: does not narrow poisoned"),
+        ({"kind": "interrupted", "functions": ["routing"]}, "--function: does not narrow interrupted"),
         ({"seconds": 3601.0}, "at most an hour"),
         ({"seconds": 0.0}, "at most an hour"),
         ({"seconds": math.nan}, "at most an hour"),
@@ -262,6 +264,24 @@ def test_recovery_is_the_time_from_the_end_until_nothing_is_under_way(
     assert the(faults, "ec2-errors")["recoverySeconds"] == 37
     hand.seconds = 100
     assert the(faults, "ec2-errors")["recoverySeconds"] == 37
+
+
+def test_recovery_is_noted_although_the_cluster_could_not_be_read_before(
+    hand: Hand, stopping: threading.Event
+) -> None:
+    away = [Transient("GET pods: refused")]
+
+    def unrest() -> str:
+        if away:
+            raise away[0]
+        return ""
+
+    faults = active(hand, stopping, unrest)
+    faults.start(faults_of("errors", ["ec2"]))
+    hand.seconds = DEFAULT_SECONDS
+    eventually(lambda: the(faults, "ec2-errors")["waitsFor"] == "GET pods: refused", "it is told")
+    away.clear()
+    eventually(lambda: the(faults, "ec2-errors")["state"] == "recovered", "its recovery is noted")
 
 
 def test_a_fault_that_acts_does_so_again_until_its_end_and_counts(

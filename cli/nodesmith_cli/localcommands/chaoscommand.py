@@ -71,7 +71,8 @@ def status(kubeconfig: Path | None, output: str) -> int:
 
 
 def _print(faults: Sequence[Mapping[str, Any]], output: str, more: Iterable[str]) -> None:
-    lines = [*(_aligned([_TITLES, *map(_row, faults)]) if faults else ()), *_waiting(faults), *more]
+    table = _aligned([_TITLES, *map(_row, faults)]) if faults else ()
+    lines = [*table, *_waiting(faults), *_unmet(faults), *more]
     print_told({"faults": faults}, lines, output, schema="chaos")
 
 
@@ -90,6 +91,12 @@ def _row(fault: Mapping[str, Any]) -> Sequence[str]:
 def _waiting(faults: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for what in dict.fromkeys(each["waitsFor"] for each in faults if each["waitsFor"]):
         yield f"recovery: {what}"
+
+
+def _unmet(faults: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for each in faults:
+        if each["state"] != "active" and not each["hits"]:
+            yield f"{each['name']} hit nothing: let it last longer, or change something in the cluster meanwhile"
 
 
 def _begun(system: Reached) -> Iterator[str]:

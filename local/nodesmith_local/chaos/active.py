@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from nodesmith.errors import Rejected
+from nodesmith.errors import NodesmithError, Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith_formats.localsystem.clock import LocalClock
@@ -185,7 +185,10 @@ class ActiveFaults:
 
     def _look(self, over: Iterable[Started]) -> None:
         """Note whether the system has recovered from faults that are over."""
-        waits_for = self._unrest()
+        try:
+            waits_for = self._unrest()
+        except NodesmithError as error:  # what it reads may be away as well
+            waits_for = str(error)
         with self._lock:
             self._waits_for = waits_for
             for each in over:

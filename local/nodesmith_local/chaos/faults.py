@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -125,12 +125,16 @@ _NOT_CALLED = {
 
 @dataclass(frozen=True, slots=True)
 class FaultType:
-    """What users can start: what it does, the services that it can hit, and where its effect shows."""
+    """What users can start: what it does, the services that it can hit, and where its effect shows.
+
+    `share` is the usual share of calls that it affects, and `takes` the options that narrow it.
+    """
 
     does: str
     shows: str
     services: Sequence[Service] = _CALLED_HERE
     share: float = 1.0
+    takes: Sequence[str] = ("--function", "--share")
 
 
 _LOG = "errors and retries in local.log, findings in `nodesmith status`"
@@ -155,11 +159,13 @@ FAULTS: Mapping[FaultKind, FaultType] = {
         "functions get messages and events that cannot be read",
         "rejected messages in local.log, the dead-letter queue",
         (Service.LAMBDA,),
+        takes=("--function",),
     ),
     FaultKind.SKEWED: FaultType(
         f"clocks of half of the functions are {SKEW.seconds // 60} minutes ahead, those of the others behind",
         "times in local.log; NodeClaims' conditions",
         (Service.LAMBDA,),
+        takes=("--function",),
     ),
     FaultKind.STALE: FaultType(
         "functions read a snapshot as if it were an hour old",
@@ -173,6 +179,7 @@ FAULTS: Mapping[FaultKind, FaultType] = {
         "EC2 interrupts all spot instances in two minutes",
         "`nodesmith status`; replacements in the timeline",
         (Service.EC2,),
+        takes=(),
     ),
 }
 """The faults by kind."""
@@ -180,8 +187,8 @@ FAULTS: Mapping[FaultKind, FaultType] = {
 
 def faults_of(
     kind: str,
-    services: Iterable[str] = (),
-    functions: Iterable[str] = (),
+    services: Sequence[str] = (),
+    functions: Sequence[str] = (),
     seconds: float = DEFAULT_SECONDS,
     share: float | None = None,
 ) -> tuple[Fault, ...]:
@@ -190,6 +197,9 @@ def faults_of(
     `functions` are those that it affects. Without them it affects all, and a partition cuts off half of them.
     """
     found = _named(kind, FAULTS, "fault")
+    for option, given in (("--function", functions), ("--share", share)):
+        if given and option not in FAULTS[found].takes:
+            raise Rejected(f"{option}: does not narrow {found}: leave it out")
     can_hit = FAULTS[found].services
     hit = tuple(dict.fromkeys(_service(each, found, can_hit) for each in services)) or can_hit
     if not 0 < seconds <= LONGEST_SECONDS:
