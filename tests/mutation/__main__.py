@@ -65,7 +65,7 @@ def tried(sample: Sequence[Mutant], options: argparse.Namespace) -> dict[str, Ou
     kept.write_text("".join(json.dumps(asdict(each)) + "\n" for each in before.values()))
     files = sorted({name.partition("::")[0] for name in tests})
     trials = Trials(left, tests, options.seconds, options.processes, kept)
-    silent = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    silent = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
     pytest.main([*silent, "-p", "no:xdist", *files], plugins=[trials])
     return _read(kept)
 

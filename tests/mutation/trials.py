@@ -9,11 +9,13 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from mmap import mmap
 from pathlib import Path
@@ -27,6 +29,7 @@ from tests.mutation.mutants import Mutant
 from tests.mutation.reach import CORE, Test
 
 _FAILED, _BROKEN = 1, 2
+_EVERYWHERE = frozenset(("test", "unit", "decision", "property", "integration"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,10 @@ class Trials:
             chosen = [each for each in chosen if each != test]
 
     def _reaching(self, mutant: Mutant) -> list[str]:
-        """Return the tests that reach a mutant: first those that killed others of its module, then short ones."""
+        """Return the tests that reach a mutant, in the order in which they are likely to kill it.
+
+        First come those that killed others of its module, then those whose names share words with it, then short ones.
+        """
         path = str(mutant.path.relative_to(CORE))
         found = [
             name
@@ -114,7 +120,12 @@ class Trials:
             and mutant.block in test["reached"].get(path, ())
             and self._is_sound.get(name, True)
         ]
-        return sorted(found, key=lambda name: (-self._kills[mutant.path, name], self._tests[name]["seconds"]))
+        about = _words(f"{path} {mutant.function}")
+
+        def rank(name: str) -> tuple[int, int, float]:
+            return -self._kills[mutant.path, name], -len(about & _words(name)), self._tests[name]["seconds"]
+
+        return sorted(found, key=rank)
 
     def _within(self, reaching: Sequence[str]) -> list[str]:
         """Return the tests that one mutant may take the time of; at least one."""
@@ -155,6 +166,7 @@ class Trials:
     def _run(self, tests: Sequence[str], at: mmap) -> None:
         """Run tests; the first failure, or a signal once a test takes too long, ends the process."""
         os.setpgid(0, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output is that of the trials
         self._is_trial = True
         for limit in (signal.SIGPROF, signal.SIGALRM):
             signal.signal(limit, signal.SIG_DFL)
@@ -165,6 +177,12 @@ class Trials:
             signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds)
             signal.setitimer(signal.ITIMER_REAL, 60 + 60 * seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    """Return the words of a name in the singular, without those that are everywhere."""
+    return frozenset(each.removesuffix("s") for each in re.findall("[a-z]{4,}", name.lower())) - _EVERYWHERE
 
 
 def _code(mutant: Mutant) -> CodeType:

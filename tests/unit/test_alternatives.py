@@ -43,3 +43,30 @@ def test_with_more_pods_alternatives_are_bought_quickly_and_compared_with_a_quic
 
 def test_with_more_pods_nothing_is_bought_quickly_if_there_is_nothing_to_compare() -> None:
     assert bought_for(20, zones=1) == [(ZONES[0], False)]
+
+
+def test_what_is_demanded_in_a_domain_counts_towards_what_it_has_for_pods() -> None:
+    web = shape(app="web")
+    pins = FrozenMap({ZONE: ZONES[0]})
+    wanted = Demand(web, tuple(pods(web, 5)), pins=pins)
+    refused = Demand(web, tuple(pods(web, 2)), pins=pins)
+    unavailable = UnavailableDomains()
+    assert unavailable.is_empty
+    assert unavailable.most(web, web, pins) is None
+    assert unavailable.learn([wanted], [refused])
+    assert not unavailable.is_empty
+    assert unavailable.most(web, web, pins) == 3
+    assert unavailable.most(web, web, pins, [Demand(web, tuple(pods(web, 2)), pins=pins)]) == 1
+    assert unavailable.most(web, web, pins, [wanted]) == 0
+    assert unavailable.most(web, web, FrozenMap({ZONE: ZONES[1]})) is None
+
+
+def test_only_pods_of_a_domain_are_excluded_for_good() -> None:
+    web = shape(app="web")
+    anywhere = Demand(web, tuple(pods(web, 1, prefix="anywhere")))
+    pinned = Demand(web, tuple(pods(web, 1, prefix="pinned")), pins=FrozenMap({ZONE: ZONES[0]}))
+    unavailable = UnavailableDomains()
+    assert not unavailable.learn([anywhere], [anywhere], for_good=True)
+    assert unavailable.learn([anywhere, pinned], [anywhere, pinned], for_good=True)
+    assert unavailable.pods == {pod.key for pod in pinned.pods}
+    assert unavailable.is_empty

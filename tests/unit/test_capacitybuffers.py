@@ -233,6 +233,7 @@ def test_room_on_existing_and_launching_nodes_is_used_first() -> None:
         for known in (given(nodes=(node("a", labels=READY),)), given(known=ledger(claims=(launching,))))
     )
     assert [(room.there, room.coming, room.bought) for room in ready.rooms] == [(2, 0, 0)]
+    assert [room.why for room in (*ready.rooms, *coming.rooms)] == ["", ""], "no room is missing"
     assert [(room.there, room.coming, room.bought) for room in coming.rooms] == [(0, 2, 0)]
     assert ready.is_idle
     assert coming.is_idle

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,19 @@ from nodesmith.decisions.provisioning import Inputs, Plan, decide
 from nodesmith.decisions.provisioning.record import canonical, inputs_of, plan_item, record, replay
 from nodesmith.decisions.scheduling.offerings.commitments import (
     Running,
+    _paid_for,
     applied,
     marginal_prices,
     on_demand_prices,
+    usage_of,
 )
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, OS, RESERVED, SPOT, TENANCY
 from nodesmith.model.commitmentsettings import parse_commitment_settings
+from nodesmith.model.ec2.instancetypes import instance_types
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.commitments import (
     Commitment,
     CommitmentBook,
@@ -30,10 +36,12 @@ from nodesmith.model.ledger.commitments import (
     Commitments,
     quarter_units,
 )
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from tests.builders import (
     NOW,
     ZONES,
     catalog,
+    claim,
     expression,
     inputs,
     ledger,
@@ -123,6 +131,68 @@ def test_a_savings_plan_pays_for_the_highest_discount_first_and_for_parts_of_ins
 
 def test_an_expired_commitment_pays_for_nothing() -> None:
     assert book(replace(plan("all", 1, 0.3), ends=NOW)).pools(NOW) == ()
+
+
+def launched(
+    capacity_type: str = ON_DEMAND, labels: Mapping[str, str] = FrozenMap(), **fields: Any
+) -> NodeClaim:
+    """Return a claim with an m5.large."""
+    known = {"instance_type": "m5.large", "zone": ZONE, "capacity_type": capacity_type, **fields}
+    return claim(labels={CAPACITY_TYPE: capacity_type, **labels}, **known)
+
+
+RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
+
+
+@pytest.mark.parametrize(
+    ("one", "counts"),
+    [
+        (launched(), True),
+        (launched(SPOT), False),
+        (launched(RESERVED, {RESERVATION_TYPE: "default"}), True),
+        (launched(RESERVED, {RESERVATION_TYPE: "capacity-block"}), False),
+        (launched(SPOT, {RESERVATION_TYPE: "default"}), False),
+        (launched(labels={OS: "windows"}), False),
+        (launched(labels={TENANCY: "dedicated"}), False),
+        (launched(phase=Phase.GIVEN_UP), False),
+        (launched(phase=Phase.TERMINATED), False),
+        (launched(instance_gone_at=NOW), False),
+        (launched(zone=""), False),
+    ],
+)
+def test_commitments_apply_to_linux_on_shared_hardware_that_is_billed_on_demand(
+    one: NodeClaim, counts: bool
+) -> None:
+    assert usage_of([one, one]) == ({("m5.large", ZONE): 2} if counts else {})
+
+
+def test_a_claim_that_is_not_launched_counts_as_its_first_choice() -> None:
+    rows = [["lt", "c5.large", ZONES[1], "subnet-b", 0.1], ["lt", "m5.large", ZONE, "subnet-a", 0.2]]
+    pending = launched(phase=Phase.PENDING, launch={"overrides": rows})
+    assert usage_of([pending]) == {("c5.large", ZONES[1]): 1}
+    assert usage_of([launched(launch={"overrides": rows})]) == {("m5.large", ZONE): 1}
+
+
+def test_a_plan_counts_by_its_own_rate_and_a_reservation_by_the_list_price() -> None:
+    offering = next(o for o in catalog().offerings["m5.2xlarge"] if o.capacity_type == ON_DEMAND)
+    (of_plan,) = book(plan("m5", 1.0, 0.4, "m5")).pools(NOW)
+    (of_reservation,) = book(reserved("m5.2xlarge", 1, ZONE)).pools(NOW)
+    use = of_plan.use("m5.2xlarge", ZONE)
+    assert _paid_for(offering, of_plan, use).risk_hourly_usd == pytest.approx(M5 * 0.6 * 0.0075)
+    found = _paid_for(offering, of_reservation, 1)
+    assert found.risk_hourly_usd == pytest.approx(M5 * 0.0025)
+    assert (found.price_hourly_usd, found.listed_hourly_usd, found.commitment_use) == (0.0, M5, 1)
+
+
+def test_a_node_takes_only_from_the_commitments_that_pay_for_it() -> None:
+    (pool,) = book(plan("m5", 1.0, 0.4, "m5")).pools(NOW)
+    offering = next(o for o in catalog().offerings["m5.2xlarge"] if o.capacity_type == ON_DEMAND)
+    (node_type,) = (t for t in instance_types(catalog(), NodeConfiguration()) if t.name == "m5.2xlarge")
+    limit = SharedLimit.of_commitments(pool.name)
+    assert limit.cost(node_type, _paid_for(offering, pool, 230_400)) == 230_400
+    assert limit.cost(node_type, replace(_paid_for(offering, pool, 230_400), commitment="other")) == 0
+    assert limit.cost(node_type, offering) == 0
+    assert limit.cost(node_type, None) == 0
 
 
 ANY = (expression("kubernetes.io/arch", "In", "amd64"),)

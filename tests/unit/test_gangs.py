@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.lifecycle import registrations
 from nodesmith.decisions.lifecycle.gangs import advanced, endings, is_done, next_change, status_updates
 from nodesmith.decisions.provisioning import Inputs, canonical, decide
-from nodesmith.decisions.provisioning.clusterstate import needs
+from nodesmith.decisions.provisioning.clusterstate import Rooms, needs, unconsumed
 from nodesmith.decisions.provisioning.gangs import (
     BOOKED_FOR,
     LAUNCH_FOR,
@@ -27,6 +27,7 @@ from nodesmith.decisions.provisioning.gangs import (
     replay_gang,
     turns,
 )
+from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.commands import End, GiveUp
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -549,3 +550,26 @@ def test_a_gang_and_a_ledger_with_gangs_are_read_back_equal() -> None:
     assert read_gang(json.loads(json.dumps(gang_item(full)))) == full
     ledger = builders.ledger(gangs=(full,))
     assert read_ledger(json.loads(json.dumps(ledger_item(ledger)))).gangs == (full,)
+
+
+def test_room_of_a_gang_is_used_up_by_its_pods_wherever_they_run() -> None:
+    made, free = (
+        gang(GangStage.PROVISIONED),
+        existing_nodes(builders.snapshot(), claims(Phase.LAUNCHED, Phase.LAUNCHED)),
+    )
+    seen = builders.snapshot(requests=(request(3),))
+    others = existing_nodes(builders.snapshot(nodes=(builders.node("other"),)), ())
+    rooms = Rooms([*free, *others], seen, ())
+
+    def left(*nodes: str, booked: bool = True) -> dict[str, list[int]]:
+        pods = builders.pods(builders.shape("3"), len(nodes))
+        there = [replace(pod, node=node) for pod, node in zip(pods, nodes, strict=True)]
+        return unconsumed(made, seen, rooms, there, booked=booked)
+
+    assert left() == {"default-a": [2], "default-b": [1]}
+    assert left("default-a", "default-b") == {"default-a": [1], "default-b": [0]}
+    assert left("other") == {"default-a": [1], "default-b": [1]}, "on any other place"
+    assert left("default-b", "default-b") == {"default-a": [1], "default-b": [0]}
+    assert left("other", "other", "other") == {"default-a": [0], "default-b": [0]}
+    assert left("", "unknown") == left(), "it has no node, or one that takes no pods"
+    assert left("default-a", booked=False) == left()

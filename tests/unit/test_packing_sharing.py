@@ -48,3 +48,9 @@ def test_items_on_a_node_limit_those_added_later() -> None:
     assert sharing.add(Item((1,), 9, 9, groups=(1,)), 9) == 0
     assert sharing.add(Item((1,), 9, 9, caps=((1, 2),)), 9) == 0
     assert sharing.add(Item((1,), 9, 9, caps=((1, 3),)), 9) == 9
+
+
+def test_a_node_takes_none_of_an_item_of_which_none_are_left() -> None:
+    assert Sharing().capacity(Item((1, 1), 3, 10), 0) == 0
+    assert Sharing().capacity(Item((1, 1), 3, 10), -1) == 0
+    assert Sharing().capacity(Item((1, 1), 3, 10), 2) == 2

@@ -84,3 +84,27 @@ def test_slow_pods_stay_if_the_saving_does_not_pay_for_their_startup() -> None:
     pools = [pool(requirements=[builders.expression("node.kubernetes.io/instance-type", "In", "m5.xlarge")])]
     assert propose(fleet(busy, pods, pools=pools)).proposals
     assert not propose(fleet(busy, slow, pools=pools)).proposals
+
+
+HALF = timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("pod_shape", "age", "minutes", "usd"),
+    [
+        (shape("1", "1Gi"), HALF, 70, 0.1),  # an hour beyond the ten minutes, for a quarter of the node
+        (shape("100m", "8Gi"), HALF, 70, 0.2),
+        (shape("1", "1Gi"), HALF, EVICTION_MINUTES, 0.0),
+        (shape("1", "1Gi"), HALF, None, 0.0),
+        (shape("1", "1Gi", owner="Job/x"), HALF, None, 0.05),
+        (shape("1", "1Gi", owner="Job/x"), HALF, 70, 0.15),
+        (shape("1", "1Gi", owner="Job/x"), -HALF, None, 0.0),
+    ],
+)
+def test_what_a_move_loses_is_a_pods_share_of_the_nodes_price_for_the_time_it_takes_again(
+    pod_shape: Any, age: timedelta, minutes: int | None, usd: float
+) -> None:
+    pods = [replace(pod, created_at=NOW - age) for pod in builders.pods(pod_shape, 2)]
+    learned = {} if minutes is None else {pod_shape: minutes}
+    found = lost_usd(pods, builders.node(cpu="4", memory="16Gi"), 0.4, NOW, learned)
+    assert found == pytest.approx(2 * usd)

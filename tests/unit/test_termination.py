@@ -572,6 +572,22 @@ def test_the_obstacle_of_an_eviction_is_shown_with_the_budgets_figures() -> None
     assert waiting.fix == "raise its maxUnavailable, or lower its minAvailable"
 
 
+def test_pods_that_nothing_keeps_are_what_a_node_waits_for_until_they_leave() -> None:
+    pods = builders.bind(WEB, "node-a", 2)
+    waiting = why_not_gone(ENDING, seen(pods), NOW)
+    assert waiting is not None
+    first = min(pod.key for pod in pods)
+    assert (waiting.reason, waiting.on) == ("Draining", f"Pod/{first}")
+    assert waiting.message == f"pod {first} (and 1 more) will be evicted"
+    assert waiting.since == ENDING.terminating_at
+    late = replace(pods[1], deletion_at=NOW + timedelta(seconds=20), deleting=True)
+    soon = replace(pods[0], deletion_at=NOW + timedelta(seconds=10), deleting=True)
+    leaving = why_not_gone(ENDING, seen([late, soon]), NOW)
+    assert leaving is not None
+    assert leaving.on == f"Pod/{late.key}"
+    assert f"pod {late.key} (and 1 more) is terminating" in leaving.message
+
+
 def test_a_node_behind_others_keeps_its_message_whatever_its_budget_allows_them() -> None:
     """Otherwise each round of a drain would write each waiting claim again."""
     first = replace(

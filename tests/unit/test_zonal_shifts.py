@@ -61,6 +61,18 @@ def test_nothing_is_launched_in_a_zone_that_is_shifted_away_from_until_the_shift
     assert A in zones_bought(builders.inputs(pods=pods, ledger=expired))
 
 
+def test_a_shift_is_an_obstacle_only_to_nodeclasses_with_subnets_in_its_zone() -> None:
+    def obstacle(*zones: str) -> str:
+        status = builders.nodeclass_status(zones=zones)
+        known = builders.ledger(nodeclasses={"default": status}, zonal_shifts=away(A))
+        return (
+            decide(builders.inputs(pods=builders.pods(builders.shape(), 1), ledger=known)).obstacles or {}
+        ).get("default", "")
+
+    assert "is shifted away from" in obstacle(A)
+    assert "is shifted away from" not in obstacle(B)
+
+
 def test_pods_are_planned_elsewhere_though_a_node_of_the_zone_has_room() -> None:
     node = builders.node("there", zone=A, cpu="16", memory="64Gi")
     pods = builders.pods(builders.shape(cpu="1"), 2)
