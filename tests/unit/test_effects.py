@@ -12,7 +12,7 @@ import pytest
 from nodesmith import effects
 from nodesmith.effects import carry_out, carry_out_end, collect, show
 from nodesmith.errors import Transient
-from nodesmith.model import commands, garbage
+from nodesmith.model import commands
 from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.commands import (
@@ -29,6 +29,8 @@ from nodesmith.model.commands import (
     Initialize,
     Nominate,
     Open,
+    Owned,
+    OwnedKind,
     Prepare,
     Register,
     Shelve,
@@ -38,7 +40,6 @@ from nodesmith.model.commands import (
     Wait,
 )
 from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.garbage import Kind, Owned
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
 from tests import builders
@@ -355,40 +356,42 @@ def test_instances_of_all_claims_are_terminated_in_one_call_each_once() -> None:
     assert calls(outside) == [("terminate", "i-1", "i-2", "i-3")]
 
 
-PROFILE = Owned(Kind.INSTANCE_PROFILE, "nodesmith-x")
+PROFILE = Owned(OwnedKind.INSTANCE_PROFILE, "nodesmith-x")
 
 
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        (garbage.Terminate(("i-1", "i-2"), "unclaimed"), [("terminate", "i-1", "i-2")]),
-        (garbage.End(ENDING), [("apply_nodeclaim", ENDING.name)]),
-        (garbage.Correct(ENDING), []),
-        (garbage.Release("node-a", RUNNING.provider_id), [("release_node", "node-a")]),
-        (garbage.Lift(RUNNING.name), [("delete_nodeclaim", RUNNING.name)]),
-        (garbage.Remove(PROFILE), [("remove", "instance-profile", "nodesmith-x")]),
+        (commands.Terminate(("i-1", "i-2"), "unclaimed"), [("terminate", "i-1", "i-2")]),
+        (commands.EndClaim(ENDING), [("apply_nodeclaim", ENDING.name)]),
+        (commands.Correct(ENDING), []),
+        (commands.ReleaseNode("node-a", RUNNING.provider_id), [("release_node", "node-a")]),
+        (commands.Lift(RUNNING.name), [("delete_nodeclaim", RUNNING.name)]),
+        (commands.Remove(PROFILE), [("remove", "instance-profile", "nodesmith-x")]),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_each_kind_of_garbage_is_removed_by_one_call(
-    item: garbage.Garbage, expected: list[tuple[str, ...]]
+    item: commands.Garbage, expected: list[tuple[str, ...]]
 ) -> None:
     outside = world(RUNNING, nodes=[manifest_of()])
     collect(item, outside.store, outside.cloud, outside.cluster)
     assert calls(outside) == expected
-    is_saved = isinstance(item, garbage.End | garbage.Correct)
+    is_saved = isinstance(item, commands.EndClaim | commands.Correct)
     assert outside.store.claims[RUNNING.name].phase is (ENDING if is_saved else RUNNING).phase
 
 
 def test_the_garbage_collector_removes_only_the_node_of_the_instance_that_is_gone() -> None:
     outside = world(nodes=[manifest_of("node-a", claim("default-x2"))])
-    collect(garbage.Release("node-a", RUNNING.provider_id), outside.store, outside.cloud, outside.cluster)
+    collect(
+        commands.ReleaseNode("node-a", RUNNING.provider_id), outside.store, outside.cloud, outside.cluster
+    )
     assert "node-a" in outside.cluster.nodes
 
 
 def test_claims_for_unclaimed_instances_are_committed_on_the_version_that_was_read() -> None:
     outside = world()
     outside.store.version = 7
-    collect(garbage.TakeBack(7, (RUNNING,)), outside.store, outside.cloud, outside.cluster)
+    collect(commands.TakeBack(7, (RUNNING,)), outside.store, outside.cloud, outside.cluster)
     assert outside.store.claims.keys() == {RUNNING.name}
     assert outside.store.decisions == ["garbagecollection"]

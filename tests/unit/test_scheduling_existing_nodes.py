@@ -10,12 +10,12 @@ import pytest
 
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.existing import (
+    AvailableCapacity,
     ExistingNode,
     existing_node_of,
     existing_nodes,
     nominations,
 )
-from nodesmith.decisions.scheduling.placement import AvailableCapacity
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
