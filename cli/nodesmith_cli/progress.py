@@ -6,19 +6,23 @@ The estimate comes from counted work, from a limit that is known, or from how lo
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
-from rich.progress_bar import ProgressBar
-from rich.text import Text
-
+from nodesmith_cli.terminal import Messages
 from nodesmith_formats.decisions.records import state_folder
 from nodesmith_formats.wording import printable, span
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, Task
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
 
 Advance = Callable[[float], None]
 PATIENCE_SECONDS = 1.0
@@ -35,7 +39,7 @@ def progress(
     expected_seconds: float = 0.0,
     key: str = "",
     size: float = 1.0,
-    to: Console | None = None,
+    to: Console | Messages | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[Advance]:
     """Show a step once it takes longer than `patience_seconds`, with an estimate of what is left; then its duration.
@@ -43,23 +47,14 @@ def progress(
     The function in the block is called with the work done since its last call, if `total` says how much there is.
     Without these, the estimate is the last duration of the step `key`, in proportion to `size`.
     """
-    console = to or Console(stderr=True)
-    if not console.file.isatty():
+    if not (to.file if to is not None else sys.stderr).isatty():
         yield lambda _: None
         return
+    from rich.console import Console
+
+    console = to.console if isinstance(to, Messages) else to or Console(stderr=True)
     expected = expected_seconds or (_last(key) * size if key else 0.0)
-    shown = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        _Bar(),
-        TimeElapsedColumn(),
-        _Left(),
-        console=console,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=True,  # lines that are printed meanwhile appear above it
-        refresh_per_second=4,
-    )
+    shown = _shown(console)
     began = time.monotonic()
     task = shown.add_task(printable(what), total=total or None, expected=expected)
     timer = threading.Timer(patience_seconds, shown.start)
@@ -96,15 +91,33 @@ def left_text(task: Task) -> str:
     return f"about {span(round(expected - elapsed))} left" if elapsed < expected else "longer than expected"
 
 
-class _Bar(ProgressColumn):
-    def render(self, task: Task) -> ProgressBar | Text:
-        done = share(task)
-        return ProgressBar(total=1.0, completed=done, width=_BAR) if done is not None else Text("")
+def _shown(console: Console) -> Progress:
+    """Return the line that shows a step."""
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
 
+    class Bar(ProgressColumn):
+        def render(self, task: Task) -> ProgressBar | Text:
+            done = share(task)
+            return ProgressBar(total=1.0, completed=done, width=_BAR) if done is not None else Text("")
 
-class _Left(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(left_text(task), style="dim")
+    class Left(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(left_text(task), style="dim")
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        Bar(),
+        TimeElapsedColumn(),
+        Left(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=True,  # lines that are printed meanwhile appear above it
+        refresh_per_second=4,
+    )
 
 
 def _last(key: str) -> float:

@@ -1,13 +1,19 @@
-"""What the tables of several commands share: the console, prices, and bars of use."""
+"""What the tables of several commands share: the console, prices, and bars of use.
+
+rich is imported where something is printed with it: it takes as long as a tenth of `nodesmith plan`.
+"""
 
 from __future__ import annotations
 
 import sys
-
-from rich.console import Console
-from rich.text import Text
+from functools import cached_property
+from typing import TYPE_CHECKING, TextIO
 
 from nodesmith_formats.prices import HOURS_A_MONTH, Price
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 ESTIMATE = "~ an estimate: only AWS publishes spot prices and the prices of most regions"
 """Explains the mark of `price_text`."""
@@ -18,6 +24,8 @@ _FULL, _EMPTY = "█", "░"
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on the current stdout or stderr, wide enough for the tables if it is not a terminal."""
+    from rich.console import Console
+
     file = sys.stderr if stderr else sys.stdout
     width = None if file.isatty() else WIDTH
     return Console(
@@ -25,8 +33,26 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+class Messages:
+    """What a command tells on standard error besides its result, which is often nothing."""
+
+    def __init__(self) -> None:
+        self.file: TextIO = sys.stderr
+
+    @cached_property
+    def console(self) -> Console:
+        """The console on standard error."""
+        return console(stderr=True)
+
+    def print(self, line: str, style: str | None = None) -> None:
+        """Print a line."""
+        self.console.print(line, style=style)
+
+
 def price_text(price: Price | None, *, per_month: bool = False) -> Text:
     """Format a price; `~` marks an estimate, and `?` stands for an unknown price."""
+    from rich.text import Text
+
     if price is None:
         return Text("?")
     mark = "~" if price.estimated else ""
@@ -38,6 +64,8 @@ def price_text(price: Price | None, *, per_month: bool = False) -> Text:
 
 def gauge(used: int, room: int, width: int) -> Text:
     """Return a bar and a percentage of use; a `width` of 0 omits the bar."""
+    from rich.text import Text
+
     return Text.assemble(
         bar(used, room, width), f" {fraction(used, room):4.0%}" if width else f"{fraction(used, room):.0%}"
     )
@@ -45,6 +73,8 @@ def gauge(used: int, room: int, width: int) -> Text:
 
 def bar(used: int, room: int, width: int) -> Text:
     """Return a bar of `width` characters, filled by the share that is used."""
+    from rich.text import Text
+
     filled = round(width * min(1.0, fraction(used, room)))
     return Text.assemble((_FULL * filled, "cyan"), (_EMPTY * (width - filled), "dim"))
 

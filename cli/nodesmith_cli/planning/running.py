@@ -25,14 +25,12 @@ from nodesmith_cli.planning.report import plan_json, without_room
 from nodesmith_cli.printing import print_data
 from nodesmith_cli.progress import progress
 from nodesmith_cli.selecting import EVERYTHING, Selection
-from nodesmith_cli.terminal import console
+from nodesmith_cli.terminal import Messages, console
 from nodesmith_formats.catalogfiles import read_catalog_file
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nodesmith.decisions.disruption.costs import HeldNode
 
 OK, VIOLATIONS, BAD_INPUT = 0, 1, 2
@@ -70,7 +68,7 @@ class Wanted:
 
 def run(wanted: Wanted, output: str) -> int:
     """Plan, print the result, and return the exit status. Raises Rejected or Transient if the input is unusable."""
-    side = console(stderr=True)
+    side = Messages()
     manifests = _read(wanted, side)
     manifests = manifests if wanted.pods.is_all else _selected(manifests, wanted.pods, side)
     catalog, settings = _catalog(wanted, manifests, side), node_settings(os.environ)
@@ -121,7 +119,7 @@ def _held(inputs: Inputs) -> Sequence[HeldNode]:
     return held_for_buffers(inputs)
 
 
-def _selected(manifests: Manifests, wanted: Selection, side: Console) -> Manifests:
+def _selected(manifests: Manifests, wanted: Selection, side: Messages) -> Manifests:
     """Return the manifests without the pending pods, and the workloads, that are not selected."""
     kept = tuple(each for each in manifests.documents if _is_kept(each.manifest, wanted))
     left = len(manifests.documents) - len(kept)
@@ -150,7 +148,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) -> int:
+def _consolidated(wanted: Wanted, inputs: Inputs, side: Messages, output: str) -> int:
     if wanted.audit:
         raise Rejected(
             "--audit and --consolidate are mutually exclusive: --audit checks nodes for pending pods"
@@ -158,7 +156,7 @@ def _consolidated(wanted: Wanted, inputs: Inputs, side: Console, output: str) ->
     _tell(side, inputs.snapshot.problems, style="yellow")
     from nodesmith_cli.planning.consolidating import consolidated
 
-    consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side, output)
+    consolidated(inputs, datetime.now(UTC) if wanted.kubeconfig is not None else None, side.console, output)
     return OK
 
 
@@ -170,7 +168,7 @@ def node_settings(environment: Mapping[str, str]) -> NodeSettings:
     return NodeSettings(**{name: getattr(found, name) for name in _OF_NODES}, ipv6=ipv6)
 
 
-def _read(wanted: Wanted, side: Console) -> Manifests:
+def _read(wanted: Wanted, side: Messages) -> Manifests:
     with progress("reading", to=side, key="plan-reading"):
         live = []
         if wanted.kubeconfig is not None:
@@ -187,7 +185,7 @@ def _read(wanted: Wanted, side: Console) -> Manifests:
     return restricted(manifests, wanted.pools)
 
 
-def _catalog(wanted: Wanted, manifests: Manifests, side: Console) -> Catalog:
+def _catalog(wanted: Wanted, manifests: Manifests, side: Messages) -> Catalog:
     if not wanted.catalog:
         return embedded_catalog(wanted.region or region_of(d.manifest for d in manifests.documents))
     if wanted.region:
@@ -214,7 +212,7 @@ def _problems(manifests: Manifests, plan: Plan) -> list[str]:
     return found + obstacles
 
 
-def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], side: Console) -> int:
+def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], side: Messages) -> int:
     from nodesmith_cli.audit import audit
 
     with progress("auditing", to=side, key="audit", size=len(manifests.documents)):
@@ -226,7 +224,7 @@ def _audited(manifests: Manifests, inputs: Inputs, written: Mapping[str, Any], s
     return VIOLATIONS if wrong else OK
 
 
-def _tell(to: Console, lines: Iterable[str], style: str) -> None:
+def _tell(to: Messages, lines: Iterable[str], style: str) -> None:
     """Print findings, one per line, up to a limit."""
     found: Sequence[str] = list(lines)
     for line in found[:_SHOWN]:
@@ -235,7 +233,7 @@ def _tell(to: Console, lines: Iterable[str], style: str) -> None:
         to.print(f"and {len(found) - _SHOWN} more", style=style)
 
 
-def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Console) -> None:
+def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Messages) -> None:
     from nodesmith_cli.planning.alternatives import alternatives, for_seconds
     from nodesmith_cli.planning.page import plan_page
     from nodesmith_cli.reporting.delivery import deliver

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import REGION, ZONE, normalised
+from nodesmith.model.apimachinery.labels import ALIASES, REGION, ZONE, normalised
 from nodesmith.model.nodeclasses.nodeclasses import AMISelectorTerm, parse_nodeclass
 from nodesmith.registration import CLUSTER_NAME
 
@@ -18,6 +18,8 @@ DISCOVERY_TAG = "karpenter.sh/discovery"
 USUAL_ZONES = 3
 LONGEST_NAME = 64
 _REGION_OF_ZONE = re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-.+)")
+_NAMES = {ZONE, REGION, *(old for old, name in ALIASES.items() if name in {ZONE, REGION})}
+"""Labels of zones and regions"""
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -27,14 +29,16 @@ def region_of(manifests: Iterable[Mapping[str, Any]]) -> str:
     Preferences of pods count only if nothing else names a zone and they all name one region. Raises Rejected if the
     manifests name zones of several regions, since a cluster lives in one.
     """
-    given = list(manifests)
-    found = _regions(pair for manifest in given for pair in _labels(manifest, but=_PREFERRED))
+    labels, preferences = list[tuple[str, str]](), list[tuple[str, str]]()
+    for manifest in manifests:
+        _collect(manifest, labels, preferences)
+    found = _regions(labels)
     if len(found) > 1:
         named = ", ".join(found[region] for region in sorted(found))
         raise Rejected(
             f"the manifests name zones of {len(found)} regions ({named}): choose one with --region"
         )
-    preferred = found or _regions(pair for manifest in given for pair in _labels(manifest))
+    preferred = found or _regions(preferences)
     return next(iter(preferred)) if len(preferred) == 1 else DEFAULT_REGION
 
 
@@ -42,6 +46,8 @@ def _regions(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the regions that labels name, each with the first value that names it."""
     found: dict[str, str] = {}
     for name, value in labels:
+        if name not in _NAMES:
+            continue
         key = normalised(name)
         match = _REGION_OF_ZONE.fullmatch(value) if key == ZONE else None
         if match or key == REGION:
@@ -117,17 +123,15 @@ def _first(selected: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return found
 
 
-def _labels(value: Any, but: str = "") -> list[tuple[str, str]]:
-    """Return every pair of key and text in a manifest: map entries, and keys with values of label expressions.
-
-    Fields named `but` are skipped.
-    """
+def _labels(value: Any) -> list[tuple[str, str]]:
+    """Return every pair of key and text in a manifest: map entries, and keys with values of label expressions."""
     found: list[tuple[str, str]] = []
-    _collect(value, but, found)
+    _collect(value, found, found)
     return found
 
 
-def _collect(value: Any, but: str, found: list[tuple[str, str]]) -> None:
+def _collect(value: Any, found: list[tuple[str, str]], preferred: list[tuple[str, str]]) -> None:
+    """Add the pairs of key and text in `value` to `found`, those of preferences to `preferred`."""
     if isinstance(value, dict):
         key, values = value.get("key"), value.get("values")
         if isinstance(key, str) and isinstance(values, list):
@@ -135,8 +139,8 @@ def _collect(value: Any, but: str, found: list[tuple[str, str]]) -> None:
         for name, inner in value.items():
             if isinstance(inner, str):
                 found.append((str(name), inner))
-            elif isinstance(inner, dict | list) and name != but:
-                _collect(inner, but, found)
+            elif isinstance(inner, dict | list):
+                _collect(inner, preferred if name == _PREFERRED else found, preferred)
     elif isinstance(value, list):
         for inner in value:
-            _collect(inner, but, found)
+            _collect(inner, found, preferred)

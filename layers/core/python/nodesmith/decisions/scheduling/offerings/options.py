@@ -329,9 +329,8 @@ def cheapest_shares(
     Largest first.
     """
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
-    priced.sort(
-        key=lambda place: type_options.resources[place] not in (CPU, MEMORY)
-    )  # these tell most offers apart
+    # cpu and memory first: they tell most offers apart
+    priced.sort(key=lambda place: type_options.resources[place] not in (CPU, MEMORY))
     kept: dict[bool, list[PricedOffer]] = {False: [], True: []}
     skylines = {False: Skyline(), True: Skyline()}
     found = _cheapest_of_equals(type_options, names, purchase_options, type_options.resources)
