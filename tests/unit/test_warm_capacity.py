@@ -285,7 +285,7 @@ def test_after_the_first_instance_without_room_the_next_is_bought_a_minute_later
 ) -> None:
     planned = warm_capacity(given().snapshot, (), NOW)[0].each.pods()[0]
     tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
-    known = {"allocatable": tiny, "attempts": FrozenMap({Workloads().of(planned): 1})}
+    known: dict[str, Any] = {"allocatable": tiny, "attempts": FrozenMap({Workloads().of(planned): 1})}
     vain = kept(created_at=NOW - timedelta(seconds=seconds), **known)
     plan = decide(given([vain], room=buffer(3)))
     assert len(plan.nodes) == buys
