@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.allocations.division import Hour
+from nodesmith.decisions.allocations.division import (
+    CPU_CORE_NANO_USD,
+    GPU_NANO_USD,
+    MEMORY_GIB_NANO_USD,
+    Hour,
+)
 from nodesmith.decisions.allocations.nodes import (
     BookedNode,
     Price,
@@ -44,6 +49,7 @@ from nodesmith.model.allocations import (
     write_rows,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, Transition
@@ -141,6 +147,24 @@ def test_stopped_warm_capacity_costs_its_volumes_only() -> None:
     assert parts["stopped"].nano_usd == nano_usd(0.01) // 2
     assert parts["stopped"].seconds == 1800
     assert parts["__idle__"].nano_usd == DIME // 2
+
+
+def test_the_cost_of_a_node_with_gpus_is_divided_by_how_long_pods_have_them() -> None:
+    offered = parse_resources({"cpu": "4", "memory": "16Gi", "pods": "58", "nvidia.com/gpu": "2"})
+    node = bought(capacity=offered, allocatable=offered)
+    training = builders.shape("1", "1Gi", app="training", requests={"nvidia.com/gpu": "1"})
+    (pod,) = builders.bind(training, "node-default-a")
+    seen = builders.node("node-default-a", provider_id=node.provider_id)
+    parts = divided(node, view(pod, nodes=(replace(seen, capacity=offered, allocatable=offered),)))
+    idle = parts.pop("__idle__")
+    (mine,) = parts.values()
+    assert (mine.gpu_seconds, idle.gpu_seconds) == (3600, 3600)
+    assert (mine.cpu_milli_seconds, idle.cpu_milli_seconds) == (3_600_000, 3 * 3_600_000)
+    whole = 4 * CPU_CORE_NANO_USD + 16 * MEMORY_GIB_NANO_USD + 2 * GPU_NANO_USD
+    assert mine.gpu_nano_usd == pytest.approx(DIME * GPU_NANO_USD / whole, abs=2)
+    assert mine.cpu_nano_usd == pytest.approx(DIME * CPU_CORE_NANO_USD / whole, abs=2)
+    assert mine.nano_usd == mine.cpu_nano_usd + mine.memory_nano_usd + mine.gpu_nano_usd
+    assert mine.nano_usd + idle.nano_usd == DIME
 
 
 def test_a_spot_price_that_changes_within_the_hour_counts_from_then_on() -> None:

@@ -419,6 +419,15 @@ def test_the_conditions_follow_the_room() -> None:
     assert capped["LimitedByQuotas"] == ("True", "PlannedPodsCapped")
 
 
+def test_the_message_counts_nodes_on_their_way_and_those_that_are_bought() -> None:
+    known = given()
+    (room,) = decide(known).rooms
+    some = replace(room, there=0, coming=1, bought=1, why="")
+    ((_, status),) = due_statuses(known.snapshot, {room.buffer: some}, NOW)
+    (message,) = (c["message"] for c in status["conditions"] if c["type"] == "Provisioning")
+    assert message == "there is room for 0 of 2 pods, and nodes for 2 are being launched"
+
+
 def test_a_status_that_is_shown_is_not_written_again() -> None:
     known = given(nodes=(node("a", labels=READY),))
     found = {room.buffer: room for room in decide(known).rooms}

@@ -303,6 +303,17 @@ class TestUnplanned:
         assert Counter(each.claim.nodepool for each in nodes) == {"one": 2, "two": 1}
         assert not refused
 
+    def test_the_first_node_of_a_static_nodepool_leaves_enough_for_the_others_and_the_last_need_not(
+        self,
+    ) -> None:
+        sizes = expression("node.kubernetes.io/instance-type", "In", "m5.xlarge", "m5.2xlarge")
+        pool = nodepool_manifest(requirements=[sizes])
+        pool["spec"]["replicas"] = 2
+        quota = quota_manifest(limits={"cpu": "12"})
+        nodes, _ = replicas(inputs(snapshot=snapshot(nodepools=(pool,), quotas=(quota,))))
+        types = [{row.instance_type for row in each.request.overrides} for each in nodes]
+        assert types == [{"m5.xlarge"}, {"m5.xlarge", "m5.2xlarge"}]
+
     def test_a_static_nodepool_stays_within_its_dollars(self) -> None:
         pool = dollar_pool("0.6", requirements=FOUR)
         pool["spec"]["replicas"] = 9

@@ -279,6 +279,19 @@ def test_an_instance_without_the_room_it_was_bought_for_is_replaced_ever_more_se
     assert (len(again.claim.nominated), [*again.claim.attempts.values()]) == (1, [4])
 
 
+@pytest.mark.parametrize(("seconds", "buys"), [(59, False), (60, True)])
+def test_after_the_first_instance_without_room_the_next_is_bought_a_minute_later(
+    seconds: int, buys: bool
+) -> None:
+    planned = warm_capacity(given().snapshot, (), NOW)[0].each.pods()[0]
+    tiny = parse_resources({"cpu": "2", "memory": "16Gi", "pods": "58"})
+    known: dict[str, Any] = {"allocatable": tiny, "attempts": FrozenMap({Workloads().of(planned): 1})}
+    vain = kept(created_at=NOW - timedelta(seconds=seconds), **known)
+    plan = decide(given([vain], room=buffer(3)))
+    assert len(plan.nodes) == buys
+    assert buys or plan.due == vain.created_at + timedelta(minutes=1)
+
+
 def test_instances_are_started_in_vain_ever_more_seldom_however_long_they_were_kept() -> None:
     (pod,) = pods(BIG)
     used = kept(

@@ -41,10 +41,6 @@ def away(*zones: str, **fields: Any) -> tuple[ZonalShift, ...]:
     return tuple(replace(SHIFT, zone=zone, **fields) for zone in zones)
 
 
-def in_zone(zone: str) -> Any:
-    return builders.shape(terms=[builders.expression(ZONE, "In", zone)]) if zone else builders.shape()
-
-
 def zones_bought(inputs: Any) -> set[str]:
     return {row.zone for node in decide(inputs).nodes for row in node.request.overrides}
 
