@@ -12,7 +12,7 @@ import pytest
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
 from nodesmith.decisions.scheduling.existing import existing_nodes
-from nodesmith.decisions.scheduling.topology.nodefilters import View
+from nodesmith.decisions.scheduling.topology.topology import View
 from nodesmith.decisions.scheduling.topologyspread import Domain, Tally, share_out
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.apimachinery.requirements import Requirements
