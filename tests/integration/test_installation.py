@@ -47,26 +47,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(wheel, tmp_path_factory.mktemp("base"), set())
-
-
-@pytest.fixture(scope="module")
-def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed(wheel, tmp_path_factory.mktemp("whole"), {"local"})
-
-
-def installed(wheel: Path, folder: Path, extras: set[str]) -> Path:
-    """Install the wheel into a new environment with what it requires; return the environment's `nodesmith`.
-
-    The requirements are linked from the environment that runs the tests, because tests use no network.
-    """
-    venv.create(folder, with_pip=False)
-    python, packages = folder / "bin" / "python", next((folder / "lib").glob("python*/site-packages"))
+    """Return the `nodesmith` of a new environment with the wheel and what it requires."""
+    folder, packages = environment(tmp_path_factory.mktemp("base"))
     install = [
         sys.executable,
         "-m",
         "pip",
-        f"--python={python}",
+        f"--python={folder / 'bin' / 'python'}",
         "install",
         "--quiet",
         "--no-deps",
@@ -74,10 +61,45 @@ def installed(wheel: Path, folder: Path, extras: set[str]) -> Path:
         "--no-index",
     ]
     subprocess.run([*install, str(wheel)], check=True)
-    [project] = packages.glob("nodesmith-*.dist-info")
-    for each in required_by(Distribution.at(project), extras):
-        link(each, packages)
+    link_required(project_in(packages), set(), packages)
     return folder / "bin" / "nodesmith"
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the `nodesmith` of an environment with the extra as well.
+
+    It links the modules that are installed in `base`, so that Python compiles them once.
+    """
+    folder, packages = environment(tmp_path_factory.mktemp("whole"))
+    project = project_in(packages_of(base.parents[1]))
+    link(project, packages)
+    link_required(project, {"local"}, packages)
+    script = folder / "bin" / "nodesmith"
+    script.write_text(base.read_text().replace(str(base.parent), str(script.parent)))
+    script.chmod(0o755)
+    return script
+
+
+def environment(folder: Path) -> tuple[Path, Path]:
+    """Create an environment without packages; return it and the folder for its packages."""
+    venv.create(folder, with_pip=False)
+    return folder, packages_of(folder)
+
+
+def packages_of(folder: Path) -> Path:
+    return next((folder / "lib").glob("python*/site-packages"))
+
+
+def project_in(packages: Path) -> Distribution:
+    [project] = packages.glob("nodesmith-*.dist-info")
+    return Distribution.at(project)
+
+
+def link_required(project: Distribution, extras: set[str], packages: Path) -> None:
+    """Link the requirements from the environment that runs the tests, because tests use no network."""
+    for each in required_by(project, extras):
+        link(each, packages)
 
 
 def required_by(project: Distribution, extras: set[str]) -> list[Distribution]:

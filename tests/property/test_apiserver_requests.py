@@ -14,6 +14,7 @@ from nodesmith_local.apiserver import Store
 from nodesmith_local.apiserver.requests.api import Api
 from nodesmith_local.apiserver.requests.messages import Reply, Request
 from nodesmith_local.apiserver.storage.patches import json_patch, merge_patch
+from tests.samples import sampled
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JUNK = st.recursive(
@@ -139,7 +140,7 @@ def is_sound(code: int, body: Any) -> bool:
 
 
 @given(spoiled())
-@settings(max_examples=400)
+@settings(max_examples=sampled(100, whole=400))
 def test_a_spoiled_object_is_created_or_refused_with_a_reason(case: tuple[str, Any]) -> None:
     path, obj = case
     api = Api(Store(lambda: NOW))
@@ -149,7 +150,7 @@ def test_a_spoiled_object_is_created_or_refused_with_a_reason(case: tuple[str, A
 
 
 @given(st.sampled_from(sorted(OBJECTS)), spoiled(), PATCHES)
-@settings(max_examples=300)
+@settings(max_examples=sampled(60, whole=300))
 def test_a_spoiled_patch_is_applied_or_refused_and_the_object_can_still_be_read(
     path: str, case: tuple[str, Any], kind: str
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_spoiled_patch_is_applied_or_refused_and_the_object_can_still_be_read(
 
 
 @given(st.lists(WORDS, max_size=7), st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), JUNK)
-@settings(max_examples=400)
+@settings(max_examples=sampled(100, whole=400))
 def test_every_path_and_method_is_answered(words: list[str], method: str, body: Any) -> None:
     api = Api(Store(lambda: NOW))
 

@@ -71,7 +71,7 @@ class InVain:
         self.claims = [each for each in self.claims if each.phase is not Phase.GIVEN_UP]
 
 
-@settings(max_examples=sampled(12, whole=100))
+@settings(max_examples=sampled(6, whole=100))
 @given(st.integers(1, 8), st.integers(0, 10**9))
 def test_at_most_two_nodes_for_each_pod_and_a_few_trials_are_bought_in_an_hour(count: int, seed: int) -> None:
     vain = InVain(Random(seed), pods(WEB, count))  # noqa: S311

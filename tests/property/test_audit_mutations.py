@@ -33,6 +33,7 @@ from tests.audits import (
 )
 from tests.problems.drawing import LARGE, Problem, draw
 from tests.problems.planning import planned
+from tests.samples import sampled
 
 Plan = dict[str, Any]
 Cluster = dict[str, dict[str, Any]]
@@ -364,7 +365,7 @@ def solved(seed: int) -> tuple[Problem, Plan]:
     return problem, planned(problem.manifests, problem.catalog).plan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampled(25, whole=60), deadline=None)
 @given(st.sampled_from(SEEDS), st.sampled_from(sorted(PLANTED)))
 def test_a_fault_in_one_of_the_solvers_plans_is_found(seed: int, name: str) -> None:
     problem, bought = solved(seed)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audits import HOST, ZONE, kinds, near, node, nodepool, plan, pod, spread
+from tests.samples import sampled
 
 APPS = ("a", "b")
 MOST_PODS = 7
@@ -86,7 +87,7 @@ def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...])
     return kinds([nodepool(), *nodes, *old, *pods], plan(existing=existing)) == set()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sampled(100, whole=400), deadline=None)
 @given(
     st.lists(drawn, max_size=3).map(tuple),
     st.lists(drawn, min_size=1, max_size=MOST_PODS).map(tuple),

@@ -43,7 +43,7 @@ def without(seen: Snapshot) -> Inputs:
     return made_from(replace(seen, capacitybuffers=()))
 
 
-@settings(max_examples=sampled(8, whole=60))
+@settings(max_examples=sampled(4, whole=60))
 @given(seen=buffered())
 def test_the_plan_for_pods_is_the_same_with_and_without_buffers(seen: Snapshot) -> None:
     plan, bare = decide(made_from(seen)), decide(without(seen))
@@ -57,7 +57,7 @@ def test_the_plan_for_pods_is_the_same_with_and_without_buffers(seen: Snapshot) 
     assert all(node.is_room for node in plan.nodes[len(bare.nodes) :])
 
 
-@settings(max_examples=sampled(8, whole=60))
+@settings(max_examples=sampled(4, whole=60))
 @given(seen=buffered())
 def test_every_planned_pod_is_counted_once(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -70,7 +70,7 @@ def test_every_planned_pod_is_counted_once(seen: Snapshot) -> None:
         assert bool(room.why) == (given_room < room.count)
 
 
-@settings(max_examples=sampled(8, whole=60))
+@settings(max_examples=sampled(4, whole=60))
 @given(seen=buffered())
 def test_nodepools_stay_within_their_limits(seen: Snapshot) -> None:
     plan = decide(made_from(seen))
@@ -82,7 +82,7 @@ def test_nodepools_stay_within_their_limits(seen: Snapshot) -> None:
         assert all(amount <= pool.limits[key] for key, amount in limited.items())
 
 
-@settings(max_examples=sampled(8, whole=60))
+@settings(max_examples=sampled(4, whole=60))
 @given(seen=buffered())
 def test_planned_pods_taken_for_running_ones_fit_beside_the_pods_of_their_node(seen: Snapshot) -> None:
     taken = with_room_taken(made_from(seen)).snapshot

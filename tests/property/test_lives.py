@@ -24,7 +24,7 @@ from tests import builders
 from tests.samples import sampled
 from tests.world import COLLECTIONS, CONCERNS, STEP, TICK, Boundaries, Manifest, Messages, World, pod_manifest
 
-RUNS = sampled(40, whole=1000)
+RUNS = sampled(24, whole=1000)
 """The number of simulated lives."""
 PARTS = 4
 LONGEST_AWAY = timedelta(minutes=3)

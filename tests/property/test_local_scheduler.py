@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.samples import sampled
 from tests.standins import StandIns
 
 ZONE = "topology.kubernetes.io/zone"
@@ -108,7 +109,7 @@ class Referee:
 
 
 @given(nodes, workloads)
-@settings(max_examples=150)
+@settings(max_examples=sampled(40, whole=150))
 def test_placements_follow_every_rule_and_no_placeable_pod_waits(
     node_list: list[tuple[str, int, bool]], workload_list: list[tuple[str, int, int, bool, str, bool, int]]
 ) -> None:

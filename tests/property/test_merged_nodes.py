@@ -25,7 +25,7 @@ def decided(seen: Snapshot, *, few_nodes: int) -> tuple[float, dict[str, Any]]:
     return plan.pop("boundHourlyUsd"), plan
 
 
-@settings(max_examples=sampled(25, whole=400))
+@settings(max_examples=sampled(8, whole=400))
 @given(seen=clusters())
 def test_a_plan_is_the_same_whether_or_not_nodes_are_merged(seen: Snapshot) -> None:
     """Its bound may be higher: a merged node has no free capacity, of which a bound would use what no pod can use."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
+from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.model.apimachinery.labels import AWS_KEYS, CAPACITY_TYPE, OS, WINDOWS_BUILD, ZONE, ZONE_ID
 from nodesmith.model.apimachinery.requirements import Operator, Requirements, requirement
 from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
@@ -234,3 +235,16 @@ def test_the_same_arguments_give_the_same_objects_and_other_settings_do_not() ->
 
 def test_types_are_sorted_by_name(embedded: dict[str, InstanceType]) -> None:
     assert list(embedded) == sorted(embedded)
+
+
+def test_types_that_are_resolved_again_have_the_same_set_and_others_have_another() -> None:
+    catalog, configuration = embedded_catalog(), NodeConfiguration(ami_family="AL2023")
+    first = instance_types(catalog, configuration)
+    instance_types.cache_clear()
+    again = instance_types(catalog, configuration)
+    dense = instance_types(catalog, configuration, NodeSettings(prefix_delegation=True))
+    assert again is not first
+    assert type_set(again) is type_set(first)
+    assert type_set(again) is type_set(again)
+    assert type_set(dense) is not type_set(first)
+    assert type_set(dense).types == dense

@@ -36,13 +36,23 @@ Text = tuple[str, int, str]
 """Path, line and text."""
 
 
+_ANY_STYLE = re.compile(rf"\b({'|'.join(STYLE)})\b", re.IGNORECASE)
+_ANY_OPENING = re.compile(rf"[\"'](?:\\\n)?({'|'.join(OPENINGS)})\b")
+
+
+@cache
+def texts() -> dict[Path, str]:
+    return {path: path.read_text() for path in SOURCES + PAGES}
+
+
 @cache
 def docstrings() -> tuple[Text, ...]:
-    """Return all docstrings, including those of attributes."""
+    """Return the docstrings, including those of attributes, of the files in which any pattern occurs."""
     return tuple(
         (str(path.relative_to(ROOT)), node.lineno, node.value.value)
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        if _ANY_STYLE.search(texts()[path]) or _ANY_OPENING.search(texts()[path])
+        for node in ast.walk(ast.parse(texts()[path]))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
@@ -55,7 +65,7 @@ def comments_and_pages() -> tuple[Text, ...]:
     return tuple(
         (str(path.relative_to(ROOT)), number, line)
         for path in SOURCES + PAGES
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for number, line in enumerate(texts()[path].splitlines(), start=1)
         if path.suffix == ".md" or line.lstrip().startswith("#")
     )
 

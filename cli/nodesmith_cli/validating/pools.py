@@ -96,9 +96,9 @@ def _overlays(documents: Sequence[Document]) -> dict[str, Document]:
 
 
 def _nothing_left(inputs: Inputs, pools_there: Mapping[str, Document]) -> Iterator[Finding]:
-    for counted in considered(inputs):
-        document = pools_there.get(counted.nodepool)
-        if document is not None and counted.all and not counted.left:
+    for counted in considered(inputs, pools_there):
+        if counted.all and not counted.left:
+            document = pools_there[counted.nodepool]
             yield Finding(document.fault(_no_type(counted), "spec.template.spec.requirements"))
 
 

@@ -5,7 +5,7 @@ Metrics report the former; the command line explains the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodesmith.decisions.provisioning.nodepooltiers import (
@@ -131,17 +131,18 @@ class Considered:
     """What besides prices decides about its nodes: surcharges and the objective, each in a sentence."""
 
 
-def considered(inputs: Inputs) -> list[Considered]:
-    """Count for every valid NodePool, in order of name."""
+def considered(inputs: Inputs, only: Container[str] | None = None) -> list[Considered]:
+    """Count for every valid NodePool, or for those with the names `only`, in order of name."""
     by_name = parsed_nodeclasses(inputs.snapshot)
     parsed = [each.value for each in parse_nodepools(inputs.snapshot.nodepools)]
     offers = pools(inputs.snapshot, inputs.ledger, inputs.catalog, inputs.settings, inputs.now)
     obstacles = offers.obstacles
     limits = {made.name: tuple(sentences(made)) for made in offers.templates}
     pools_by_name = sorted((p for p in parsed if p is not None), key=lambda p: p.name)
+    counted = [pool for pool in pools_by_name if only is None or pool.name in only]
     found = [
         _considered(pool, by_name.get(pool.nodeclass.name), inputs, obstacles.get(pool.name, ""))
-        for pool in pools_by_name
+        for pool in counted
     ]
     overlays = overlays_of(inputs.snapshot, inputs.catalog, inputs.settings)
     return [
@@ -152,7 +153,7 @@ def considered(inputs: Inputs) -> list[Considered]:
             limits=limits.get(pool.name, ()),
             costs=tuple(_costs(pool, offers)),
         )
-        for each, pool in zip(found, pools_by_name, strict=True)
+        for each, pool in zip(found, counted, strict=True)
     ]
 
 
