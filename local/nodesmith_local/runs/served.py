@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from nodesmith.adapters.aws.messaging import LambdaHints, LambdaInvocations
@@ -140,7 +140,7 @@ class ServedCluster:
         forwarder = forwarder_here(
             self.name,
             self.cluster,
-            lambda service: calls.client(self.aws.client(service), FORWARDER),
+            cache(lambda service: calls.client(self.aws.client(service), FORWARDER)),
             deployment.bucket,
             self.clock,
             partial(calls.connection, FORWARDER),
