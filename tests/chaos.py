@@ -392,7 +392,9 @@ class ChaosWorld(World):
     # What is forbidden meanwhile
 
     def _watch_endings(self, call: Call) -> None:
+        before = len(self.harm)
         super()._watch_endings(call)
+        self._excuse_taken(before)
         if call.method != "terminate":
             return
         causes = {claim.instance_id: claim.cause for claim in self.store.claims.values()}
@@ -417,6 +419,18 @@ class ChaosWorld(World):
         on_them = {name for name, pod in self.pods.items() if pod["spec"].get("nodeName") in taken}
         broken = self.cluster.violations
         self.excused |= {each for each in broken if each.split(":")[0].rpartition(" ")[2] in on_them}
+
+    def _note_haste(self) -> None:
+        before = len(self.harm)
+        super()._note_haste()
+        self._excuse_taken(before)
+
+    def _excuse_taken(self, before: int) -> None:
+        """Excuse the harm noted since there was so much, to pods on instances whose notice a fault has delayed."""
+        if len(self.harm) > before and self.now < self.healed_at + DRAINED_WITHIN:
+            taken = {f"node-{instance_id}" for instance_id in self._taken_at}
+            on_them = {name for name, pod in self.pods.items() if pod["spec"].get("nodeName") in taken}
+            self.excused |= {each for each in self.harm[before:] if each.split(" ")[0] in on_them}
 
     def _take(self) -> None:
         self.note_forced()
@@ -822,7 +836,8 @@ def outcome(combination: Combination) -> Outcome:
     if not world.is_settled():
         broken.append("something is left to do")
     broken += [f"{count} × a healthy node was terminated ({why})" for why, count in world.causes.items()]
-    if world.most_alive > (begun.most + MOST_LAUNCHES if lies else 2 * begun.most + 1):
+    # Launches before the lie no longer count against the limit an hour later.
+    if world.most_alive > (begun.most + world.store.most_launches if lies else 2 * begun.most + 1):
         broken.append(f"{world.most_alive} instances at once, usually {begun.most}")
     # After a lie, nodes are removed at the pace that the NodePool's disruption budget allows.
     beyond = 0.0 if lies else max(0.0, seconds)

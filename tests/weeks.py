@@ -177,6 +177,8 @@ class Fleet(TickedWorld):
         """Instances that never join."""
         self._mutes_due = 0
         self._sick: set[str] = set()
+        self._booted: set[str] = set()
+        """Nodes that have been Ready."""
         self._reduced: dict[int, tuple[object, object, Any]] = {}
         self._shown: tuple[int, ...] = ()
         self._states: dict[str, str] = {}
@@ -253,7 +255,7 @@ class Fleet(TickedWorld):
 
     def _falls_sick(self, _: World) -> None:
         victim = self._victim()
-        if victim is not None and f"node-{victim.id}" not in self._sick:
+        if victim is not None and f"node-{victim.id}" in self._booted - self._sick:
             self.faults["node not ready for good"] += 1
             name = f"node-{victim.id}"
             self._sick.add(name)
@@ -417,7 +419,7 @@ class Fleet(TickedWorld):
         nodes = self.cluster.nodes
         for instance in self.cloud.alive():
             name, age = f"node-{instance.id}", self.now - instance.launched_at
-            if age > READY and name in nodes:
+            if name in self._booted and name in nodes:
                 continue
             if self._mutes_due and instance.id not in self._mute and name not in nodes:
                 self._mutes_due -= 1
@@ -429,6 +431,7 @@ class Fleet(TickedWorld):
                 offered = self._types[instance.instance_type].allocatable
                 nodes[name] = node_manifest(name, instance.provider_id, offered, self.now)
             if name in nodes and age >= READY:
+                self._booted.add(name)
                 self._say_ready(name, "True")
 
     def _say_ready(self, name: str, status: str) -> None:
@@ -445,6 +448,7 @@ class Fleet(TickedWorld):
     def _shut_down(self) -> None:
         super()._shut_down()
         self._sick &= self.cluster.nodes.keys()
+        self._booted &= self.cluster.nodes.keys()
         for name in self._gone_since.keys() - self.cluster.nodes.keys():
             del self._gone_since[name]
         self._ends_at = {i: at for i, at in self._ends_at.items() if at > self.now}

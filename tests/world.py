@@ -655,16 +655,15 @@ class World:
         if self.now < self.unseen_until:
             return
         self._note_departures()
-        budgets = self._budgets()
         departures = {node: at for node, at in self._departures.items() if node in self.cluster.nodes}
         there = self.cluster
         objects = there.pods, there.nodes, there.nodepools, there.nodeclasses, there.nodeclaims
         others = self.podtemplates, self.podgroups, there.capacitybuffers, there.quotas, there.nodeoverlays
-        asked = there.requests, there.podtemplates, self._leases()
-        shown = pickle.dumps((objects, others, asked, self.daemonsets, budgets, self.volumes, departures))
+        asked = there.requests, there.podtemplates, self._leases(), there.poddisruptionbudgets
+        shown = pickle.dumps((objects, others, asked, self.daemonsets, self.volumes, departures))
         if shown != self._encoded:  # encoding takes longer than all else that happens in a quiet step
             self._encoded = shown
-            self._write(self._observed(budgets, departures))
+            self._write(self._observed(self._budgets(), departures))
             self.blobs.keep_version(snapshot_key(builders.CLUSTER), self._dated(), self.now)
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = self._dated()
 

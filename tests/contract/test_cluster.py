@@ -158,6 +158,14 @@ def test_a_nodes_last_taint_can_be_removed(world: World) -> None:
     assert taints_of(world) == []
 
 
+def test_a_node_exists_only_for_its_own_instance(world: World) -> None:
+    own = "aws:///us-east-1a/i-1"
+    world.put("Node", {**a_node("n1"), "spec": {"providerID": own}})
+    assert world.cluster.has_node("n1", own)
+    assert not world.cluster.has_node("n1", "aws:///us-east-1a/i-2")
+    assert not world.cluster.has_node("n2", own)
+
+
 def test_a_node_of_another_instance_with_the_same_name_is_not_changed(world: World) -> None:
     mine, other = "aws:///us-east-1a/i-1", "aws:///us-east-1a/i-2"
     world.put("Node", {**a_node("n1"), "spec": {"providerID": other}})

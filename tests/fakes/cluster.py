@@ -87,6 +87,12 @@ class FakeCluster:
         self.raise_after(call)
         return None if there is None else reduce_custom(there)
 
+    def has_node(self, name: str, provider_id: str) -> bool:
+        call = Call("has_node", (name,))
+        self.raise_before(call)
+        self.raise_after(call)
+        return name in self.nodes and is_of(self.nodes[name], provider_id)
+
     def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
         name = manifest["metadata"]["name"]
         call = self._begin("apply_nodeclaim", name)

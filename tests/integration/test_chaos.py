@@ -15,6 +15,8 @@ GOAL_SECONDS = 120
 AT_ONCE = [
     Combination((Fault(Service.DYNAMODB, FaultKind.THROTTLED, 30),), "interruption", 0),
     Combination((Fault(Service.DYNAMODB, FaultKind.ERRORS, 3600),), "upgrade", 150),
+    Combination((Fault(Service.API_SERVER, FaultKind.ERRORS, 3600),), "scale-up", 25),
+    Combination((), "scale-up", 25, "a snapshot of an hour ago", 3600),
     Combination((Fault(Service.EC2, FaultKind.LATE, 300),), "scale-up", 0),
 ]
 """Combinations that have failed, and one that would if a launch were not idempotent."""

@@ -259,7 +259,7 @@ class Cloud(Protocol):
 class Cluster(Protocol):
     """The Kubernetes API server. All calls are idempotent.
 
-    Decisions read the cluster from snapshots. This port only reads what a launch must not take from a snapshot.
+    Decisions read the cluster from snapshots. This port only reads what a launch or its end must not take from one.
     """
 
     def nodepools_and_nodeclasses(self) -> Todays:
@@ -267,6 +267,9 @@ class Cluster(Protocol):
 
     def nodeclaim(self, name: str) -> Mapping[str, Any] | None:
         """Return a NodeClaim, reduced as in a snapshot, or None if it does not exist."""
+
+    def has_node(self, name: str, provider_id: str) -> bool:
+        """Return whether a Node of this name belongs to the instance with this provider id."""
 
     def apply_nodeclaim(self, manifest: Mapping[str, Any], *, create: bool = True) -> None:
         """Apply the NodeClaim object and its status. If the object is missing, create it only if `create` is True."""
@@ -291,9 +294,9 @@ class Cluster(Protocol):
         """Apply a patch to a Node in one write. Return False if it is gone, or its name now belongs to another Node."""
 
     def nominate(self, node: str, pods: Sequence[str]) -> None:
-        """Set `status.nominatedNodeName` of pods (namespace/name) to a Node.
+        """Nominate a Node for pods (namespace/name) that are neither gone, bound nor nominated already.
 
-        Pods that are gone, bound, or already nominated are left unchanged. Raises Transient after trying all pods.
+        Raises Transient after trying all pods.
         """
 
     def clear_nominations(self, node: str, pods: Sequence[str]) -> None:
@@ -309,10 +312,7 @@ class Cluster(Protocol):
         """
 
     def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:
-        """Delete pods with the given grace, regardless of their PodDisruptionBudgets. Return results like `evict`.
-
-        The grace period of a pod that is already ending may be shortened, but is never extended.
-        """
+        """Delete pods with at most this grace, whatever their PodDisruptionBudgets. Return results like `evict`."""
 
     def merge_status(self, kind: str, name: str, status: Mapping[str, Any]) -> None:
         """Merge into the status of one of Karpenter's objects or a CapacityBuffer. Do nothing if it is gone.

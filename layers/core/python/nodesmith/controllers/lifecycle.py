@@ -45,6 +45,7 @@ from nodesmith.decisions.expiration import expired, next_deadline, out_of_schedu
 from nodesmith.decisions.lifecycle import is_held, next_steps, registrations, to_check, to_name, trouble
 from nodesmith.decisions.lifecycle.gangs import endings, is_awaited
 from nodesmith.decisions.lifecycle.gangs import next_change as next_of_gangs
+from nodesmith.decisions.lifecycle.stages import REGISTRATION_TIMEOUT
 from nodesmith.decisions.lifecycle.steps import next_change
 from nodesmith.decisions.lifecycle.warm import LEAST_WARM_UP, not_needed
 from nodesmith.decisions.provisioning.buffers.warmcapacity import next_need
@@ -137,6 +138,24 @@ def follow(run: Lifecycle) -> Report:
     return Report(done, due=now if done["Conflict"] else tick_for(due, now))
 
 
+def _certain(run: Lifecycle, commands: list[Command], failures: Failures) -> list[Command]:
+    """Return the commands without give-ups of claims whose Node exists, although the snapshot does not show it yet.
+
+    While the API server does not answer, no claim is given up for want of a Node.
+    """
+    late = [c for c in commands if isinstance(c, GiveUp) and c.claim.reason == REGISTRATION_TIMEOUT]
+    try:
+        there = [c for c in late if _has_node(run, c.claim)]
+    except Transient as error:
+        failures.add(error)
+        there = late
+    return [command for command in commands if command not in there]
+
+
+def _has_node(run: Lifecycle, claim: NodeClaim) -> bool:
+    return run.cluster.has_node(claim.private_dns_name or claim.name, claim.provider_id)
+
+
 def _steps(
     run: Lifecycle, snapshot: Snapshot, ledger: Ledger, now: datetime, failures: Failures
 ) -> Counter[str]:
@@ -155,6 +174,7 @@ def _steps(
     claims = [claim for claim in ledger.claims if claim.name not in unproven]
     pools = parsed_nodepools(snapshot.nodepools)
     commands = next_steps(claims, snapshot, instances, checked, now)
+    commands = _certain(run, commands, failures)
     moving = ledger.replacements
     staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}

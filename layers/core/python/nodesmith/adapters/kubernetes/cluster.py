@@ -76,6 +76,11 @@ class ApiCluster:
         there = self._server.get(object_path("NodeClaim", name))
         return None if there is None else reduce_custom(there)
 
+    def has_node(self, name: str, provider_id: str) -> bool:
+        """Return whether a Node of this name belongs to the instance with this provider id."""
+        there = self._server.get(object_path("Node", name))
+        return there is not None and is_of(there, provider_id)
+
     def apply_nodeclaim(self, manifest: Manifest, *, create: bool = True) -> None:
         """Create a claim, or update labels, annotations and finalizers of an existing one; then update its status.
 

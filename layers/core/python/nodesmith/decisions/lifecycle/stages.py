@@ -38,6 +38,7 @@ _LEAST_SHARE = 0.9
 _WITHOUT_PODS = frozenset({Phase.LAUNCHED, *WARM, Phase.STARTING})
 _JOINED = frozenset({Phase.REGISTERED, Phase.INITIALIZED})
 _KARPENTERS = {"InsufficientCapacity": "InsufficientCapacityError"}
+REGISTRATION_TIMEOUT = "RegistrationTimeout"
 _WARNED_OF = frozenset({"MultipleNodesFound", MISNAMED})
 """Reasons for waiting that are not part of a normal start."""
 
@@ -61,7 +62,7 @@ def register(
         return Register(registered.waiting(*obstacle_of(claim, node) or ("", "")))
     if now - claim.bought_at >= timeout:
         why = f"no Node has registered within {timeout.total_seconds() / 60:g} minutes"
-        return GiveUp(claim.given_up("RegistrationTimeout", why, now))
+        return GiveUp(claim.given_up(REGISTRATION_TIMEOUT, why, now))
     still = (claim.reason, claim.message) if claim.phase is Phase.STARTING else NOT_REGISTERED
     return wait(claim, *(_misnamed(claim, impostors) if impostors else still))
 
