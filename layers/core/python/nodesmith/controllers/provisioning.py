@@ -15,6 +15,7 @@ from nodesmith.controllers.launching.launch import (
     buy_many,
     buy_without_pods,
     no_heartbeat,
+    note_refused,
     recorded,
     start_many,
 )
@@ -40,7 +41,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited
 from nodesmith.decisions.scheduling.pending import waiting_by_zone
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.launcheffects import Allowance, Settled, note_refused
+from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.functions.health import Heartbeat
 from nodesmith.model.functions.hints import Concern, Hint
 from nodesmith.model.kubernetes.pods import Pod
