@@ -15,7 +15,7 @@ from nodesmith.keys import snapshot_key
 from nodesmith.model.functions.hints import Concern
 from tests import builders
 from tests.chaos import DRAINED_WITHIN, SECONDS, ChaosWorld, Unwell
-from tests.faults import HALVES, Fault, FaultKind, Service
+from nodesmith_local.chaos.faults import HALVES, OF_ANY_SERVICE, Fault, FaultKind, Service
 from tests.weeks import DAY, LIVING, MINUTE, Fleet
 from tests.world import STEP, TICK, Killed
 
@@ -75,7 +75,7 @@ class Soak(ChaosWorld, Fleet):
 
     def _drawn(self, number: int) -> Fault:
         """Draw the fault of a minute from the same table as the benchmark of single faults."""
-        service, kind = self._fate.choice(list(Service)), self._fate.choice(list(FaultKind))
+        service, kind = self._fate.choice(list(Service)), self._fate.choice(OF_ANY_SERVICE)
         seconds = SECONDS[2 if number % 1440 == 720 else 1 if number % 60 == 30 else 0]
         cut = HALVES[self._fate.randrange(2)] if kind is FaultKind.PARTITIONED else frozenset[str]()
         return Fault(service, kind, seconds, cut)

@@ -67,6 +67,16 @@ class ContendedStore(FakeStore):
 
     kernel: Kernel = field(default_factory=Kernel)
     shared: Shared = field(default_factory=Shared)
+    ended_at: dict[str, float] = field(default_factory=dict)
+    """When the end of each node was recorded, in seconds."""
+    committed_at: dict[str, float] = field(default_factory=dict)
+    """When a new node was first committed for each pod, in seconds."""
+
+    def save(self, claim: NodeClaim) -> NodeClaim:
+        saved = FakeStore.save(self, claim)
+        if claim.cause:
+            self.ended_at.setdefault(claim.node_name, self.kernel.seconds)
+        return saved
 
     def commit(
         self,
@@ -83,6 +93,8 @@ class ContendedStore(FakeStore):
             if known == self.shared.revision:
                 self.shared.revision += 1
                 FakeStore.commit(self, version, claims, decision, move, gang, changed)
+                pods = (pod.partition("/")[2] for claim in claims for pod in claim.nominated)
+                self.committed_at = dict.fromkeys(pods, self.kernel.seconds) | self.committed_at
                 return
             self.shared.conflicts += 1
             self.kernel.wait(ITEM_SECONDS)
@@ -317,6 +329,17 @@ class ZoneCluster(Cluster):
             max((self.covered.get(pod, math.inf) for pod in pods), default=at) - at
             for at, pods in self.noticed.values()
         ]
+
+    def stages(self) -> list[tuple[float, float, float]]:
+        """Return what each served notice that new nodes serve waited for: its record, a call, and EC2, in seconds."""
+        store, found = self.world.store, []
+        assert isinstance(store, ContendedStore)
+        for node, (at, pods) in self.noticed.items():
+            last = max(pods, key=lambda pod: self.covered.get(pod, math.inf), default="")
+            if last in self.covered and last in store.committed_at:
+                ended, committed = store.ended_at[node], store.committed_at[last]
+                found.append((ended - at, committed - ended, self.covered[last] - committed))
+        return found
 
 
 def kinds_by_name() -> Mapping[str, InstanceType]:

@@ -127,8 +127,8 @@ class FakeStore:
     def _spending(self) -> Spending:
         region = None
         if self.region:
-            told = {"short_until": self.budget[0].short_until, "lost": self.budget[0].lost}
-            region = replace(self.region[0], cluster=self.name, **told)  # type: ignore[arg-type]
+            budget = self.budget[0]
+            region = replace(self.region[0], cluster=self.name, calls=budget, lost=budget.lost)
         spent = tuple(self.spent[key] for key in sorted(self.spent))
         return Spending(self.launches, self.most_launches, spent, region)
 

@@ -10,10 +10,17 @@ import pytest
 
 from nodesmith.controllers.provisioning import Outcome, provision
 from nodesmith.errors import PutOff
-from nodesmith.launcheffects import FEW_CALLS, LOCKED_FOR, LOCKED_WHILE_SHORT, MANY_CALLS, Allowance
+from nodesmith.launcheffects import (
+    FEW_CALLS,
+    FEW_NODES_TOLERANCE,
+    LOCKED_FOR,
+    LOCKED_WHILE_SHORT,
+    MANY_CALLS,
+    Allowance,
+)
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import Concern
-from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region
+from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
 from tests.fakes.cloud import FakeCloud
@@ -242,7 +249,7 @@ def test_a_run_that_needs_no_call_wakes_the_runs_that_it_has_kept_from_deciding(
     assert second.store.locks == {}
 
 
-def test_while_calls_are_short_no_node_is_split_for_the_sake_of_fragility() -> None:
+def test_while_calls_are_short_plans_have_few_nodes() -> None:
     first, second = with_pools(1), with_pools(1)
     sharing(first, second)
     own, settings = Allowance(second.store, second.clock), NodeSettings(fragility_tolerance=0.01)
@@ -253,3 +260,51 @@ def test_while_calls_are_short_no_node_is_split_for_the_sake_of_fragility() -> N
     assert own.has_turn(second.store.load().spending)
 
     assert own.thrifty(settings).fragility_tolerance == 0
+    assert own.thrifty(settings).few_nodes_tolerance == FEW_NODES_TOLERANCE
+
+
+def test_while_calls_are_short_a_cluster_in_line_decides_nothing_before_its_turn() -> None:
+    world = with_pools(1)
+    world.store.region, budget = [Region("")], CallBudget(calls=0, at=world.now)
+    budget = budget.told(Scarcity(is_throttled=True), world.now)
+    before = [f"other-{number}" for number in range(30)]
+    for name in before:
+        _, budget = budget.take(name, 1, world.now - timedelta(seconds=1))
+    world.store.budget[0] = budget
+
+    assert run(world).launched == []
+    (wait,) = woken(world)
+    assert wait == timedelta(seconds=7), "31 calls at 4.8 a second"
+    world.now += wait - timedelta(seconds=1)
+    early = run(world)
+    assert (early.launched, early.decisions, woken(world)) == ([], [], [])
+    world.now += timedelta(seconds=1)
+    for name in before:
+        _, world.store.budget[0] = world.store.budget[0].take(name, 1, world.now)
+    assert len(run(world).launched) == 1
+
+
+def test_while_calls_are_short_one_call_serves_the_pods_of_a_throttled_one_and_those_that_came_since() -> (
+    None
+):
+    world = World({"one": pod_manifest("one")})
+    world.store.region = [Region("")]
+    world.observe()
+    throttled(world)
+    world.cluster.pods["default/two"] = pod_manifest("two")
+    world.now += LOCKED_WHILE_SHORT
+    world.observe()
+
+    (name,) = run(world).launched
+
+    assert sorted(world.store.claims[name].nominated) == ["default/one", "default/two"]
+
+
+def test_a_throttled_claim_is_repeated_as_it_is_once_calls_are_no_longer_short() -> None:
+    world = with_pools(1)
+    world.store.region = [Region("")]
+    throttled(world)
+    (name,) = world.store.claims
+    world.now += SHORT_FOR
+
+    assert run(world).launched == [name]

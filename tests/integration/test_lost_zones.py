@@ -13,7 +13,8 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, 
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, NoCapacity, OfferingKey, Shortfall
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff
-from nodesmith.model.ledger.region import CallBudget, Region, Scarcity, lost_zones
+from nodesmith.model.ledger.ledger import lost_zones
+from nodesmith.model.ledger.region import CallBudget, Region, Scarcity
 from tests import builders
 from tests.fakes.cloud import FakeCloud
 from tests.world import World, pod_manifest
@@ -83,7 +84,7 @@ def test_while_calls_are_short_nodes_that_one_zone_alone_may_provide_are_bought_
     world.observe()
     world.store.region, now = [Region("")], world.now
     world.store.budget[0] = CallBudget(
-        calls=1, at=now, asked_at={"test": now}, owed_since={"test": now - LONG}
+        calls=1, at=now, asked_at={"test": now}, waiting_since={"test": now - LONG}
     )
     world.store.budget[0] = world.store.budget[0].told(Scarcity(is_throttled=True), now)
     cloud = Lost(clock=world.clock)

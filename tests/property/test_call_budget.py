@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodesmith.model.ledger.region import CALLS_PER_SECOND, MOST_CALLS, CallBudget
+from nodesmith.model.ledger.region import (
+    ACTIVE_FOR,
+    CALLS_PER_SECOND,
+    MOST_CALLS,
+    SHORT_CALLS_PER_SECOND,
+    CallBudget,
+    Scarcity,
+)
 from tests.builders import NOW
 
 EC2_CALLS, EC2_CALLS_PER_SECOND = 50, 5
@@ -77,6 +86,33 @@ def test_each_of_many_clusters_gets_calls_although_its_share_of_a_period_is_less
             made[number] += calls * (period >= 10)
     assert min(made) >= max(1, 0.4 * max(made))
     assert sum(made) >= 0.6 * CALLS_PER_SECOND * 60 * minutes
+
+
+@pytest.mark.parametrize("clusters", [10, 40, 100])
+def test_each_cluster_that_comes_at_its_turn_gets_a_call_in_each_round(clusters: int) -> None:
+    budget = CallBudget(calls=0, at=NOW).told(Scarcity(is_throttled=True), NOW)
+    asks = [(NOW + timedelta(milliseconds=number), str(number)) for number in range(clusters)]
+    heapify(asks)
+    got: dict[str, list[datetime]] = {name: [] for _, name in asks}
+    while asks[0][0] < NOW + timedelta(minutes=3):
+        now, name = heappop(asks)
+        calls, budget = budget.take(name, 1, now)
+        got[name] += [now] * calls
+        again = timedelta(seconds=1 if calls else 0.2)  # later than its turn, as a run that is woken
+        heappush(asks, (budget.turn(name, now) + again, name))
+    gaps = [(b - a).total_seconds() for times in got.values() for a, b in pairwise(times)]
+    assert max(gaps) <= 1.3 * clusters / SHORT_CALLS_PER_SECOND + 3
+    assert sum(map(len, got.values())) >= 0.85 * SHORT_CALLS_PER_SECOND * 180
+
+
+def test_clusters_that_do_not_come_for_their_calls_stop_others_for_no_longer_than_half_a_minute() -> None:
+    budget = CallBudget(calls=0, at=NOW)
+    for number in range(100):
+        _, budget = budget.take(str(number), 1, NOW)
+
+    granted, _ = budget.take("new", 1, NOW + ACTIVE_FOR)
+
+    assert granted == 1
 
 
 @given(asks)

@@ -72,6 +72,31 @@ class TestFragility:
         assert (len(plan.nodes), plan.unplaced) == (1, ())
 
 
+class TestFewNodes:
+    @pytest.mark.parametrize("count", [40, 100, 130, 260, 600])
+    def test_a_plan_may_have_fewer_nodes_for_a_little_more_money(self, count: int) -> None:
+        alike = shape("385m", "700Mi")
+        cheap = decided(count, nodepool_manifest(), of=alike)
+        few = decided(count, nodepool_manifest(), of=alike, few_nodes_tolerance=0.25)
+
+        assert len(few.nodes) < len(cheap.nodes)
+        assert cheap.price_hourly_usd <= few.price_hourly_usd <= cheap.price_hourly_usd * 1.25
+        assert 0 < few.bound_hourly_usd <= cheap.price_hourly_usd
+        assert sum(len(node.claim.nominated) for node in few.nodes) == count
+
+    def test_a_plan_keeps_its_nodes_where_fewer_cost_too_much(self) -> None:
+        alike = shape("385m", "700Mi")
+
+        assert len(decided(40, nodepool_manifest(), of=alike, few_nodes_tolerance=0.01).nodes) == 2
+
+    def test_fewer_nodes_leave_out_no_pod_at_a_limit(self) -> None:
+        limited = nodepool_manifest(limits={"cpu": "16"})
+
+        plan = decided(40, limited, of=shape("385m", "700Mi"), few_nodes_tolerance=0.25)
+
+        assert plan.unplaced == ()
+
+
 @pytest.mark.parametrize(("policy", "nodes"), [(MinValuesPolicy.STRICT, 0), (MinValuesPolicy.BEST_EFFORT, 1)])
 def test_a_node_with_too_few_values_is_bought_only_where_best_effort_is_enough(
     policy: MinValuesPolicy, nodes: int

@@ -48,9 +48,8 @@ from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.ledger.region import Scarcity, Spending, lost_zones
-from nodesmith.model.metrics import Metrics
+from nodesmith.model.ledger.ledger import Ledger, lost_zones
+from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.ports import Cloud, Store
 
@@ -300,26 +299,14 @@ def _make_anew(
         settled.deferred.append(Deferred(claim.name, "LaunchTemplateNotFound", why))
 
 
-def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
-    """Count each offering that EC2 refused to a call, even if another offering served the call."""
-    statuses = ledger.nodeclasses.values()
-    zone_ids = {subnet.zone: subnet.zone_id for status in statuses for subnet in status.subnets}
-    for _, offering, code in sorted(settled.refused):
-        metrics.count(
-            "cloudprovider_instance_launch_failures_total",
-            zone=offering.zone,
-            zone_id=zone_ids.get(offering.zone, ""),
-            capacity_type=offering.capacity_type,
-            reason=code,
-        )
-
-
 FEW_CALLS = 16
 """Calls that a run may make without the lock, so that a few pods do not wait for a write to the ledger."""
 MANY_CALLS = 32
 """The most calls that a run may make while it holds the lock."""
 LOCKED_FOR = timedelta(seconds=12)
 """How long the lock lasts. No run releases it earlier: it spreads calls over time, and need not keep runs apart."""
+FEW_NODES_TOLERANCE = 0.25
+"""How much more a plan may cost because it has fewer nodes, while calls are short, as a fraction."""
 LOCKED_WHILE_SHORT = timedelta(seconds=5)
 """How long it lasts while calls are short: then all calls come from the budget, which spreads them."""
 
@@ -338,12 +325,13 @@ class Allowance:
     until: datetime | None = None
     """until when the run holds the lock and has asked for calls, else None"""
     is_short: bool = False
+    _spending: Spending = NO_SPENDING
     _has_asked: bool = False
     _locked_until: datetime | None = None
 
     def has_turn(self, spending: Spending) -> bool:
         """Return whether the run may decide: not while calls are short and another run holds the lock."""
-        self.is_short = spending.is_short_of_calls(self.clock())
+        self._spending, self.is_short = spending, spending.is_short_of_calls(self.clock())
         if self.is_short and not self._has_asked:
             self._take_lock(self.clock())
         return not self.is_short or self._locked_until is not None
@@ -355,14 +343,20 @@ class Allowance:
         return self.store.release_lock(Concern.PROVISIONING, self._locked_until)
 
     def thrifty(self, settings: NodeSettings) -> NodeSettings:
-        """Return settings for the decision. EC2 counts instances, too: while it throttles, no node is split."""
-        return replace(settings, fragility_tolerance=0.0) if self.is_short else settings
+        """Return settings for the decision. EC2 counts instances, too: while it throttles, nodes are few and large."""
+        if not self.is_short:
+            return settings
+        return replace(settings, fragility_tolerance=0.0, few_nodes_tolerance=FEW_NODES_TOLERANCE)
 
     def in_order(self, nodes: Sequence[PlannedNode]) -> Sequence[PlannedNode]:
-        """Return nodes in the order of their purchase: while calls are short, those first that any zone may provide."""
+        """Return nodes in the order of their purchase: while calls are short, first what serves most pods.
+
+        Nodes that one zone alone may provide come last.
+        """
         if not self.is_short:
             return nodes
-        return sorted(nodes, key=lambda node: len({row.zone for row in node.request.overrides}) == 1)
+        by_pods = sorted(nodes, key=lambda node: -len(node.claim.nominated))
+        return sorted(by_pods, key=lambda node: len({row.zone for row in node.request.overrides}) == 1)
 
     def of(self, calls: int) -> int:
         """Return how many of `calls` may be made now, and count them as made. Raises Transient."""
@@ -382,9 +376,19 @@ class Allowance:
         if self.until is None:
             self.left = 0
         elif self.is_short:
-            self.left += self.store.take_calls(calls - self.left, now)
+            wanted = calls - self.left
+            self.left += self.store.take_calls(wanted, now)
+            if self.left < calls:
+                self._prolong(self._spending.turn(wanted, now))
         elif is_first:
             self.left = self.store.take_calls(MANY_CALLS - made, now)
+
+    def _prolong(self, until: datetime) -> None:
+        """Keep the lock until the cluster's turn in line: decisions before that are in vain."""
+        if self._locked_until is not None and until > self._locked_until:
+            self.store.release_lock(Concern.PROVISIONING, self._locked_until)
+            self.store.take_lock(Concern.PROVISIONING, self.clock(), until)
+            self.until = self._locked_until = until
 
     def _take_lock(self, now: datetime) -> None:
         self._has_asked = True

@@ -15,6 +15,7 @@ from nodesmith.controllers.launching.launch import (
     buy_many,
     buy_without_pods,
     no_heartbeat,
+    note_refused,
     recorded,
     start_many,
 )
@@ -39,7 +40,7 @@ from nodesmith.decisions.scheduling.demands import waiting_by_zone
 from nodesmith.decisions.scheduling.offerings.quotas import limit_owner, limited_nodepools
 from nodesmith.decisions.takeover import is_closing, standby
 from nodesmith.errors import Conflict, PutOff, Transient
-from nodesmith.launcheffects import Allowance, Settled, note_refused
+from nodesmith.launcheffects import Allowance, Settled
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.kubernetes.pods import Pod

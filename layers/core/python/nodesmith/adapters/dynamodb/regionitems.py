@@ -133,7 +133,7 @@ class SharedItems:
         revision = int(found[_SHARES]["revision"]["N"]) if _SHARES in found else 0
         region = region_of(self._cluster, limits, shares, revision)
         known = CallBudget.from_item(budget)
-        return replace(region, short_until=known.short_until, lost=known.lost)
+        return replace(region, calls=known, lost=known.lost)
 
     def put(self, region: Region) -> Attributes:
         """Return the part of a transaction that writes shares and launches if no other cluster has done so."""

@@ -44,7 +44,6 @@ from nodesmith.launcheffects import (
     call_of,
     intents,
     launch,
-    note_refused,
     start,
 )
 from nodesmith.model.ec2.catalog import Catalog
@@ -177,6 +176,20 @@ def _launched(
     settled = launch(committed, wanted, ledger, types, run.store, run.cloud, run.clock)
     note_refused(run.metrics, settled, ledger)
     return settled
+
+
+def note_refused(metrics: Metrics, settled: Settled, ledger: Ledger) -> None:
+    """Count each offering that EC2 refused to a call, even if another offering served the call."""
+    statuses = ledger.nodeclasses.values()
+    zone_ids = {subnet.zone: subnet.zone_id for status in statuses for subnet in status.subnets}
+    for _, offering, code in sorted(settled.refused):
+        metrics.count(
+            "cloudprovider_instance_launch_failures_total",
+            zone=offering.zone,
+            zone_id=zone_ids.get(offering.zone, ""),
+            capacity_type=offering.capacity_type,
+            reason=code,
+        )
 
 
 def _created_for(claim: NodeClaim, move: Move, ledger: Ledger, now: datetime) -> NodeClaim:

@@ -48,14 +48,18 @@ def carry_on(
 
     Claims that another run has marked are left to that run. A claim that has no instance within its NodePool's launch
     time-out is given up, and so is one whose request, which cannot change, includes a zone that the cluster is shifted
-    away from, or whose gang is rolled back. The next decision covers its pods.
+    away from, or whose gang is rolled back. The next decision covers its pods. While calls are short, the same is true
+    of a claim whose call EC2 has throttled: one call for its pods and those that have come since does for both.
     """
     now = clock()
-    free = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    pending = [c for c in ledger.claims if c.phase is Phase.PENDING and _is_free(c, now)]
+    throttled = _throttled(ledger, pending) if allowance.is_short else set()
+    free = [claim for claim in pending if claim.name not in throttled]
     first = first_calls(free, allowance.of(len(set(map(call_of, free)))))
+    first += [claim for claim in pending if claim.name in throttled]
     left = [_marked(claim, store, now) for claim in first]
     mine = [claim for claim in left if claim is not None]
-    settled = Settled(is_cut=len(first) < len(free))
+    settled = Settled(is_cut=len(first) < len(pending))
     if not mine:
         return settled
     found = _found(mine, cloud)
@@ -69,6 +73,9 @@ def carry_on(
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
                 why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
                 store.save(claim.given_up("LaunchTimeout", why, now))
+                settled.given_up.append(claim.name)
+            elif claim.name in throttled:
+                store.save(claim.given_up("TemporarilyUnavailable", "EC2 throttles calls", now))
                 settled.given_up.append(claim.name)
             elif is_called_off(claim.name, ledger.gangs):
                 store.save(claim.given_up(ROLLED_BACK, "its ProvisioningRequest is rolled back", now))
@@ -140,6 +147,14 @@ def _found(claims: Sequence[NodeClaim], cloud: Cloud) -> dict[str, Instance]:
         if living is not None:
             found[name] = living
     return found
+
+
+def _throttled(ledger: Ledger, claims: Iterable[NodeClaim]) -> set[str]:
+    """Return the claims, bought for pods alone, whose call EC2 has refused without beginning anything."""
+    others = {name for gang in ledger.gangs for name in gang.claims}
+    others |= {name for move in ledger.moves for name in move.replacements}
+    refused = (c for c in claims if c.nominated and c.launch.get(ATTEMPTED_AT) == "")
+    return {claim.name for claim in refused if claim.name not in others}
 
 
 def _timeout(claim: NodeClaim, nodepools: Mapping[str, NodePool]) -> timedelta:

@@ -18,7 +18,7 @@ from nodesmith.model.kubernetes.provisioningrequests import Gang
 from nodesmith.model.ledger.commitments import NO_COMMITMENTS, Commitments
 from nodesmith.model.ledger.learned import Backoff, Boot, DrainTime, Offered, RegistrationHealth, Risk
 from nodesmith.model.ledger.moves import Move, MoveKind
-from nodesmith.model.ledger.region import NO_SPENDING, Spending, lost_zones
+from nodesmith.model.ledger.region import NO_SPENDING, Spending
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import ClusterInfo, NodeClassStatus
 
@@ -267,3 +267,27 @@ def read_departure(item: Mapping[str, Any]) -> Departure:
     attempts, served = FrozenMap[int](item.get("attempts")), tuple(item.get("served", ()))
     told = str(item.get("cause", "")), str(item.get("use", "")), int(item.get("again", 0))
     return Departure(item["claim"], item["nodepool"], at, bought_at, initialized_at, attempts, served, *told)
+
+
+_GENERAL = frozenset("cmrt")
+"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
+_KINDS_OF_A_ZONE = 10
+_OF_NOTICES = frozenset(Fate)
+
+
+def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
+    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
+
+    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
+    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
+    """
+    found: dict[tuple[str, str, datetime], set[str]] = {}
+    for key, backoff in unavailable.items():
+        is_general = key.instance_type[:1] in _GENERAL and not key.group
+        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
+            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
+    return frozenset(
+        (capacity_type, zone)
+        for (capacity_type, zone, _), kinds in found.items()
+        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
+    )

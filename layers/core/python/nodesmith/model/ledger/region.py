@@ -19,10 +19,8 @@ from typing import Any
 
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.learned import LONGEST_BACKOFF, Backoff
+from nodesmith.model.ledger.learned import LONGEST_BACKOFF
 from nodesmith.model.ledger.spending import (
     NO_LAUNCHES,
     Counted,
@@ -53,8 +51,8 @@ class Region:
     shares: Mapping[str, Mapping[str, Share]] = field(default_factory=dict)
     launches: Launches = NO_LAUNCHES
     revision: int = 0
-    short_until: datetime | None = None
-    """Until when all clusters take all their calls from the shared budget, because EC2 has throttled some."""
+    calls: CallBudget | None = None
+    """The budget of calls when the ledger was read; None if it was not."""
     lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     """Until when EC2 is taken to have nothing in zones, by capacity type and zone, as any cluster has learned."""
 
@@ -203,10 +201,20 @@ class Spending:
             left = min(left, region.most_launches - region.launches.lately(now))
         return max(0, left)
 
+    @property
+    def calls(self) -> CallBudget:
+        """The budget of calls, as it was when the ledger was read."""
+        known = self.region.calls if self.region is not None else None
+        return known or CallBudget()
+
     def is_short_of_calls(self, now: datetime) -> bool:
         """Return whether EC2 has throttled calls of the region lately."""
-        until = self.region.short_until if self.region is not None else None
-        return until is not None and now < until
+        return self.calls.is_short(now)
+
+    def turn(self, wanted: int, now: datetime) -> datetime:
+        """Return when the cluster may expect calls after it has asked for some."""
+        cluster = self.region.cluster if self.region is not None else ""
+        return self.calls.take(cluster, wanted, now)[1].turn(cluster, now)
 
     def lost_zones(self, now: datetime) -> frozenset[tuple[str, str]]:
         """Return the zones, each with a capacity type, in which clusters have found nothing left lately."""
@@ -253,30 +261,6 @@ class Spending:
 NO_SPENDING = Spending()
 
 
-_GENERAL = frozenset("cmrt")
-"""The first letters of families that are not short for reasons of their own, as those with accelerators are."""
-_KINDS_OF_A_ZONE = 10
-_OF_NOTICES = frozenset(Fate)
-
-
-def lost_zones(unavailable: Mapping[OfferingKey, Backoff], now: datetime) -> frozenset[tuple[str, str]]:
-    """Return the zones, each with a capacity type, in which EC2 is taken to have nothing left at all.
-
-    That is so while the back-offs from one answer hold that named ten instance types there, of at least two of the
-    series c, m, r and t: otherwise the other types would be tried in vain, call by call. Notices do not count.
-    """
-    found: dict[tuple[str, str, datetime], set[str]] = {}
-    for key, backoff in unavailable.items():
-        is_general = key.instance_type[:1] in _GENERAL and not key.group
-        if is_general and backoff.holds(now) and backoff.reason not in _OF_NOTICES:
-            found.setdefault((key.capacity_type, key.zone, backoff.until), set()).add(key.instance_type)
-    return frozenset(
-        (capacity_type, zone)
-        for (capacity_type, zone, _), kinds in found.items()
-        if len(kinds) >= _KINDS_OF_A_ZONE and len({kind[:1] for kind in kinds}) > 1
-    )
-
-
 MOST_CALLS = 32
 CALLS_PER_SECOND = 4.0
 SHORT_CALLS_PER_SECOND = 4.8
@@ -285,6 +269,8 @@ SHORT_FOR = timedelta(minutes=1)
 """How long calls count as short after EC2 has throttled one, or after a cluster got none of the budget meanwhile."""
 ACTIVE_FOR = timedelta(seconds=30)
 """How long a cluster counts as one that shares the budget after it has asked for calls."""
+LONGEST_WAIT = timedelta(seconds=20)
+"""How long a cluster in line waits before it asks again, so that it keeps its place."""
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -303,16 +289,16 @@ class Scarcity:
 
 @dataclass(frozen=True, slots=True)
 class CallBudget:
-    """A token bucket of calls, when each cluster last asked for some, and since when it is owed its share.
+    """A token bucket of calls, when each cluster last asked for some, and the clusters that wait for some in line.
 
-    A new one is full. `owed_since` has the clusters that did not get all they asked for. Until `short_until`, all
+    A new one is full. `waiting_since` has the clusters that did not get all they asked for. Until `short_until`, all
     clusters take all their calls from it. `lost` is as in `Region`.
     """
 
     calls: float = MOST_CALLS
     at: datetime = _NEVER
     asked_at: Mapping[str, datetime] = field(default_factory=dict)
-    owed_since: Mapping[str, datetime] = field(default_factory=dict)
+    waiting_since: Mapping[str, datetime] = field(default_factory=dict)
     short_until: datetime | None = None
     lost: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
 
@@ -322,61 +308,69 @@ class CallBudget:
         short_until = now + SHORT_FOR if scarcity.is_throttled else self.short_until
         return replace(self, short_until=short_until, lost={**lost, **scarcity.lost})
 
+    def is_short(self, now: datetime) -> bool:
+        """Return whether all clusters take all their calls from this budget for now."""
+        return self.short_until is not None and now < self.short_until <= now + SHORT_FOR + ACTIVE_FOR
+
     def take(self, cluster: str, wanted: int, now: datetime) -> tuple[int, CallBudget]:
         """Return how many of `wanted` calls a cluster may make now, and the budget afterwards.
 
-        Clusters that have asked within `ACTIVE_FOR` share what the bucket gains: each is owed its share since it last
-        asked. A cluster that has not asked is owed its share of what the bucket holds. What it does not get, such as a
-        part of a call, is still owed to it when it asks again, and calls are kept for those that have been owed some
-        for longer. So each of many clusters gets a call now and then, in whatever order they ask. While the bucket is
-        at least half full, each gets a call at once.
+        Clusters that have asked within `ACTIVE_FOR` are served in the order in which they came, each with an equal part
+        of a full bucket, or while calls are short of what it holds, but at least one call. Who gets less keeps its
+        place, and who wants more goes to the end of the line.
         """
-        found = self._without_future(now)
-        seconds = _seconds(now - found.at)
-        is_short = found.short_until is not None and now < found.short_until
-        rate = SHORT_CALLS_PER_SECOND if is_short else CALLS_PER_SECOND
-        held = min(float(MOST_CALLS), found.calls + seconds * rate)
-        active = {name: asked for name, asked in found.asked_at.items() if now - asked < ACTIVE_FOR}
-        sharing = len(active.keys() | {cluster})
-        most = ceil(MOST_CALLS / sharing)  # all may ask at the same moment
-        second = rate / sharing
-        since = found.owed_since.get(cluster, active[cluster]) if cluster in active else None
-        share = held / sharing if since is None else _seconds(now - since) * second
-        owed = {name: at for name, at in found.owed_since.items() if name in active and name != cluster}
-        kept = sum(min(most, int(_seconds(now - at) * second)) for at in owed.values() if at < (since or now))
-        least = int(held >= MOST_CALLS / 2)
-        granted = max(0, min(wanted, int(held) - kept, max(int(share), least), most))
+        found = self.current(now)
+        since, share, ahead = found.place(cluster, now)
+        granted = max(0, min(wanted, share, int(found.calls) - ahead))
+        waiting = {name: at for name, at in found.waiting_since.items() if name != cluster}
         if granted < wanted:
-            owed[cluster] = now - timedelta(seconds=max(0.0, share - granted) / second)
-        asked_at = {**active, cluster: max(now, active.get(cluster, now))}
-        short_until = now + SHORT_FOR if is_short and granted < wanted else found.short_until
-        return granted, CallBudget(
-            held - granted, max(now, found.at), asked_at, owed, short_until, found.lost
-        )
+            waiting[cluster] = now if granted == share else since
+        asked_at = {**found.asked_at, cluster: max(now, found.asked_at.get(cluster, now))}
+        is_scarce = found.short_until is not None and granted < wanted
+        until = now + SHORT_FOR if is_scarce else found.short_until
+        return granted, CallBudget(found.calls - granted, found.at, asked_at, waiting, until, found.lost)
 
-    def _without_future(self, now: datetime) -> CallBudget:
-        """Return the budget without times that no function's clock can have shown, and without debts.
+    def turn(self, cluster: str, now: datetime) -> datetime:
+        """Return when a cluster may expect a call: now, unless it is in line for one."""
+        found = self.current(now)
+        if cluster not in found.waiting_since:
+            return now
+        _, _, ahead = found.place(cluster, now)
+        rate = SHORT_CALLS_PER_SECOND if found.short_until else CALLS_PER_SECOND
+        seconds = max(0.0, (ahead + 1 - found.calls) / rate)
+        return now + min(timedelta(seconds=seconds), LONGEST_WAIT)
 
-        All clusters share the item, so a wrong one would otherwise stop their large purchases until that time.
+    def place(self, cluster: str, now: datetime) -> tuple[datetime, int, int]:
+        """Return since when a cluster is in line, how many calls it gets, and how many are kept for those before it."""
+        since = self.waiting_since.get(cluster, now)
+        clusters = len(self.asked_at.keys() | {cluster})
+        share = max(1, int(self.calls / clusters)) if self.short_until else ceil(MOST_CALLS / clusters)
+        before = sum(at < since for name, at in self.waiting_since.items() if name != cluster)
+        return since, share, before * share
+
+    def current(self, now: datetime) -> CallBudget:
+        """Return the budget with the calls that it has gained until now, and the clusters that have asked lately.
+
+        Times that no function's clock can have shown are left out. All clusters share the item, so a wrong one would
+        otherwise stop their large purchases until that time.
         """
         latest = now + ACTIVE_FOR
-        asked, owed = (
-            {cluster: at for cluster, at in known.items() if at <= latest}
-            for known in (self.asked_at, self.owed_since)
+        asked = {name: at for name, at in self.asked_at.items() if now - ACTIVE_FOR < at <= latest}
+        waiting = {name: at for name, at in self.waiting_since.items() if name in asked and at <= latest}
+        short, rate = (
+            (self.short_until, SHORT_CALLS_PER_SECOND) if self.is_short(now) else (None, CALLS_PER_SECOND)
         )
-        short = self.short_until
-        if short is not None and short > now + SHORT_FOR + ACTIVE_FOR:
-            short = None
         at = self.at if self.at <= latest else now
-        return CallBudget(max(0.0, self.calls), at, asked, owed, short, self.lost)
+        held = min(float(MOST_CALLS), max(0.0, self.calls) + _seconds(now - at) * rate)
+        return CallBudget(held, max(now, at), asked, waiting, short, self.lost)
 
     def to_item(self) -> dict[str, Any]:
         """Return the JSON document that `from_item` reads."""
-        asked, owed = (
+        asked, waiting = (
             {cluster: at.isoformat() for cluster, at in sorted(known.items())}
-            for known in (self.asked_at, self.owed_since)
+            for known in (self.asked_at, self.waiting_since)
         )
-        item = {"calls": self.calls, "at": self.at.isoformat(), "askedAt": asked, "owedSince": owed}
+        item = {"calls": self.calls, "at": self.at.isoformat(), "askedAt": asked, "owedSince": waiting}
         short = {"shortUntil": self.short_until.isoformat()} if self.short_until else {}
         return item | short | ({"lost": lost_item(self.lost)} if self.lost else {})
 
@@ -384,13 +378,13 @@ class CallBudget:
     def from_item(cls, item: Mapping[str, Any]) -> CallBudget:
         """Read what `to_item` writes; any other document, such as an empty one, is a full budget."""
         try:
-            asked, owed = (
+            asked, waiting = (
                 {cluster: parse_time(at) for cluster, at in known.items()}
                 for known in (item["askedAt"], item.get("owedSince", {}))
             )
             until = item.get("shortUntil")
             short = parse_time(until) if until is not None else None
             lost = read_lost(item.get("lost", ()))
-            return cls(float(item["calls"]), parse_time(item["at"]), asked, owed, short, lost)
+            return cls(float(item["calls"]), parse_time(item["at"]), asked, waiting, short, lost)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             return cls()

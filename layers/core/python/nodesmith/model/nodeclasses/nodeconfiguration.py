@@ -33,6 +33,8 @@ class NodeSettings:
     min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
     fragility_tolerance: float = 0.01
     """how much more a plan may cost so that no node has all pods of a kind, as a fraction"""
+    few_nodes_tolerance: float = 0.0
+    """how much more a plan may cost because it has fewer nodes, as a fraction"""
     interruption_cost_hours: float = 1.0
     """the assumed cost of one interruption, in hours of the node's price"""
     default_spreads: tuple[DefaultSpread, ...] = ()

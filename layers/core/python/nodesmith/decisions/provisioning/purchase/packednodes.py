@@ -17,7 +17,11 @@ from nodesmith.decisions.packing import Known, Limits, Node, Packing, Vector, pa
 from nodesmith.decisions.packing.problem import UNLIMITED
 from nodesmith.decisions.provisioning.purchase.flexibility import Cut, Options, cut, options, without_cuts
 from nodesmith.decisions.provisioning.purchase.order import Order, Purchase
-from nodesmith.decisions.provisioning.purchase.packingproblem import PackingProblem
+from nodesmith.decisions.provisioning.purchase.packingproblem import (
+    PackingProblem,
+    least_nodes_first,
+    with_node_usd,
+)
 from nodesmith.decisions.provisioning.reasons import Filter, Refusal
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import shared_limit
 from nodesmith.decisions.scheduling.offerings.templates import Template
@@ -84,6 +88,31 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
     result.steps += other.steps
     found = _packed(offered, other, order, result)
     return packed if found.refused else found
+
+
+def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> PackedNodes:
+    """Return a packing with fewer nodes that costs little more (`few_nodes_tolerance`), if there is one.
+
+    First with as few nodes as possible, then with a price for each node that shares the tolerance among the nodes: as
+    the new packing is no dearer with that price, it costs no more than the tolerance without it.
+    """
+    offered, tolerance, price = packed.offered, order.settings.few_nodes_tolerance, packed.packing.price
+    number = sum(node.repeats for node in packed.packing.nodes)
+    if not tolerance or order.quick or offered.node_usd or number < 2:
+        return packed
+    for node_usd in (least_nodes_first(offered).node_usd, tolerance * price / number):
+        bins = with_node_usd(offered.bins, node_usd)
+        other = pack(offered.items, bins, offered.limits.vectors, bounded=False, known=order.known.plans)
+        result.steps += other.steps
+        nodes = (replace(node, bin=with_node_usd([node.bin], -node_usd)[0]) for node in other.nodes)
+        other = replace(other, nodes=tuple(nodes), bound=packed.packing.bound)
+        is_worse = sum(other.left) > sum(packed.packing.left) or other.price > price * (1 + tolerance)
+        if is_worse or sum(node.repeats for node in other.nodes) >= number:
+            continue
+        found = _packed(offered, other, order, result)
+        if not found.refused:
+            return found
+    return packed
 
 
 def _packed(offered: PackingProblem, packing: Packing, order: Order, result: Purchase) -> PackedNodes:

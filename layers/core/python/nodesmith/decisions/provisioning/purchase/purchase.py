@@ -13,6 +13,7 @@ from nodesmith.decisions.provisioning.purchase.packednodes import (
     filled,
     find_cuts,
     made_less_fragile,
+    with_fewer_nodes,
 )
 from nodesmith.decisions.provisioning.purchase.packingproblem import (
     PackingProblem,
@@ -143,7 +144,7 @@ def _buy_of_tier(
         if packed.refused and few and number < _AGAIN:
             continue
         if not packed.refused:
-            packed = made_less_fragile(packed, order, result)
+            packed = made_less_fragile(with_fewer_nodes(packed, order, result), order, result)
         tier, demands = _buy_packed_nodes(tier, whole, packed, order, result)
         if not packed.refused:
             break
