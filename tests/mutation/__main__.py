@@ -66,7 +66,8 @@ def tried(sample: Sequence[Mutant], options: argparse.Namespace) -> dict[str, Ou
     files = sorted({name.partition("::")[0] for name in tests})
     trials = Trials(left, tests, options.seconds, options.processes, kept)
     silent = ["-o", "addopts=--import-mode=importlib", "-p", "no:terminal", "-p", "no:cacheprovider", "-s"]
-    pytest.main([*silent, "-p", "no:xdist", *files], plugins=[trials])
+    if pytest.main([*silent, "-p", "no:xdist", *files], plugins=[trials]):
+        sys.exit("the trials were not completed; --resume goes on with them")
     return _read(kept)
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from importlib import import_module
 from mmap import mmap
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import Phase, settings
@@ -75,15 +76,26 @@ class Trials:
         for number in range(self._processes):
             worker = os.fork()
             if not worker:
-                for mutant in self._mutants[number :: self._processes]:
-                    line = json.dumps(asdict(self._outcome(mutant)))
-                    with self._kept.open("a") as kept:
-                        kept.write(line + "\n")
-                os._exit(0)
+                self._work(self._mutants[number :: self._processes])
             workers.append(worker)
-        for worker in workers:
-            os.waitpid(worker, 0)
+        statuses = [os.waitpid(worker, 0)[1] for worker in workers]
+        if any(statuses):
+            raise pytest.UsageError("a process that tries mutants has died")
         return True
+
+    def _work(self, mutants: Sequence[Mutant]) -> NoReturn:
+        """Try mutants and end the process."""
+        status = 1
+        try:
+            for mutant in mutants:
+                line = json.dumps(asdict(self._outcome(mutant)))
+                with self._kept.open("a") as kept:
+                    kept.write(line + "\n")
+            status = 0
+        finally:
+            if status:
+                traceback.print_exc()
+            os._exit(status)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self._is_trial and report.failed:

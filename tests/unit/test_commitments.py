@@ -129,6 +129,14 @@ def test_a_savings_plan_pays_for_the_highest_discount_first_and_for_parts_of_ins
     assert set(answer.left.values()) == {0}
 
 
+def test_what_is_covered_and_what_is_not_add_up_to_the_price_on_demand() -> None:
+    usage = {("m5.large", ZONE): 4.0, ("c5.large", ZONE): 1.0}
+    found = applied(book(reserved("m5.large", 1, ZONE)).pools(NOW), usage, PRICES)
+    m5, c5 = (PRICES[kind, ZONE] for kind in ("m5.large", "c5.large"))
+    assert found.covered_hourly_usd == pytest.approx(m5)
+    assert found.uncovered_hourly_usd == pytest.approx(3 * m5 + c5)
+
+
 def test_an_expired_commitment_pays_for_nothing() -> None:
     assert book(replace(plan("all", 1, 0.3), ends=NOW)).pools(NOW) == ()
 

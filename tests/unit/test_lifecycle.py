@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from nodesmith.model.apimachinery.taints import UNREGISTERED, Effect, Taint
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import BY_HAND, NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from tests import builders
 from tests.builders import NOW
@@ -65,6 +65,27 @@ def reason(commands: list[Command]) -> tuple[str, str]:
     (command,) = commands
     assert isinstance(command, Wait)
     return command.claim.reason, command.claim.message
+
+
+MADE_BY_HAND = replace(CLAIM, origin=BY_HAND)
+
+
+@pytest.mark.parametrize(
+    ("claim", "taken_at", "ends"),
+    [
+        (MADE_BY_HAND, NOW, True),
+        (MADE_BY_HAND, CLAIM.created_at, False),  # the snapshot may be older than the object
+        (CLAIM, NOW, False),  # nodesmith writes its own again
+        (replace(MADE_BY_HAND, phase=Phase.GIVEN_UP), NOW, False),
+        (MADE_BY_HAND.terminating("Drifted", "", NOW), NOW, False),
+    ],
+)
+def test_a_users_claim_whose_object_is_gone_ends(claim: NodeClaim, taken_at: datetime, ends: bool) -> None:
+    seen = replace(builders.snapshot(), taken_at=taken_at)
+    found = [command.claim for command in next_steps([claim], seen, {}, (), NOW) if isinstance(command, End)]
+    assert [(each.phase, each.cause) for each in found] == ([(Phase.TERMINATING, "Deleted")] if ends else [])
+    shown = replace(builders.snapshot(nodeclaims=(manifest(claim),)), taken_at=taken_at)
+    assert not any(isinstance(command, End) for command in next_steps([claim], shown, {}, (), NOW))
 
 
 def test_a_launched_claim_shows_that_it_waits_for_its_node() -> None:

@@ -506,6 +506,9 @@ def test_bottlerocket_pulls_images_with_a_static_pod_that_runs_nothing_of_them()
     pod = settings["kubernetes"]["static-pods"]["nodesmith-images"]
     made = json.loads(base64.b64decode(pod["manifest"]))
     (container,) = made["spec"]["containers"]
+    assert (made["apiVersion"], made["kind"]) == ("v1", "Pod")
+    assert made["metadata"] == {"name": "nodesmith-images", "namespace": "kube-system"}
+    assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
     assert (pod["enabled"], made["spec"]["restartPolicy"]) == (True, "Never")
     assert container["image"] == "docker.io/library/web:1"
     assert container["command"] == ["/nodesmith.dev/no-such-command"]
