@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from nodesmith.errors import Transient
 from nodesmith.keys import snapshot_key
-from nodesmith.model.functions.hints import Concern
+from nodesmith.model.functions import Concern
+from nodesmith_local.chaos.faults import HALVES, OF_ANY_SERVICE, Fault, FaultKind, Service
 from tests import builders
 from tests.chaos import DRAINED_WITHIN, SECONDS, ChaosWorld, Unwell
-from nodesmith_local.chaos.faults import HALVES, OF_ANY_SERVICE, Fault, FaultKind, Service
 from tests.weeks import DAY, LIVING, MINUTE, Fleet
 from tests.world import STEP, TICK, Killed
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.launch import start_many
+from nodesmith.controllers.launching.launch import note_refused, start_many
 from nodesmith.controllers.launching.pendingclaims import LEASE, carry_on, leased_until, resume_starts
 from nodesmith.controllers.provisioning import provision
 from nodesmith.errors import Conflict
-from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, note_refused, start
+from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, start
 from nodesmith.model.ec2.launches import (
     Deferred,
     FleetShare,
