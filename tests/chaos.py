@@ -829,7 +829,7 @@ def outcome(combination: Combination) -> Outcome:
         world.usual_usd = begun.usd + CENT
     world.live(world.healed_at - world.now)
     healed_at = world.now
-    world.settle(patience=LONGEST)
+    world.settle(patience=2 * LONGEST if lies else LONGEST)
     seconds = (world.now - healed_at - begun.usual).total_seconds()
     world.live(AFTERWARDS)
     broken = [each for each in world.violations() if each not in world.excused]
@@ -839,6 +839,6 @@ def outcome(combination: Combination) -> Outcome:
     # Launches before the lie no longer count against the limit an hour later.
     if world.most_alive > (begun.most + world.store.most_launches if lies else 2 * begun.most + 1):
         broken.append(f"{world.most_alive} instances at once, usually {begun.most}")
-    # After a lie, nodes are removed at the pace that the NodePool's disruption budget allows.
+    # After a lie, nodes are removed at the pace that the NodePool's disruption budget allows: twenty take an hour.
     beyond = 0.0 if lies else max(0.0, seconds)
     return Outcome(tuple(broken), beyond, dict(world.met), len(world.excused))

@@ -22,6 +22,8 @@ from tests.world import STEP, TICK, Killed
 HOUR = timedelta(hours=1)
 EVENT_EVERY = 5
 """Minutes from one event in the cluster to the next."""
+MUTE_EVERY = 360
+"""Minutes from one instance that never joins to the next: three of them in a row rightly pause launches."""
 PATIENCE = timedelta(minutes=90)
 """How long a pod may wait for a node, or a claim for its end. The longest fault takes an hour."""
 SPARE = 0.1
@@ -67,6 +69,8 @@ class Soak(ChaosWorld, Fleet):
             self.begin([self._drawn(number)])
             if number % EVENT_EVERY == 0:
                 self._happen()
+            if number % MUTE_EVERY == MUTE_EVERY - 1:
+                self._never_joins(self)
             self.live(MINUTE)
             self.check()
             if number % 60 == 59:
@@ -81,7 +85,7 @@ class Soak(ChaosWorld, Fleet):
         return Fault(service, kind, seconds, cut)
 
     def _happen(self) -> None:
-        events = (self._dies, self._is_taken, self._falls_sick, self._never_joins, self._runs_out)
+        events = (self._dies, self._is_taken, self._falls_sick, self._runs_out)
         self._fate.choice((*events, *[self._pods_change] * 4, *[self._function_dies] * 2))(self)
 
     def end_soak(self) -> None:
