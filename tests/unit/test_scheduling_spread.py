@@ -13,8 +13,7 @@ from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.decisions.scheduling.topologyspread import Domain, Tally, share_out
-from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.apimachinery.taints import Taint, Toleration
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, Taint, Toleration
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nodesmith.adapters.nodeclasses.images import ImageParameter, alias_parameters
+from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
 from nodesmith.decisions.shadow.fleet import AVAILABLE, assumed_nodeclass
 from nodesmith.decisions.shadow.fleet import statuses as shown_statuses
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS

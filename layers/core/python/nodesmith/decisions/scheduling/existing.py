@@ -1,13 +1,17 @@
-"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought.
+"""Existing and in-flight nodes, the capacity they still have, and nominations: pods go here before anything is bought.
 
 Nodes of zones that the cluster is shifted away from take no more pods, and pods do not wait for those to come. EKS
 cordons such nodes. Until it has, decisions look at them as if it had.
+
+kube-scheduler does not know nodesmith's plan. A pod's `status.nominatedNodeName` makes it try that node first, and
+reserve the pod's room there against pods of equal or lower priority. Whenever an attempt to schedule the pod fails, for
+instance because its node is not Ready yet, kube-scheduler clears the nomination; so every look sets it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,16 +21,19 @@ from nodesmith.decisions.scheduling.compatibility import (
     is_for_linux,
     label_refusal,
 )
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS, ZONE
-from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
-from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.taints import (
+from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
+    HOSTNAME,
+    INITIALIZED,
+    OS,
+    ZONE,
     Taint,
     first_untolerated,
     is_ephemeral,
     is_temporary,
 )
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -249,3 +256,68 @@ def outside(claims: Iterable[NodeClaim], zones: Collection[str]) -> list[NodeCla
 def zone_of(claim: NodeClaim) -> str:
     """Return the zone where a claim's node is or will be; empty if it is not settled."""
     return claim.zone or claim.requirements.settled.get(ZONE, "")
+
+
+def to_nominate(
+    claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
+) -> Mapping[str, tuple[str, ...]]:
+    """Return, by claim name, the pods (namespace/name) that it was bought for and that wait without a nomination."""
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.key in bought and not (pod.node or pod.nominated_node or pod.deleting):
+            found.setdefault(bought[pod.key], []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+
+
+def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
+    """Return, by claim name, the pods (namespace/name) that nodesmith nominated for its Node and that no longer wait.
+
+    kube-scheduler would keep reserving their room. Furthermore, if it refused a pod because of such room and the
+    nominated pod was then bound elsewhere, it does not retry the refused pod for five minutes. When a nomination is
+    cleared, it retries all pods of equal or lower priority at once (kubernetes/kubernetes#134859).
+    """
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod, claim in _ours(claims, snapshot):
+        if bought.get(pod.key) != claim.name and not pod.deleting:
+            found.setdefault(claim.name, []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+
+
+def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
+    """Return the snapshot with only the nominations that kube-scheduler made by preemption.
+
+    Nominations for nodes that are gone, and those from `to_nominate`, are removed: their pods wait for their claim, or
+    for a new one, as if they had no nomination. If pods on the nominated node are terminating, the nomination counts as
+    a preemption, even if nodesmith made it first.
+    """
+    if not any(pod.nominated_node for pod in snapshot.pods):
+        return snapshot
+    nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
+
+    def stands(pod: Pod) -> bool:
+        return pod.nominated_node in nodes and pod.key not in ours
+
+    pods = tuple(
+        replace(pod, nominated_node="") if pod.nominated_node and not stands(pod) else pod
+        for pod in snapshot.pods
+    )
+    return replace(snapshot, pods=pods)
+
+
+def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
+    """Yield the pods that nodesmith nominated, each with the claim whose Node it is nominated for."""
+    named = {pod.nominated_node for pod in snapshot.pods if pod.nominated_node}
+    bought = {
+        (claim.node_name, key): claim
+        for claim in claims
+        if claim.node_name in named
+        for key in claim.nominated
+    }
+    vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
+    for pod in snapshot.pods:
+        if pod.nominated_node and pod.nominated_node not in vacating:
+            claim = bought.get((pod.nominated_node, pod.key))
+            if claim is not None and pod.created_at <= claim.created_at:
+                yield pod, claim
