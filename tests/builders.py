@@ -13,10 +13,9 @@ from uuid import NAMESPACE_URL, uuid5
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, as_read
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER, Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool

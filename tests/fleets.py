@@ -11,8 +11,7 @@ from typing import Any
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DISRUPTED, INITIALIZED, INSTANCE_TYPE, NODEPOOL
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node

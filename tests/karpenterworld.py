@@ -18,9 +18,15 @@ from nodesmith.decisions.provisioning import Inputs, PlannedNode, as_read
 from nodesmith.decisions.shadow.fleet import hourly_usd
 from nodesmith.decisions.shadow.karpenter import first_fit_plan, one_command
 from nodesmith.keys import snapshot_key
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    DISRUPTED,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    ZONE,
+)
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, Launched

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, REGISTERED
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.provisioningrequests import FAILED, PROVISIONED, GangStage
 

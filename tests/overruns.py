@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nodesmith.decisions.budgets import allowed
-from nodesmith.model.apimachinery.labels import INITIALIZED
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodepools import parse_nodepool

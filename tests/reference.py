@@ -16,7 +16,7 @@ from typing import Any
 import typer.main
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodesmith.model.notifications import DETAILS, schema
+from nodesmith.decisions.notifications import DETAILS, schema
 from nodesmith.registration import SETTINGS
 from nodesmith_cli.documents.schemas import DOCUMENTS, schema_of
 from nodesmith_cli.main import app

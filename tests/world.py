@@ -30,19 +30,18 @@ from nodesmith.controllers.routing import Routing, route, wake_warned
 from nodesmith.controllers.runs import Report, SelfHints
 from nodesmith.controllers.termination import Drains, Termination, end_nodes
 from nodesmith.decisions.garbagecollection import YOUNG
-from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.allocations import booked_key, hour_of
+from nodesmith.model.apimachinery.labels import UNREGISTERED
 from nodesmith.model.apimachinery.quantities import Resources, format_resources
-from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance, fleet_of
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice
 from nodesmith.model.functions import INFORMED, RETRY_SECONDS, WOKEN, Concern
-from nodesmith.model.karpenter.nodeclaims import Phase
+from nodesmith.model.karpenter.nodeclaims import Phase, tags_due
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id
 from nodesmith.model.metrics import Metrics

@@ -36,7 +36,7 @@ def commit() -> str:
 def formats() -> dict[str, int]:
     """Return the version of each format that carries one (ADR 29)."""
     from nodesmith.adapters.catalog import catalogs
-    from nodesmith.decisions.provisioning.record import VERSION
+    from nodesmith.decisions.provisioning.plan import VERSION
     from nodesmith.model import metricsobjects, spendinglimits
     from nodesmith.observation import observed
     from nodesmith.registration import FORMAT

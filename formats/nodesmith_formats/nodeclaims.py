@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.problems import AWAITING, Parsed
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.hashes import NODECLASS_HASH, NODEPOOL_HASH
@@ -24,7 +24,6 @@ from nodesmith.model.karpenter.nodeclaims import (
     NodeClaim,
     Phase,
 )
-from nodesmith.model.kubernetes.events import AWAITING
 
 _PRICE = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}", re.ASCII)
 _Conditions: TypeAlias = Mapping[str, Mapping[str, Any]]

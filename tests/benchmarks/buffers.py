@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from nodesmith.decisions.provisioning.buffers.forecast import STEP, next_size_at, noted, sizing
+from nodesmith.decisions.provisioning.growth import STEP, next_size_at, noted, sizing
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile
 from tests.benchmarks.figures import Figure
 

@@ -22,9 +22,8 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.keys import partition_key, snapshot_key, unplaced_key
-from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER, UNREGISTERED
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import manifest, marks_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.apimachinery.labels import Taint
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from tests import builders
 from tests.contract.worlds import EARLY, REF, World, a_claim, a_node, a_pod, there

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
-from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.evictions import (
     BUDGET,
     SEVERAL_BUDGETS,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith.decisions.provisioning.buffers.forecast import History, history_item, step_of
+from nodesmith.decisions.provisioning.growth import History, history_item, step_of
 from nodesmith.keys import growth_key
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY

@@ -10,9 +10,8 @@ import pytest
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.adapters.kubernetes.cluster import ApiCluster
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.apimachinery.taints import UNREGISTERED
-from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.apimachinery.labels import REGISTERED, TERMINATION_FINALIZER, UNREGISTERED
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time

@@ -21,12 +21,11 @@ from typing import Any
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Unfit, connect
 from nodesmith.adapters.kubernetes.writes import clear_nominations, nominate, pod_path
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import Inputs, Plan, PlannedNode, decide
 from nodesmith.errors import Conflict
-from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
+from nodesmith.model.apimachinery.labels import HOSTNAME, UNREGISTERED, ZONE
 from nodesmith.model.apimachinery.quantities import cpu_milli, format_resources
-from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import labels_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from nodesmith.decisions.notifications import Notification
 from nodesmith.errors import Transient
-from nodesmith.model.notifications import Notification
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from nodesmith.adapters.kubernetes.writes import (
     without_finalizer,
 )
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import format_time
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, Gone, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.observation.observed import Observed, Todays, todays

@@ -22,8 +22,7 @@ from nodesmith.controllers.allocations import State
 from nodesmith.controllers.launching.unschedulable import Refused, write_unplaced
 from nodesmith.decisions.allocations.nodes import Price
 from nodesmith.decisions.provisioning import Plan
-from nodesmith.decisions.provisioning.plan import Inputs, Unplaced
-from nodesmith.decisions.provisioning.record import inputs_of, record
+from nodesmith.decisions.provisioning.plan import Inputs, Unplaced, inputs_of, record
 from nodesmith.keys import unplaced_key
 from nodesmith.model.allocations import Allocation, Kind, MoveOutcome, Owner, to_book
 from nodesmith.model.apimachinery.frozen import FrozenMap

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import Effect, Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.launches import FleetShare, LaunchRequest, OfferingKey, Override
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.karpenter.disruption import Budget

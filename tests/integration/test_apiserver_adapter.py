@@ -19,7 +19,7 @@ from nodesmith.adapters.kubernetes.apiserver import (
 )
 from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.errors import Conflict, NodesmithError, Rejected, Transient
-from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode

@@ -14,10 +14,10 @@ from nodesmith.adapters.kubernetes.cluster import ApiCluster, Observer
 from nodesmith.adapters.kubernetes.writes import patched_node
 from nodesmith.decisions.lifecycle import registration_patch
 from nodesmith.errors import Transient
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.karpenter.capacitybuffers import parse_buffer
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.parts import system_time

@@ -14,7 +14,7 @@ from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECON
 from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.keys import decision_key, decision_snapshot_key
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from nodesmith.decisions.provisioning import decide
+from nodesmith.decisions.provisioning import decide, record
 from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY
 from nodesmith_cli.audit import Kind, audit
@@ -184,7 +184,7 @@ def test_explain_nodepool_shows_what_overlays_change_and_which_are_left_out() ->
 
 
 def test_explain_decision_names_the_overlay_and_both_prices() -> None:
-    from nodesmith.decisions.provisioning import record
+    from nodesmith.decisions.provisioning import decide
 
     snapshot = builders.snapshot(pods=builders.pods(builders.shape(), 1), nodeoverlays=(CHEAP_M5,))
     inputs = builders.inputs(snapshot=snapshot)

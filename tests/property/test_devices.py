@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.scheduling.devices.allocation import Allocator, Matcher, copies
 from nodesmith.decisions.scheduling.devices.resources import DeviceResources, asked_by
 from nodesmith.model.apimachinery.quantities import total
-from nodesmith.model.kubernetes.deviceparts import parse_annotated
+from nodesmith.model.karpenter.nodeoverlays import parse_annotated
 from nodesmith.model.kubernetes.devices import PodClaim, Stock, parse_claim
 from tests.devices import DRIVER, GPU, claims, first_of, kind, model, part, parted, profile, request, shared
 

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from nodesmith.decisions.provisioning import Plan, PlannedNode, canonical, decide, plan_item, record, replay
 from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    ZONE,
+    first_untolerated,
+)
 from nodesmith.model.apimachinery.quantities import total
-from nodesmith.model.apimachinery.taints import first_untolerated
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import Override
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool

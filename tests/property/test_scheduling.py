@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.existing import AvailableCapacity, existing_nodes
+from nodesmith.decisions.scheduling.existing import existing_nodes
+from nodesmith.decisions.scheduling.placement import AvailableCapacity
 from nodesmith.decisions.scheduling.topologyspread import Tally, share_out
 from nodesmith.model.kubernetes.pods import Shape, Spread
 from nodesmith.model.snapshot import Snapshot

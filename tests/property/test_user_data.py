@@ -17,7 +17,7 @@ from nodesmith.decisions.launch import launch_obstacle, launch_plan
 from nodesmith.decisions.launch.templates import user_data
 from nodesmith.decisions.launch.userdata.bootstrapscripts import parameters
 from nodesmith.decisions.launch.userdata.starting import Start, node_labels, registered_taints
-from nodesmith.model.apimachinery.taints import Effect, Taint
+from nodesmith.model.apimachinery.labels import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim

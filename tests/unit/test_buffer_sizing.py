@@ -13,7 +13,8 @@ import pytest
 from nodesmith.controllers.nodeclaims.observations import next_sizes, tell_rooms
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import decide
-from nodesmith.decisions.provisioning.buffers.forecast import (
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, resolutions
+from nodesmith.decisions.provisioning.growth import (
     MOST_DAYS,
     STEP,
     History,
@@ -23,7 +24,6 @@ from nodesmith.decisions.provisioning.buffers.forecast import (
     sizing,
     step_of,
 )
-from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, resolutions
 from nodesmith.keys import growth_key
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, Quantile, parse_buffer
 from nodesmith.model.ledger.moves import Reason

@@ -15,7 +15,7 @@ from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, by_turns, decide
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
 from nodesmith.decisions.provisioning.decide import next_change
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.capacitybuffers import CapacityBuffer, count_of, is_room, parse_buffer
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import parse_budget

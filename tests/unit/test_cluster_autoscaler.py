@@ -12,16 +12,20 @@ import pytest
 from nodesmith.controllers.launching.unschedulable import tell_pods, tell_unplaced, write_unplaced
 from nodesmith.decisions.budgets import paused
 from nodesmith.decisions.disruption.candidates import Survey
-from nodesmith.decisions.events import of_waiting
+from nodesmith.decisions.events import of_waiting, pod_events
 from nodesmith.decisions.lifecycle import next_steps as lifecycle_steps
-from nodesmith.decisions.nomination import pod_events
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.scheduling.existing import existing_nodes
 from nodesmith.decisions.termination import next_steps
 from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.decisions.termination.steps import next_change
-from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS
-from nodesmith.model.apimachinery.taints import DISRUPTED, Effect, Taint, Toleration
+from nodesmith.model.apimachinery.labels import (
+    DISRUPTED,
+    EXCLUDE_FROM_LOAD_BALANCERS,
+    Effect,
+    Taint,
+    Toleration,
+)
 from nodesmith.model.commands import Advance, Evict, Initialize, TerminateInstances, TerminationCommand, Wait
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool

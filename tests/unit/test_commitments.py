@@ -13,7 +13,8 @@ from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
 from nodesmith.controllers.commitments import claim_commitments
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs, Plan, decide
-from nodesmith.decisions.provisioning.record import canonical, inputs_of, plan_item, record, replay
+from nodesmith.decisions.provisioning.decide import replay
+from nodesmith.decisions.provisioning.plan import canonical, inputs_of, plan_item, record
 from nodesmith.decisions.scheduling.offerings.commitments import (
     Running,
     _paid_for,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from nodesmith.decisions.lifecycle import next_steps, trouble
+from nodesmith.model.apimachinery.labels import UNREGISTERED
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import UNREGISTERED
 from nodesmith.model.commands import Command, Forget, GiveUp, Initialize, Register, Show, Wait
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from nodesmith.model.commands import Initialize, Wait
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.deviceparts import parse_annotated
+from nodesmith.model.karpenter.nodeoverlays import parse_annotated
 from nodesmith.model.kubernetes.devices import (
     DEVICES,
     REQUESTED_DRIVERS,

@@ -10,9 +10,8 @@ import pytest
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, INSTANCE_TYPE
+from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, INSTANCE_TYPE
 from nodesmith.model.apimachinery.requirements import parse_selector
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.pods import Shape

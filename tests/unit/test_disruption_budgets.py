@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from nodesmith.decisions.budgets import allowed, is_active, remaining
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.problems import Parsed
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import last_hit, parse_cron
 from nodesmith.model.karpenter.disruption import Budget, read_budget, write_budget
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

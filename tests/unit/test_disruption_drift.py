@@ -10,8 +10,7 @@ from typing import Any
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
 from nodesmith.decisions.disruption.search.search import look_again, propose
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage
 from tests.builders import NOW, expression, shape

@@ -14,7 +14,7 @@ from nodesmith.decisions.disruption.search.searchpass import FEW, Pass
 from nodesmith.decisions.disruption.worth import LEAST_SAVING
 from nodesmith.decisions.packing import GOOD_ENOUGH
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.disruption import MOST_AN_HOUR
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from tests.builders import NOW, anti_affinity, claim, expression, shape

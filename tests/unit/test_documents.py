@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from typer.testing import CliRunner
 
-from nodesmith.decisions.provisioning.record import SCHEMA
+from nodesmith.decisions.provisioning.plan import SCHEMA
 from nodesmith.errors import Rejected
 from nodesmith_cli import printing
 from nodesmith_cli.documents.schemas import DOCUMENTS, schema_of

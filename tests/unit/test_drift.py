@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.controllers.disruption import note_drift
 from nodesmith.decisions.disruption.drift import Today, drifted, drifting, noted
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.errors import Failures
 from nodesmith.model.apimachinery.requirements import Requirements, requirement

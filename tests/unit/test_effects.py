@@ -13,8 +13,7 @@ from nodesmith import effects
 from nodesmith.effects import carry_out, carry_out_end, collect, show
 from nodesmith.errors import Transient
 from nodesmith.model import commands
-from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, REGISTERED, TERMINATION_FINALIZER
 from nodesmith.model.commands import (
     Advance,
     ClearNominations,

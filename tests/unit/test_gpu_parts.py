@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.plan import PlannedNode
 from nodesmith.model.apimachinery.labels import ARCH, INSTANCE_TYPE

@@ -12,7 +12,7 @@ import pytest
 from nodesmith.adapters.kubernetes.writes import patched_node
 from nodesmith.decisions.lifecycle import initialization_patch, next_steps, registration_patch
 from nodesmith.decisions.scheduling.existing import existing_nodes
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.commands import Command, Initialize, Nominate, Open, Register, Wait
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

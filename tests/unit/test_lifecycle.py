@@ -17,8 +17,8 @@ from nodesmith.decisions.lifecycle import (
     to_name,
 )
 from nodesmith.decisions.lifecycle.steps import MENDED_AT_ONCE
+from nodesmith.model.apimachinery.labels import UNREGISTERED, Effect, Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import UNREGISTERED, Effect, Taint
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Open, Register, Show, Wait
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import manifest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.kubernetes.deviceparts import parse_annotated
+from nodesmith.model.karpenter.nodeoverlays import parse_annotated
 from nodesmith_formats.kubernetes.objects import Object, View, condition_of, dig, name_of
 from nodesmith_local.aws.instances.resourceslices import resource_slices
 from tests.devices import DRIVER, gpus, model, parted, profile, shared

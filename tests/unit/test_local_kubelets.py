@@ -12,8 +12,8 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch.templates import user_data
 from nodesmith.decisions.launch.userdata.starting import Start
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import Resources, parse_resources
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.instancesettings import GIB
 from nodesmith_formats.kubernetes.kinds import Resource

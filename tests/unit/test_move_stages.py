@@ -27,7 +27,7 @@ from nodesmith.decisions.disruption.moves import (
     strays,
 )
 from nodesmith.decisions.disruption.proposals import LARGEST_BATCH, Proposal, in_batches
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Pause

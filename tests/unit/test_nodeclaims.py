@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaimobjects import labels_of, manifest, parse_nodeclaim
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase, Transition

@@ -10,7 +10,7 @@ import pytest
 
 from nodesmith.controllers.launching.launch import TypeTable
 from nodesmith.decisions.disruption.costs import price_of
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, ProductPrices

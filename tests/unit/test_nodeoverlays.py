@@ -13,7 +13,7 @@ from nodesmith.adapters.ec2.fleetcalls import fleet_request
 from nodesmith.controllers.launching.launch import TypeTable
 from nodesmith.decisions.disruption.candidates import Survey
 from nodesmith.decisions.disruption.search.search import propose
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.lifecycle.stages import initialize
 from nodesmith.decisions.provisioning.decide import decide
 from nodesmith.decisions.provisioning.nodeclaims import by_hand

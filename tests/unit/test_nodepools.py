@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.disruption import Budget
 from nodesmith.model.karpenter.nodeclaims import NodeClassRef
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Condition, parse_node
 from nodesmith.observation.reduction.objects import reduce_node
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.lifecycle import next_steps
-from nodesmith.decisions.nomination import preempting_only, to_clear, to_nominate
 from nodesmith.decisions.provisioning import Plan, decide
-from nodesmith.decisions.scheduling.existing import NOMINATION
+from nodesmith.decisions.scheduling.existing import NOMINATION, preempting_only, to_clear, to_nominate
 from nodesmith.model.apimachinery.labels import INITIALIZED
 from nodesmith.model.commands import ClearNominations, Command, Initialize, Nominate, Open, Register
 from nodesmith.model.karpenter.nodeclaimobjects import manifest

@@ -18,22 +18,8 @@ from nodesmith.controllers.notifying import (
     Notifier,
 )
 from nodesmith.decisions.notifications import (
-    LATELY,
-    Unplaced,
-    of_budgets,
-    of_claims,
-    of_spending,
-    of_unplaced,
-)
-from nodesmith.decisions.scheduling.offerings.quotas import usages
-from nodesmith.errors import Rejected, Transient
-from nodesmith.keys import notified_key, unplaced_key
-from nodesmith.model.ec2.notices import Fate
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.notifications import (
     DETAILS,
+    LATELY,
     LONGEST_NAME,
     MOST_NAMES,
     BudgetBlocked,
@@ -42,8 +28,20 @@ from nodesmith.model.notifications import (
     Notification,
     PodUnplaced,
     SpendingAbove,
+    Unplaced,
+    of_budgets,
+    of_claims,
+    of_spending,
+    of_unplaced,
     schema,
 )
+from nodesmith.decisions.scheduling.offerings.quotas import usages
+from nodesmith.errors import Rejected, Transient
+from nodesmith.keys import notified_key, unplaced_key
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.registration import Registration, read_registration, settings_of
 from nodesmith.settings import NOTIFICATIONS, Settings

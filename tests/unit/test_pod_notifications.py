@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from nodesmith.controllers.launching.unschedulable import PODS_AT_ONCE, tell_pods
-from nodesmith.decisions.nomination import LATELY, pod_events
+from nodesmith.decisions.events import LATELY, pod_events
 from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.events import ObjectEvent
 from tests.builders import NOW, bind, claim, pods, shape, snapshot
 from tests.fakes.cluster import FakeCluster
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.plan import Plan
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Move, Reason, Stage

@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
 from nodesmith.decisions.provisioning.purchase.claims import any_value, claim_name
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODEPOOL, ZONE
+from nodesmith.model.apimachinery.labels import (
+    CAPACITY_TYPE,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    ZONE,
+    Taint,
+)
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import Requirement
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.decisions.provisioning.nodepooltiers import pools as offered
 from nodesmith.decisions.provisioning.reasons import reason as why_left
 from nodesmith.decisions.scheduling.demands import Demand
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES
 from nodesmith.model.kubernetes.pods import Reason, Shape
 from nodesmith.model.ledger.learned import Backoff

@@ -18,11 +18,10 @@ from nodesmith.decisions.readiness.readiness import (
     ready_condition,
     usage,
 )
-from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.problems import AWAITING, Parsed
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.kubernetes.events import AWAITING
 from nodesmith.model.ledger.learned import Ending, RegistrationHealth
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.model.nodeclasses.status import CapacityReservation, Image, NodeClassStatus, StatusCondition

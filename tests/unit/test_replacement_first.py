@@ -10,8 +10,7 @@ import pytest
 
 from nodesmith.decisions.termination import next_steps
 from nodesmith.decisions.termination.waiting import FIRST_LOOK, LONGEST_WAIT
-from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, EXCLUDE_FROM_LOAD_BALANCERS
 from nodesmith.model.commands import DeletePods, Evict, TerminateInstances, TerminationCommand, Wait
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node

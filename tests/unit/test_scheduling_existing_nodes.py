@@ -10,16 +10,16 @@ import pytest
 
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.existing import (
-    AvailableCapacity,
     ExistingNode,
     existing_node_of,
     existing_nodes,
     nominations,
 )
+from nodesmith.decisions.scheduling.placement import AvailableCapacity
 from nodesmith.decisions.scheduling.topology.mergednodes import ClusterNodes
+from nodesmith.model.apimachinery.labels import DISRUPTED, UNREGISTERED, Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import DISRUPTED, UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node, parse_node
 from nodesmith.model.kubernetes.pods import Pod, Shape

@@ -12,11 +12,8 @@ import pytest
 from nodesmith.decisions.scheduling.assign import assign
 from nodesmith.decisions.scheduling.demands import Assignment, Choices, by_shape
 from nodesmith.decisions.scheduling.existing import existing_nodes
-from nodesmith.decisions.scheduling.topology.topology import View
 from nodesmith.decisions.scheduling.topologyspread import Domain, Tally, share_out
-from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.taints import Taint, Toleration
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, Taint, Toleration
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.policies import PreferencePolicy
@@ -351,32 +348,3 @@ def test_every_pod_is_placed_demanded_or_stuck() -> None:
     found = [key for keys in result.placed.values() for key in keys]
     found += [p.key for d in result.demands for p in d.pods] + [p.key for s, _ in result.stuck for p in s]
     assert sorted(found) == sorted(p.key for p in some)
-
-
-RACK = "example.com/rack"
-
-
-def within(*values: str, operator: str = "In") -> tuple[Requirements, ...]:
-    return shape(affinity=node_affinity([expression(RACK, operator, *values)])).terms
-
-
-@pytest.mark.parametrize(
-    ("view", "pod", "pins", "must"),
-    [
-        (View(leaving=True), shape(), {}, True),
-        (View(leaving=True, keys=(ZONE,)), shape(), {}, True),  # every new node has a zone
-        (View(leaving=True, keys=(RACK,)), shape(), {}, False),
-        (View(leaving=True, keys=(RACK,)), shape(), {RACK: "a"}, True),
-        (View(leaving=True, keys=(RACK,)), shape(), {RACK: ""}, False),
-        (View(leaving=True, terms=within("a", "b")), shape(), {RACK: "a"}, True),
-        (View(leaving=True, terms=within("a", "b")), shape(), {RACK: "c"}, False),
-        (View(leaving=True, terms=within("a", "b")), shape(), {}, False),
-        (View(leaving=True, terms=within("a", operator="NotIn")), shape(), {RACK: "b"}, True),
-        (View(leaving=True, terms=within("a", operator="NotIn")), shape(), {}, False),
-    ],
-)
-def test_a_new_node_must_count_if_all_nodes_with_its_known_labels_do(
-    view: View, pod: Shape, pins: dict[str, str], must: bool
-) -> None:
-    assert view.must_show(pod, pins) is must
-    assert view.may_show(pod, pins) or not must, "what must count may count"

@@ -17,9 +17,8 @@ from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.decisions.readiness.readiness import nodepool_update
 from nodesmith.decisions.scheduling.existing import existing_node_of, existing_nodes
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT, REGISTERED
+from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, REGISTERED
 from nodesmith.model.apimachinery.quantities import NOTHING
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Condition

@@ -13,7 +13,7 @@ from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.shadow.advance import KARPENTERS, OURS, is_news, step
 from nodesmith.decisions.shadow.karpenter import first_fit_plan
 from nodesmith.errors import Rejected
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
-from nodesmith.model.apimachinery.taints import Toleration
+from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE, Toleration
 from nodesmith.model.kubernetes.pods import Shape, Spread
 from nodesmith.model.kubernetes.shapereading import Namespaces, parse_shape
 from tests.builders import anti_affinity, expression, node_affinity, shape

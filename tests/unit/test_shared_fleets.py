@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.ec2.fleetcalls import FleetCalls, Templates, fleet_request
 from nodesmith.decisions.launch import dealt, launch_plan, shared
-from nodesmith.decisions.launch.outcomes import launched_claim, tags_due
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.model.ec2.launches import (
     Deferred,
     FleetShare,
@@ -23,6 +23,7 @@ from nodesmith.model.ec2.launches import (
     NoCapacity,
     Unfulfilled,
 )
+from nodesmith.model.karpenter.nodeclaims import tags_due
 from tests.fakes.cloud import CLUSTER
 from tests.launching import CLAIM, NODECLASS, NOW, options, status
 

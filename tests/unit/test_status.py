@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
 from nodesmith.decisions.termination.waiting import replacement
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node

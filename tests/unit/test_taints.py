@@ -1,6 +1,6 @@
 import pytest
 
-from nodesmith.model.apimachinery.taints import (
+from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
     UNREGISTERED,
     Taint,

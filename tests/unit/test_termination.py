@@ -14,12 +14,15 @@ from nodesmith.decisions.termination import next_steps, to_check, to_end
 from nodesmith.decisions.termination.evictions import Allowances, drain, protected_for, refuses_disruption
 from nodesmith.decisions.termination.waiting import why_not_gone
 from nodesmith.model.apimachinery.labels import (
+    DISRUPTED,
     DO_NOT_DISRUPT,
     EXCLUDE_FROM_LOAD_BALANCERS,
     TERMINATION_FINALIZER,
+    Effect,
+    Taint,
+    Toleration,
 )
 from nodesmith.model.apimachinery.requirements import parse_selector
-from nodesmith.model.apimachinery.taints import DISRUPTED, Effect, Taint, Toleration
 from nodesmith.model.commands import (
     Close,
     DeletePods,

@@ -14,9 +14,9 @@ from nodesmith.decisions.events import (
     of_interruption,
     of_waiting,
 )
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import BUDGET, Evicted, Eviction, EvictionRefused, Gone, PodOnNode
 from tests.builders import claim
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.termination import next_steps
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.commands import Advance, TerminateInstances
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from tests.builders import NOW, claim, node, snapshot

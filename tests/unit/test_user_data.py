@@ -13,8 +13,8 @@ import pytest
 from nodesmith.decisions.launch.userdata.configurations import own_parts
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData, node_labels, registered_taints
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

@@ -21,8 +21,8 @@ from nodesmith.decisions.launch.userdata.starting import (
     registered_taints,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import parse_resources
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.nodeclasses.instancesettings import (
     WINDOWS_FAMILIES,
     KubeletConfiguration,

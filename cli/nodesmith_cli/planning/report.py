@@ -9,7 +9,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, plan_item
-from nodesmith.decisions.provisioning.record import room_item
+from nodesmith.decisions.provisioning.plan import room_item
 from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 

@@ -19,10 +19,11 @@ from nodesmith.model.apimachinery.labels import (
     OS,
     WELL_KNOWN,
     ZONE,
+    Taint,
+    is_ephemeral,
     normalised,
     restriction,
 )
-from nodesmith.model.apimachinery.taints import Taint, is_ephemeral
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE
 from nodesmith_cli.planning.nodeclasses import assumed_nodeclass
 from nodesmith_cli.savings.nodeprices import PricedNode

@@ -16,6 +16,7 @@ from nodesmith.decisions.shadow.fleet import OTHERS, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
+    DISRUPTED,
     DO_NOT_DISRUPT,
     INITIALIZED,
     NODEPOOL,
@@ -24,7 +25,6 @@ from nodesmith.model.apimachinery.labels import (
     SPOT,
 )
 from nodesmith.model.apimachinery.requirements import Requirements, requirement
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node

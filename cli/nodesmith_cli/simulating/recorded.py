@@ -17,7 +17,7 @@ from nodesmith.decisions.disruption.search import search as disruption
 from nodesmith.decisions.provisioning import Inputs, as_read, canonical, inputs_of, replay
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import Shape

@@ -9,10 +9,9 @@ from nodesmith.decisions.provisioning.nodepooltiers import pools
 from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, SPOT, Effect, Taint
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, format_resources
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.karpenter.nodepools import (
     LIMIT_USD_PER_HOUR,
     LIMIT_USD_PER_MONTH,

@@ -12,9 +12,14 @@ from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.decisions.scheduling.compatibility import label_refusal
 from nodesmith.decisions.scheduling.existing import awaited_daemons
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, REGISTERED
+from nodesmith.model.apimachinery.labels import (
+    HOSTNAME,
+    INITIALIZED,
+    REGISTERED,
+    first_untolerated,
+    is_ephemeral,
+)
 from nodesmith.model.apimachinery.quantities import Resources, total
-from nodesmith.model.apimachinery.taints import first_untolerated, is_ephemeral
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget
 from nodesmith.model.kubernetes.nodes import Condition, Node

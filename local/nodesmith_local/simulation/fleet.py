@@ -10,14 +10,13 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.interruption import answer, risks_after
-from nodesmith.decisions.launch.outcomes import launched_claim
+from nodesmith.decisions.launch.fleets import launched_claim
 from nodesmith.decisions.provisioning import PlannedNode
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.decisions.termination import steps as ending
 from nodesmith.model import commands
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS, SPOT
-from nodesmith.model.apimachinery.taints import DISRUPTED, Taint
+from nodesmith.model.apimachinery.labels import DISRUPTED, EXCLUDE_FROM_LOAD_BALANCERS, SPOT, Taint
 from nodesmith.model.ec2.instancetypes import InstanceType, image_for, instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.ec2.notices import WARNING, Fate, Notice

@@ -13,7 +13,7 @@ from nodesmith.decisions.disruption.proposals import Proposal, in_batches
 from nodesmith.decisions.disruption.search.search import look_again, may_end
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.scheduling.offerings.quotas import exceeded
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import next_backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Reason, Stage

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from nodesmith.decisions.launch import shared
-from nodesmith.decisions.launch.outcomes import (
+from nodesmith.decisions.launch.fleets import (
     backoffs,
     launched_claim,
     served,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.commands import Owned, OwnedKind
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.launches import (
@@ -24,7 +25,6 @@ from nodesmith.model.ec2.notices import Notice
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.kubernetes.provisioningrequests import Gang

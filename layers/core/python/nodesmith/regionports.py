@@ -17,7 +17,7 @@ from nodesmith.model.spendinglimits import SpendingLimit
 from nodesmith.registration import Registration, Trial
 
 if TYPE_CHECKING:
-    from nodesmith.model.notifications import Notification
+    from nodesmith.decisions.notifications import Notification
 
 
 class Routes(Protocol):

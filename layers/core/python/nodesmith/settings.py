@@ -41,7 +41,7 @@ _MOST_HOURS = 1000
 HEALTH_SOURCE, HEALTH_DETAIL_TYPE = "nodesmith", "nodesmith Health Change"
 """Source and detail type of the events with which dispatch reports new findings and resolved ones."""
 NOTIFICATIONS = ("BudgetBlocked", "InterruptionServed", "NodeLaunched", "PodUnplaced", "SpendingAbove")
-"""The detail types of notifications (`nodesmith.model.notifications`), which have the same source."""
+"""The detail types of notifications (`nodesmith.decisions.notifications`), which have the same source."""
 DRY_RUN_NODEPOOL = "validation"
 """The NodePool in the tags of dry runs. Readiness may only create resources with this tag value."""
 PROFILE_HASH_LENGTH = 16

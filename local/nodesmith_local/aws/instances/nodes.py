@@ -8,9 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, WINDOWS_BUILD, ZONE
+from nodesmith.model.apimachinery.labels import (
+    ARCH,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    OS,
+    REGION,
+    WINDOWS_BUILD,
+    ZONE,
+    Effect,
+    Taint,
+)
 from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
-from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import WINDOWS_BUILDS, InstanceType, instance_types

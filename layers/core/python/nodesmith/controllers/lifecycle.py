@@ -56,6 +56,7 @@ from nodesmith.decisions.takeover import standby
 from nodesmith.effects import carry_out
 from nodesmith.errors import Failures, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import (
     ClearNominations,
@@ -74,7 +75,6 @@ from nodesmith.model.commands import (
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase, known_instances
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Metrics, labelled
 from nodesmith.model.snapshot import Snapshot

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from nodesmith.controllers.launching.unschedulable import FAILED_SCHEDULING, SCALE_UP_DELAYED, STALE_AFTER
 from nodesmith.decisions.notifications import (
+    Notification,
     Unplaced,
     is_anyone_waiting,
     of_budgets,
@@ -27,7 +28,6 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import notified_key, unplaced_key
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.notifications import Notification
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, VersionedBlobs
 from nodesmith.regionports import EventBus

@@ -38,13 +38,12 @@ from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.scheduling.offerings.quotas import on_nodepool, usages
 from nodesmith.decisions.takeover import Standby, held_nodeclasses, next_hold, standby, standby_conditions
 from nodesmith.errors import Failures, Rejected, Transient
-from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.problems import ObjectEvent, Parsed
 from nodesmith.model.apimachinery.times import first, first_after
 from nodesmith.model.ec2.zonalshifts import ZonalShift, next_end, reconciled, told
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import PROVISIONER, NodePool, parse_nodepools, parsed_nodepools
 from nodesmith.model.karpenter.ownership import is_foreign
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.ledger.learned import RegistrationHealth, basis_of, current_health
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import NODE_TEMPLATE, EC2NodeClass, parse_nodeclasses

@@ -13,11 +13,11 @@ from nodesmith.decisions.repair import Finding, findings, next_change
 from nodesmith.decisions.takeover import standby
 from nodesmith.effects import begin_end
 from nodesmith.errors import Conflict, Failures
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.commands import End
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodepools import NODE_REPAIR, parsed_nodepools
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.metrics import Metrics, snake_case
 from nodesmith.ports import Blobs, Cluster, Hints, Store
 

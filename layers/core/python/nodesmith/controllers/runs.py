@@ -11,9 +11,9 @@ from random import randrange
 from typing import Protocol, TypeAlias, TypeVar
 
 from nodesmith.errors import Conflict, Failures, Rejected, Transient
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.commands import Command, Release, SingleEnding
 from nodesmith.model.functions import Concern, Hint
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.metrics import Metrics
 from nodesmith.ports import Blobs, Cloud, Cluster, Hints, Store
 

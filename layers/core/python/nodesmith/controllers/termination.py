@@ -20,6 +20,7 @@ from nodesmith.decisions.termination.beginning import to_end_later
 from nodesmith.decisions.termination.steps import SHORTEST_DRAIN, next_change
 from nodesmith.effects import begin_end, carry_out_end, delete_pods, evict, release, terminate
 from nodesmith.errors import Failures, Rejected, Transient
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.commands import (
     Advance,
     Close,
@@ -35,7 +36,6 @@ from nodesmith.model.commands import (
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaimobjects import DELETED
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, known_instances
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import DENIED, Evicted, Eviction, EvictionRefused, Postponed
 from nodesmith.model.ledger.learned import DrainTime, learned_drain_time
 from nodesmith.model.ledger.ledger import Ledger

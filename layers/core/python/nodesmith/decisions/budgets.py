@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.times import first_after, is_schedule, last_hit, next_hit, parse_cron
 from nodesmith.model.karpenter.disruption import SCHEDULE, Budget, Window
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase

@@ -1,4 +1,4 @@
-"""Events on objects about moves and nodes that stay, terminations, interruptions and evictions.
+"""Events on objects about moves and nodes that stay, terminations, interruptions, evictions, and pods without a node.
 
 Reasons are Karpenter's, messages nodesmith's. A message stays the same while nothing changes, so that the Event is not
 repeated.
@@ -7,24 +7,34 @@ repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from nodesmith.decisions.disruption.proposals import BUDGET, NOT_YET, Blocker, Proposals
+from nodesmith.decisions.scheduling.existing import nominations
+from nodesmith.decisions.termination.evictions import protected_for
 from nodesmith.decisions.termination.waiting import (
     AWAITING_NODE,
     AWAITING_REPLACEMENT,
     DELETION_DELAYED,
     VOLUMES,
 )
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.disruption import BALANCED
 from nodesmith.model.karpenter.nodeclaimobjects import DRAINING
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.events import ObjectEvent
+from nodesmith.model.karpenter.nodepools import NODES, NodePool
 from nodesmith.model.kubernetes.evictions import Evicted, Eviction, EvictionRefused, PodOnNode
+from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY, scale_up_delay
+from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.moves import Move, Reason
 
+LATELY = timedelta(minutes=10)
+"""How long after the end of a protection an Event is sent."""
+_QUOTED = 40
+"""The most characters of a value in a message."""
 _CONSOLIDATION_ONLY = frozenset({"ConsolidateAfter", "Labels", "Policy", "Price", "Static"})
 """Rules that keep a node from consolidation only."""
 _PASSING = frozenset({"Ending", "Moving", "NoNode", "Nominated", "NotInitialized"})
@@ -194,3 +204,68 @@ def of_interruption(claim: NodeClaim, node: str) -> list[ObjectEvent]:
     objects = [("NodeClaim", claim.name), *([("Node", node)] if node else [])]
     is_certain = claim.cause != Fate.REBALANCE
     return [ObjectEvent(*about, reason, why, warning=is_certain) for about in objects]
+
+
+def pod_events(claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime) -> Iterator[ObjectEvent]:
+    """Yield Events on pods without a node that a claim was bought for, and on pods with annotations about nodes."""
+    claims = list(claims)
+    bought = nominations(claims, now)
+    ours = {claim.node_name for claim in claims if claim.node_name}
+    for pod in pods:
+        if pod.deleting:
+            continue
+        if not pod.node and pod.key in bought:
+            yield ObjectEvent(
+                "Pod", pod.key, "Nominated", f"Pod should schedule on: nodeclaim/{bought[pod.key]}"
+            )
+        delay = pod.shape.annotations.get(SCALE_UP_DELAY)
+        if not pod.node and delay is not None and scale_up_delay(delay) is None:
+            why = f"{SCALE_UP_DELAY} is {delay[:_QUOTED]!r} and delays nothing: it must be a duration such as 5m"
+            yield ObjectEvent("Pod", pod.key, "InvalidScaleUpDelayAnnotation", why, warning=True)
+        value = pod.shape.annotations.get(DO_NOT_DISRUPT)
+        if value is not None and value != "true" and pod.node in ours:
+            yield from _of_protection(pod, value, now)
+
+
+_UNLIMITED = 2**31 - 1
+"""Stands for the maximum of a NodePool without a limit of nodes: tools that read the Event expect a number."""
+
+
+def scale_up_events(
+    claims: Sequence[NodeClaim], pods: Iterable[Pod], pools: Mapping[str, NodePool], now: datetime
+) -> Iterator[ObjectEvent]:
+    """Yield Cluster Autoscaler's Event on each pod that a claim was bought for, with NodePools as node groups."""
+    bought, by_name = nominations(claims, now), {claim.name: claim for claim in claims}
+    for pod in pods:
+        claim = by_name[bought[pod.key]] if pod.key in bought else None
+        if claim is not None and claim.nodepool and not (pod.node or pod.deleting):
+            mine = [other for other in claims if other.nodepool == claim.nodepool and not other.is_ending]
+            before = sum(other.created_at < claim.created_at for other in mine)
+            after = sum(other.created_at <= claim.created_at for other in mine)
+            pool = pools.get(claim.nodepool)
+            most = pool.limits.of(NODES) if pool is not None and NODES in pool.limits else _UNLIMITED
+            message = f"pod triggered scale-up: [{{{claim.nodepool} {before}->{after} (max: {most})}}]"
+            yield ObjectEvent("Pod", pod.key, "TriggeredScaleUp", message)
+
+
+def not_scaled_up(pod: str, why: str) -> ObjectEvent:
+    """Return Cluster Autoscaler's Event on a pod (namespace/name) that no node is bought for."""
+    return ObjectEvent("Pod", pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")
+
+
+def _of_protection(pod: Pod, value: str, now: datetime) -> Iterator[ObjectEvent]:
+    span = protected_for(value)
+    if span is None:
+        why = (
+            f"{DO_NOT_DISRUPT} is {value!r} and protects nothing: it must be true, or a duration such as 30m"
+        )
+        yield ObjectEvent("Pod", pod.key, "InvalidDoNotDisruptAnnotation", why, warning=True)
+        return
+    if pod.started_at is None:
+        return
+    until = pod.started_at + span
+    if now < until:
+        yield ObjectEvent("Pod", pod.key, "DoNotDisruptUntil", f"not disrupted before {format_time(until)}")
+    elif now - until < LATELY:
+        why = f"no longer protected from disruption since {format_time(until)}: {DO_NOT_DISRUPT} was {value}"
+        yield ObjectEvent("Pod", pod.key, "DoNotDisruptGracePeriodElapsed", why)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.conversion.converting import convert, loud
 from nodesmith.model.karpenter.nodepools import PROVISIONER, PROVISIONER_UID
 from nodesmith.model.karpenter.ownership import is_foreign

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodesmith.model.apimachinery.labels import kubelet_may_set
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint, kubelet_may_set
 from nodesmith.model.nodeclasses.instancesettings import AL2023
 
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.nodeclasses.instancesettings import BOTTLEROCKET
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, permitted, required
 

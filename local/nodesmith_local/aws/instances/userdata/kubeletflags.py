@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith_local.aws.instances.userdata.bootstrap import Unusable, pairs, permitted
 
 _NUMBERS = {

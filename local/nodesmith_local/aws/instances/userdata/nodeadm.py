@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from nodesmith.model.apimachinery.taints import Taint
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap, Unusable, pairs, permitted, required
 
 NODE_CONFIG_TYPE = "application/node.eks.aws"

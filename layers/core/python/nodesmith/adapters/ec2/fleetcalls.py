@@ -24,7 +24,7 @@ from nodesmith.adapters.ec2.fleetanswers import (
     subnet_shortfalls,
     unfulfilled,
 )
-from nodesmith.decisions.launch.plan import dealt
+from nodesmith.decisions.launch.fleets import dealt
 from nodesmith.errors import Transient
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
 from nodesmith.model.ec2.launches import (

@@ -30,8 +30,8 @@ from nodesmith.adapters.kubernetes.writes import (
 )
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import NODECLASS_FINALIZER, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.evictions import Eviction, PodOnNode
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.metrics import Metrics

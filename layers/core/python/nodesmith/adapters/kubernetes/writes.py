@@ -15,10 +15,10 @@ from urllib.parse import quote
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, Manifest, Unfit, failure
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import LAUNCHED, SHOWN_WHILE_TRUE
 from nodesmith.model.karpenter.nodeclaims import write_taints
-from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.observation.mirror import WATCHED

@@ -28,12 +28,12 @@ from nodesmith.adapters.ownedresources import ensure_profile
 from nodesmith.decisions.launch import launch_obstacle
 from nodesmith.decisions.launch.templates import Build, launch_template
 from nodesmith.model.apimachinery.labels import ARCH, AWS_DOMAIN, ON_DEMAND, TENANCY
+from nodesmith.model.apimachinery.problems import shortened
 from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.ec2.instancetypes import DEDICATED_TENANCY
 from nodesmith.model.ec2.launches import LaunchRequest, LaunchTemplate, Override
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.ownership import instance_tags, tag_list
-from nodesmith.model.kubernetes.events import shortened
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,

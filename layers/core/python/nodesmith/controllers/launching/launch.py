@@ -30,7 +30,7 @@ from nodesmith.decisions.provisioning import (
 )
 from nodesmith.decisions.provisioning.attempts import removed_soon
 from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
-from nodesmith.decisions.provisioning.record import MANY_CLAIMS
+from nodesmith.decisions.provisioning.plan import MANY_CLAIMS
 from nodesmith.decisions.provisioning.static import left_of
 from nodesmith.decisions.scheduling.compatibility import type_set
 from nodesmith.decisions.scheduling.offerings.overlays import overlays_of

@@ -20,12 +20,12 @@ from nodesmith.decisions.disruption.proposals import Proposals
 from nodesmith.decisions.provisioning import Inputs, decision_id
 from nodesmith.errors import Failures
 from nodesmith.keys import decision_snapshot_key
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.apimachinery.problems import ObjectEvent
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, ObjectCondition, condition_item
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.kubernetes.events import ObjectEvent
 from nodesmith.model.kubernetes.nodes import NodePatch
 from nodesmith.model.ledger.commitments import Commitments
 from nodesmith.model.ledger.learned import Boot, Offered

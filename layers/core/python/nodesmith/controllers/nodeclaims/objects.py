@@ -11,7 +11,6 @@ from typing import Any
 
 from nodesmith.controllers.runs import Outside, Spread
 from nodesmith.decisions.disruption.candidates import MOST_AT_ONCE, consolidatable, to_stamp
-from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed, unread_nodeclaims
 from nodesmith.decisions.readiness.launchconditions import rehashed, unstated
 from nodesmith.effects import show
@@ -19,7 +18,7 @@ from nodesmith.errors import Conflict, Failures, Transient
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.karpenter.nodeclaimobjects import CONSOLIDATABLE, condition_item, nodeclaim_content
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import NodeClaim, tags_due
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

@@ -12,7 +12,9 @@ from datetime import datetime
 
 from nodesmith.decisions.lifecycle import uses
 from nodesmith.decisions.provisioning.attempts import stayed
-from nodesmith.decisions.provisioning.buffers.forecast import (
+from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
+from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
+from nodesmith.decisions.provisioning.growth import (
     History,
     Sizing,
     history_item,
@@ -21,8 +23,6 @@ from nodesmith.decisions.provisioning.buffers.forecast import (
     read_history,
     sizing,
 )
-from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses, next_window, resolutions
-from nodesmith.decisions.provisioning.buffers.room import with_stand_ins
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.readiness.readiness import registration_condition
 from nodesmith.decisions.scheduling.workloads import Workloads

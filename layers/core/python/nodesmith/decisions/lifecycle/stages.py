@@ -16,9 +16,16 @@ from dataclasses import replace
 from datetime import datetime
 
 from nodesmith.model.apimachinery import labels
-from nodesmith.model.apimachinery.labels import INITIALIZED, REGISTERED, TERMINATION_FINALIZER
+from nodesmith.model.apimachinery.labels import (
+    INITIALIZED,
+    REGISTERED,
+    TERMINATION_FINALIZER,
+    UNREGISTERED,
+    is_ephemeral,
+    is_startup,
+    is_status,
+)
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources, format_amount
-from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral, is_startup, is_status
 from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, Register, Wait
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance

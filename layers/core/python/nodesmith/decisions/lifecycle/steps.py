@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 
 from nodesmith.decisions import expiration
 from nodesmith.decisions.disruption.candidates import next_consolidatable_change
-from nodesmith.decisions.launch.outcomes import tags_due
 from nodesmith.decisions.lifecycle.stages import (
     check,
     end,
@@ -24,9 +23,8 @@ from nodesmith.decisions.lifecycle.stages import (
     register,
 )
 from nodesmith.decisions.lifecycle.warm import CHECKED, prepare, warm_step
-from nodesmith.decisions.nomination import to_clear, to_nominate
 from nodesmith.decisions.provisioning.nodeclaims import unclaimed
-from nodesmith.decisions.scheduling.existing import awaited_daemons
+from nodesmith.decisions.scheduling.existing import awaited_daemons, to_clear, to_nominate
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
 from nodesmith.model.apimachinery.times import first_after
@@ -43,7 +41,7 @@ from nodesmith.model.commands import (
 )
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import CONSISTENT, DELETED, conditions_of, marks_of
-from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim, Phase, tags_due
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool, Options, parsed_nodepools
 from nodesmith.model.karpenter.ownership import owner_uid
 from nodesmith.model.kubernetes.devices import REQUESTED_DRIVERS

@@ -17,8 +17,7 @@ from nodesmith.decisions.launch.userdata.starting import PULLING_POD
 from nodesmith.decisions.lifecycle.stages import capacity_of, wait
 from nodesmith.decisions.provisioning.buffers.warmcapacity import warm_capacity
 from nodesmith.decisions.scheduling.existing import awaited_daemons
-from nodesmith.model.apimachinery.labels import PREPARING, REGISTERED
-from nodesmith.model.apimachinery.taints import UNREGISTERED, is_ephemeral
+from nodesmith.model.apimachinery.labels import PREPARING, REGISTERED, UNREGISTERED, is_ephemeral
 from nodesmith.model.commands import Command, GiveUp, Prepare, Shelve, Stop
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of

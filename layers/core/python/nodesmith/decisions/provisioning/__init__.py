@@ -1,11 +1,11 @@
 """Provisioning: which nodes to buy so that every placeable pod gets a node at the lowest price.
 
-`decide` makes the whole decision: which pods, which existing nodes, which NodePools, which types. `record` writes it
-down so that it can be explained and replayed. docs/algorithms/provisioning.md walks through the algorithm with an
-example.
+`decide` makes the whole decision: which pods, which existing nodes, which NodePools, which types. `plan` has its inputs
+and its result, and writes both down so that it can be explained and replayed. docs/algorithms/provisioning.md walks
+through the algorithm with an example.
 """
 
-from nodesmith.decisions.provisioning.decide import decide, rehearse
+from nodesmith.decisions.provisioning.decide import decide, rehearse, replay
 from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
 from nodesmith.decisions.provisioning.nodeclaims import (
     as_pool,
@@ -15,14 +15,16 @@ from nodesmith.decisions.provisioning.nodeclaims import (
     is_old,
     unread,
 )
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Unplaced
-from nodesmith.decisions.provisioning.record import (
+from nodesmith.decisions.provisioning.plan import (
+    Inputs,
+    Plan,
+    PlannedNode,
+    Unplaced,
     canonical,
     decision_id,
     inputs_of,
     plan_item,
     record,
-    replay,
 )
 from nodesmith.decisions.provisioning.static import replicas
 

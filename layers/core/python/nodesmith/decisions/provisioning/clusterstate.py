@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nodesmith.decisions.budgets import is_open
-from nodesmith.decisions.nomination import preempting_only
 from nodesmith.decisions.provisioning.plan import Inputs
 from nodesmith.decisions.scheduling.demands import provisionable, unserved
 from nodesmith.decisions.scheduling.existing import (
@@ -23,12 +22,12 @@ from nodesmith.decisions.scheduling.existing import (
     is_going,
     nominations,
     outside,
+    preempting_only,
     with_cordoned,
     with_zones_cordoned,
 )
 from nodesmith.decisions.termination.evictions import kept
-from nodesmith.model.apimachinery.labels import NODEPOOL
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, NODEPOOL
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node

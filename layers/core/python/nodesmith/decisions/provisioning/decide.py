@@ -1,14 +1,15 @@
-"""The provisioning decision, from start to end, and a rehearsal of it.
+"""The provisioning decision, from start to end, a rehearsal of it, and its replay.
 
 A rehearsal decides about made-up pods, so that the first real decision finds caches filled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
 from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
@@ -25,10 +26,7 @@ from nodesmith.decisions.provisioning.clusterstate import (
     with_sources_closed,
 )
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
-from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, Unplaced, of_delay
-from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.proactive import (
+from nodesmith.decisions.provisioning.growth import (
     crowd_out,
     judging,
     planned,
@@ -36,6 +34,17 @@ from nodesmith.decisions.provisioning.proactive import (
     told,
     with_planned,
 )
+from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
+from nodesmith.decisions.provisioning.plan import (
+    Inputs,
+    Plan,
+    Unplaced,
+    canonical,
+    inputs_of,
+    of_delay,
+    plan_item,
+)
+from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape, delayed
@@ -43,11 +52,11 @@ from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
 from nodesmith.decisions.scheduling.workloads import Workloads, splits_for
-from nodesmith.model.apimachinery.labels import ZONE
+from nodesmith.model.apimachinery.labels import ZONE, Toleration
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.apimachinery.requirements import parse_selector
-from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.apimachinery.times import first, first_after
+from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools, rebalances_zones
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape, Spread
@@ -242,3 +251,8 @@ def rehearse(inputs: Inputs) -> None:
         )
         snapshot = replace(inputs.snapshot, pods=pods, nodes=(), grown=())
         decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))
+
+
+def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
+    """Repeat the decision; return its plan in the same canonical bytes as `canonical(written["plan"])`."""
+    return canonical(plan_item(decide(inputs_of(written, snapshot, catalog))))

@@ -25,9 +25,16 @@ from nodesmith.decisions.provisioning.clusterstate import (
 )
 from nodesmith.decisions.provisioning.decide import left_of
 from nodesmith.decisions.provisioning.nodepooltiers import pools
-from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode
+from nodesmith.decisions.provisioning.plan import (
+    Inputs,
+    Plan,
+    PlannedNode,
+    canonical,
+    inputs_of,
+    plan_item,
+    record,
+)
 from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.record import canonical, inputs_of, plan_item, record
 from nodesmith.decisions.scheduling.demands import by_shape
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.model.ec2.catalog import Catalog
@@ -91,7 +98,7 @@ def turns(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) ->
     """
     gangs = {gang.id: gang for gang in ledger.gangs}
     open_requests = [each for each in snapshot.requests if is_ours(each, ledger, shared=shared)]
-    begun = [each for each in open_requests if each.uid in gangs and _is_due(gangs[each.uid], now)]
+    begun = [each for each in open_requests if each.uid in gangs and gangs[each.uid].is_due(now)]
     new = [each for each in open_requests if each.uid not in gangs and not obstacle(each, snapshot)]
     seen: Counter[str] = Counter()
     order: list[tuple[int, datetime, str]] = []
@@ -124,18 +131,6 @@ def obstacle(request: ProvisioningRequest, snapshot: Snapshot) -> str:
     return f"PodTemplate {request.namespace}/{missing[0]} does not exist: create it before the request"
 
 
-def _is_due(gang: Gang, now: datetime) -> bool:
-    match gang.stage:
-        case GangStage.WAITING:
-            return gang.retry_at is None or gang.retry_at <= now
-        case GangStage.LAUNCHING:
-            return True
-        case GangStage.PROVISIONED:
-            return gang.keeps_room(now)
-        case _:
-            return False
-
-
 def next_turn(snapshot: Snapshot, ledger: Ledger, now: datetime, *, shared: bool) -> datetime | None:
     """Return when provisioning must look at requests again even if nothing changes; None for never."""
     gangs = {gang.id for gang in ledger.gangs}
@@ -156,7 +151,7 @@ def decide_gang(inputs: Inputs, key: str) -> GangDecision | None:
     if gang is None:
         return _tried(request, _begun(request, inputs), inputs)
     match gang.stage:
-        case GangStage.WAITING if _is_due(gang, inputs.now):
+        case GangStage.WAITING if gang.is_due(inputs.now):
             return _tried(request, gang, inputs)
         case GangStage.LAUNCHING:
             return _followed(request, gang, inputs)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.model.apimachinery.labels import ZONE, ZONE_ID
+from nodesmith.model.apimachinery.problems import ObjectEvent, shortened
 from nodesmith.model.apimachinery.times import first
 from nodesmith.model.ec2.instancetypes import needs_dedicated
 from nodesmith.model.ec2.zonalshifts import SHIFTED, ZonalShift
@@ -30,7 +31,6 @@ from nodesmith.model.hashes import (
 )
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.events import ObjectEvent, shortened
 from nodesmith.model.ledger.breakers import RESET_HINT
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger

@@ -16,7 +16,7 @@ from typing import Any
 from nodesmith.decisions.scheduling.offerings.options import Usage
 from nodesmith.decisions.takeover import STANDBY
 from nodesmith.model.apimachinery.labels import NODECLASS
-from nodesmith.model.apimachinery.problems import Parsed, Problem
+from nodesmith.model.apimachinery.problems import AWAITING, ObjectEvent, Parsed, Problem, shortened
 from nodesmith.model.apimachinery.quantities import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -32,7 +32,6 @@ from nodesmith.model.ec2.capacity import without_attachable
 from nodesmith.model.karpenter.nodeclaims import HOLDING, NodeClaim
 from nodesmith.model.karpenter.nodeoverlays import NodeOverlay
 from nodesmith.model.karpenter.nodepools import NodePool
-from nodesmith.model.kubernetes.events import AWAITING, ObjectEvent, shortened
 from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.ledger.ledger import PAUSED, Pause
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

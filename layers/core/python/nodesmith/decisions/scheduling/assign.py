@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from nodesmith.decisions.scheduling.colocation import Together
 from nodesmith.decisions.scheduling.conflicts import LabelSets, PodConflicts
 from nodesmith.decisions.scheduling.demands import LAST, Assignment, Choices, UnavailableDomains, by_shape
-from nodesmith.decisions.scheduling.existing import AvailableCapacity, ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.offerings.templates import Template
-from nodesmith.decisions.scheduling.placement import Placement, PlacementContext
+from nodesmith.decisions.scheduling.placement import AvailableCapacity, Placement, PlacementContext
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, Relaxation, Variants, variants
 from nodesmith.decisions.scheduling.sharing import shared
 from nodesmith.decisions.scheduling.topology.domains import (

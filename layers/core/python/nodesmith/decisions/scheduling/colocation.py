@@ -19,9 +19,8 @@ from nodesmith.decisions.scheduling.topology.domains import followed, shares_nod
 from nodesmith.decisions.scheduling.topology.topology import anti_affinity_terms
 from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import HOSTNAME
+from nodesmith.model.apimachinery.labels import HOSTNAME, common
 from nodesmith.model.apimachinery.quantities import total
-from nodesmith.model.apimachinery.taints import common
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
 _Queue = Sequence[tuple[Shape, Pod]]

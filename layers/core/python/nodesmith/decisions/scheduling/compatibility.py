@@ -24,9 +24,10 @@ from nodesmith.model.apimachinery.labels import (
     WINDOWS_BUILD,
     ZONE,
     ZONE_ID,
+    Effect,
+    Taint,
 )
 from nodesmith.model.apimachinery.requirements import Requirement, Requirements
-from nodesmith.model.apimachinery.taints import Effect, Taint
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import ANY_TENANCY, InstanceType
 from nodesmith.model.kubernetes.pods import Shape

@@ -1,35 +1,39 @@
-"""Existing and in-flight nodes and the capacity they still have: pods go here before anything is bought.
+"""Existing and in-flight nodes, the capacity they still have, and nominations: pods go here before anything is bought.
 
 Nodes of zones that the cluster is shifted away from take no more pods, and pods do not wait for those to come. EKS
 cordons such nodes. Until it has, decisions look at them as if it had.
+
+kube-scheduler does not know nodesmith's plan. A pod's `status.nominatedNodeName` makes it try that node first, and
+reserve the pod's room there against pods of equal or lower priority. Whenever an attempt to schedule the pod fails, for
+instance because its node is not Ready yet, kube-scheduler clears the nomination; so every look sets it again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from nodesmith.decisions.packing.problem import Ruled, Sharing
 from nodesmith.decisions.scheduling.compatibility import (
     WINDOWS,
     compatible_terms,
     is_for_linux,
     label_refusal,
 )
-from nodesmith.decisions.scheduling.conflicts import PodConflicts
-from nodesmith.model.apimachinery.labels import HOSTNAME, INITIALIZED, OS, ZONE
-from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
-from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.taints import (
+from nodesmith.model.apimachinery.labels import (
     DISRUPTED,
+    HOSTNAME,
+    INITIALIZED,
+    OS,
+    ZONE,
     Taint,
     first_untolerated,
     is_ephemeral,
     is_temporary,
 )
+from nodesmith.model.apimachinery.quantities import NOTHING, Resources, total
+from nodesmith.model.apimachinery.requirements import Requirements
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
@@ -250,76 +254,66 @@ def zone_of(claim: NodeClaim) -> str:
     return claim.zone or claim.requirements.settled.get(ZONE, "")
 
 
-class AvailableCapacity:
-    """Existing nodes, tightest first, so that large ones stay free for large pods; in-flight nodes come last."""
-
-    def __init__(self, existing_nodes: Sequence[ExistingNode], conflicts: PodConflicts) -> None:
-        self.existing_nodes = {existing.name: existing for existing in existing_nodes}
-        self._conflicts = conflicts
-        self._sharing: dict[str, Sharing] = {}
-        self._order = sorted(_rank(existing) for existing in existing_nodes)
-        self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
-
-    def candidates(self, shape: Shape) -> Iterator[ExistingNode]:
-        """Yield the nodes that take at least one pod of a shape, tightest first.
-
-        Placing pods during the iteration does not change the order.
-        """
-        cpu, rules = max(0, shape.requests.cpu_milli), self._conflicts.rules(shape)
-        for in_flight in (False, True):
-            start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
-            end = bisect_left(self._order, (True,)) if not in_flight else len(self._order)
-            for rank in self._order[start:end]:
-                existing = self.existing_nodes[rank[-1]]
-                if self._capacity(existing, shape, rules, 1):
-                    yield existing
-
-    def capacity(self, existing: ExistingNode, shape: Shape, wanted: int) -> int:
-        """Return how many of `wanted` pods a node takes by its resources, labels, taints and `PodConflicts`."""
-        return self._capacity(existing, shape, self._conflicts.rules(shape), wanted)
-
-    def _capacity(self, existing: ExistingNode, shape: Shape, rules: Ruled, wanted: int) -> int:
-        count = existing.fits(shape, wanted)
-        if not count or not self._admits(existing, shape):
-            return 0
-        return self._sharing_of(existing).capacity(rules, count)
-
-    def take(self, existing: ExistingNode, shape: Shape, count: int) -> None:
-        """Assign pods of a shape to a node."""
-        sharing = self._sharing_of(existing)
-        del self._order[bisect_left(self._order, _rank(existing))]
-        existing.take(shape, count)
-        insort(self._order, _rank(existing))
-        sharing.hold(self._conflicts.rules(shape), count)
-
-    def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
-        """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
-        if not existing.taints and not any(shape.terms) and existing.labels.get(OS) != WINDOWS:
-            return bool(shape.terms)
-        known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
-        keys = {OS, *(key for term in shape.terms for key in term)}
-        looks = existing.taints, *(existing.labels.get(key) for key in sorted(keys))
-        if looks not in known:
-            known[looks] = existing.admits(shape)
-        return known[looks]
-
-    def _sharing_of(self, existing: ExistingNode) -> Sharing:
-        """Return which groups of pods a node holds. Computed on demand: most nodes are never needed."""
-        known = self._sharing.get(existing.name)
-        if known is not None:
-            return known
-        sharing = self._sharing[existing.name] = Sharing()
-        for shape, count in existing.hosted.items():
-            rules = self._conflicts.rules(shape, running=True)
-            sharing.hold(rules, count)
-            left = existing.leaving[shape]
-            for group in rules.groups if left else ():
-                if not self._conflicts.counts_leaving(group):
-                    sharing.held[group] -= left
-        for shape in existing.expected:
-            sharing.hold(self._conflicts.rules(shape, running=True), 1)
-        return sharing
+def to_nominate(
+    claims: Iterable[NodeClaim], pods: Iterable[Pod], now: datetime
+) -> Mapping[str, tuple[str, ...]]:
+    """Return, by claim name, the pods (namespace/name) that it was bought for and that wait without a nomination."""
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.key in bought and not (pod.node or pod.nominated_node or pod.deleting):
+            found.setdefault(bought[pod.key], []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
 
 
-def _rank(existing: ExistingNode) -> tuple[bool, int, int, str]:
-    return existing.in_flight, existing.free.cpu_milli, existing.free.memory_bytes, existing.name
+def to_clear(claims: Sequence[NodeClaim], snapshot: Snapshot, now: datetime) -> Mapping[str, tuple[str, ...]]:
+    """Return, by claim name, the pods (namespace/name) that nodesmith nominated for its Node and that no longer wait.
+
+    kube-scheduler would keep reserving their room. Furthermore, if it refused a pod because of such room and the
+    nominated pod was then bound elsewhere, it does not retry the refused pod for five minutes. When a nomination is
+    cleared, it retries all pods of equal or lower priority at once (kubernetes/kubernetes#134859).
+    """
+    bought = nominations(claims, now)
+    found: dict[str, list[str]] = {}
+    for pod, claim in _ours(claims, snapshot):
+        if bought.get(pod.key) != claim.name and not pod.deleting:
+            found.setdefault(claim.name, []).append(pod.key)
+    return {claim: tuple(sorted(keys)) for claim, keys in found.items()}
+
+
+def preempting_only(snapshot: Snapshot, claims: Iterable[NodeClaim]) -> Snapshot:
+    """Return the snapshot with only the nominations that kube-scheduler made by preemption.
+
+    Nominations for nodes that are gone, and those from `to_nominate`, are removed: their pods wait for their claim, or
+    for a new one, as if they had no nomination. If pods on the nominated node are terminating, the nomination counts as
+    a preemption, even if nodesmith made it first.
+    """
+    if not any(pod.nominated_node for pod in snapshot.pods):
+        return snapshot
+    nodes, ours = {node.name for node in snapshot.nodes}, {pod.key for pod, _ in _ours(claims, snapshot)}
+
+    def stands(pod: Pod) -> bool:
+        return pod.nominated_node in nodes and pod.key not in ours
+
+    pods = tuple(
+        replace(pod, nominated_node="") if pod.nominated_node and not stands(pod) else pod
+        for pod in snapshot.pods
+    )
+    return replace(snapshot, pods=pods)
+
+
+def _ours(claims: Iterable[NodeClaim], snapshot: Snapshot) -> Iterator[tuple[Pod, NodeClaim]]:
+    """Yield the pods that nodesmith nominated, each with the claim whose Node it is nominated for."""
+    named = {pod.nominated_node for pod in snapshot.pods if pod.nominated_node}
+    bought = {
+        (claim.node_name, key): claim
+        for claim in claims
+        if claim.node_name in named
+        for key in claim.nominated
+    }
+    vacating = {pod.node for pod in snapshot.pods if pod.deleting and pod.node}
+    for pod in snapshot.pods:
+        if pod.nominated_node and pod.nominated_node not in vacating:
+            claim = bought.get((pod.nominated_node, pod.key))
+            if claim is not None and pod.created_at <= claim.created_at:
+                yield pod, claim

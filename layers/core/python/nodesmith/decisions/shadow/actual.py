@@ -18,8 +18,7 @@ from nodesmith.decisions.shadow.fleet import (
     seen_nodes,
     statuses,
 )
-from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, SPOT, ZONE
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, DISRUPTED, SPOT, ZONE
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.ownership import provider_id

@@ -11,8 +11,7 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith.decisions.shadow.actual import LONGEST_STEP, View, workload_of
 from nodesmith.decisions.shadow.fleet import OTHERS, Seen, hourly_usd, lasting_claim
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import INITIALIZED, NODEPOOL, SPOT
-from nodesmith.model.apimachinery.taints import DISRUPTED, is_ephemeral
+from nodesmith.model.apimachinery.labels import DISRUPTED, INITIALIZED, NODEPOOL, SPOT, is_ephemeral
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Condition, Node

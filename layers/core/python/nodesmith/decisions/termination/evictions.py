@@ -15,8 +15,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
-from nodesmith.model.apimachinery.taints import DISRUPTED, first_untolerated
+from nodesmith.model.apimachinery.labels import DISRUPTED, DO_NOT_DISRUPT, first_untolerated
 from nodesmith.model.apimachinery.times import LONGEST_SECONDS
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget

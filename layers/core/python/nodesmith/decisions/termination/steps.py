@@ -36,8 +36,7 @@ from nodesmith.decisions.termination.waiting import (
     why_not_gone,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.labels import EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED, EXCLUDE_FROM_LOAD_BALANCERS, TERMINATION_FINALIZER
 from nodesmith.model.commands import (
     Advance,
     Close,

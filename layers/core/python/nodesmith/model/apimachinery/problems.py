@@ -1,9 +1,12 @@
-"""Problems of objects that users write, reported so that their authors can fix them."""
+"""What users are told about their objects: problems, so that their authors can fix them, and Events.
+
+`kubectl describe` shows Events, whose messages have a limit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Generic, NamedTuple, TypeVar
 
@@ -139,3 +142,30 @@ def shown(value: object) -> str:
             return f"a map of {len(value)}"
         case _:
             return f"a {type(value).__name__}"
+
+
+LONGEST_MESSAGE = 1024
+"""maximum number of characters in the message of an Event or a condition, which may quote user input"""
+AWAITING = "AwaitingReconciliation", "object is awaiting reconciliation"
+"""Karpenter's reason and message for a condition whose status is not known yet."""
+
+
+def shortened(message: str) -> str:
+    """Return a message, truncated if it is too long."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """An Event about a cluster-scoped object or a pod (`namespace/name`). Repeating the same Event adds no new one."""
+
+    kind: str
+    name: str
+    reason: str
+    message: str
+    warning: bool = False
+    uid: str = field(default="", compare=False)
+    """The uid of the object if it is known; otherwise it is looked up."""
+
+    def __str__(self) -> str:
+        return f"{self.reason} of {self.kind} {self.name}"

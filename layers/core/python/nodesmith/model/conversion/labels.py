@@ -15,6 +15,7 @@ from nodesmith.model.apimachinery.labels import (
     AWS_DOMAIN,
     AWS_KEYS,
     CAPACITY_TYPE,
+    DISRUPTED,
     DO_NOT_DISRUPT,
     INSTANCE_TYPE,
     NODEPOOL,
@@ -24,7 +25,6 @@ from nodesmith.model.apimachinery.labels import (
     normalised,
 )
 from nodesmith.model.apimachinery.problems import did_you_mean
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.conversion.drafts import Draft, Fate, Old, entries, items
 
 # Sources: the keys of Karpenter 0.4 to 0.37, of EKS managed node groups and EKS Auto Mode, and of blog posts.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery import labels
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.problems import Parsed
+from nodesmith.model.apimachinery.problems import AWAITING, Parsed
 from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.model.apimachinery.requirements import (
     Requirement,
@@ -31,7 +31,6 @@ from nodesmith.model.karpenter.nodeclaims import (
     read_taints,
     write_taints,
 )
-from nodesmith.model.kubernetes.events import AWAITING
 from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.reading import read_manifest
 from nodesmith.model.schema.statuses import PROVISIONER

@@ -9,13 +9,15 @@ from enum import StrEnum
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
+from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources
 from nodesmith.model.apimachinery.requirements import (
     NO_REQUIREMENTS,
     Requirements,
 )
-from nodesmith.model.apimachinery.taints import Taint
-from nodesmith.model.ec2.launches import Instance
+from nodesmith.model.ec2.launches import (
+    Instance,
+)
 from nodesmith.model.hashes import FIRST_HASH_VERSION, NODECLASS_HASH_VERSION, NODEPOOL_HASH_VERSION
 from nodesmith.model.karpenter.disruption import Budget
 
@@ -353,3 +355,9 @@ def read_taints(items: Iterable[Mapping[str, Any]]) -> tuple[Taint, ...]:
 def write_taints(taints: Iterable[Taint]) -> list[dict[str, str]]:
     """Write taints as in a manifest."""
     return [{"key": t.key, "effect": str(t.effect)} | ({"value": t.value} if t.value else {}) for t in taints]
+
+
+def tags_due(claim: NodeClaim) -> Mapping[str, str]:
+    """Return the tags that a claim's instance lacks."""
+    due = claim.launch.get(TAGS_DUE)
+    return {key: str(value) for key, value in due.items()} if isinstance(due, Mapping) else {}

@@ -1,16 +1,25 @@
-"""NodeOverlay, karpenter.sh/v1alpha1: what decisions assume about the price and resources of instance types."""
+"""NodeOverlay, karpenter.sh/v1alpha1: what decisions assume about the price, resources and devices of instance types.
+
+Devices are declared by an annotation.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, shown
+from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, did_you_mean, shown
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, format_resources, parse_resources
 from nodesmith.model.apimachinery.requirements import Requirements, contradiction, requirement
-from nodesmith.model.kubernetes.deviceparts import parse_annotated
-from nodesmith.model.kubernetes.devices import DeviceKind
+from nodesmith.model.kubernetes.devices import (
+    DeviceKind,
+    amount_of,
+    described,
+    parse_kind,
+)
 from nodesmith.model.schema.nodepools import CHANGES_NOTHING, NODE_OVERLAY
 from nodesmith.model.schema.reading import read_manifest
 
@@ -110,3 +119,77 @@ parse_nodeoverlays = ParseOnce(parse_nodeoverlay)
 def in_order(overlays: Iterable[NodeOverlay]) -> list[NodeOverlay]:
     """Return NodeOverlays in the order in which they apply: the heaviest first, then the last by name."""
     return sorted(sorted(overlays, key=lambda each: each.name, reverse=True), key=lambda each: -each.weight)
+
+
+_FIELDS = frozenset(
+    {"driver", "count", "attributes", "capacity", "allowMultipleAllocations", "counters", "partitions"}
+)
+_FIELDS_OF_PARTITION = frozenset({"count", "attributes", "capacity", "consumes"})
+_MOST_OF_DRIVER, _MOST_KINDS = 128, 512
+
+
+def parse_annotated(entries: object) -> tuple[tuple[DeviceKind, int], ...]:
+    """Read the devices that an annotation declares: kinds, each with how many there are.
+
+    Raises ValueError that names the entry, what was found and what would be right.
+    """
+    if not isinstance(entries, list) or not entries:
+        raise ValueError('must be a list such as [{"driver": "gpu.example.com", "count": 8}]')
+    found: dict[DeviceKind, int] = {}
+    for number, entry in enumerate(entries):
+        at = f"[{number}]"
+        count = _checked(entry, at, _FIELDS)
+        if not isinstance(entry.get("driver"), str) or not entry["driver"]:
+            raise ValueError(f"{at}.driver: must name the driver, such as gpu.example.com")
+        try:
+            for kind, many in _kinds(entry, count, at):
+                found[kind] = found.get(kind, 0) + many
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(str(error) if str(error).startswith(at) else f"{at}: {error}") from None
+        if len(found) > _MOST_KINDS:
+            raise ValueError(f"{at}: at most {_MOST_KINDS} different partitions are simulated")
+    return tuple(found.items())
+
+
+def _checked(entry: object, at: str, fields: frozenset[str]) -> int:
+    """Return the count of an entry."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{at}: found {str(entry)[:64]!r}: must be a map with {min(fields, key=len)}")
+    odd = sorted(entry.keys() - fields)
+    if odd:
+        hint = did_you_mean(odd[0], fields) or f", must be one of {', '.join(sorted(fields))}"
+        raise ValueError(f"{at}.{str(odd[0])[:64]} is unknown{hint}")
+    count = entry.get("count", 1)
+    if type(count) is not int or not 1 <= count <= _MOST_OF_DRIVER:
+        raise ValueError(f"{at}.count: found {str(count)[:64]!r}: must be 1 to {_MOST_OF_DRIVER}")
+    return count
+
+
+def _kinds(entry: Mapping[str, Any], count: int, at: str) -> Iterator[tuple[DeviceKind, int]]:
+    """Yield the kinds of an entry. Each of `count` devices with counters has its own, which its partitions consume."""
+    driver, counters, partitions = entry["driver"], entry.get("counters"), entry.get("partitions")
+    if counters is None and partitions is None:
+        yield _kind(entry, driver), count
+        return
+    if counters is None or partitions is None:
+        raise ValueError(f"{at}: counters and partitions must be set together")
+    if not isinstance(partitions, list) or not partitions:
+        raise ValueError(f"{at}.partitions: must be a list of maps with consumes")
+    budget = {str(name): amount_of(total) for name, total in counters.items()}
+    for number, part in enumerate(partitions):
+        where = f"{at}.partitions[{number}]"
+        many = _checked(part, where, _FIELDS_OF_PARTITION)
+        consumes = {str(name): amount_of(amount) for name, amount in (part.get("consumes") or {}).items()}
+        if not consumes or consumes.keys() - budget.keys():
+            known = ", ".join(sorted(budget))
+            raise ValueError(f"{where}.consumes: must name amounts of the entry's counters: {known}")
+        kind = _kind(part, driver)
+        for device in range(count):
+            prefix = f"{driver}/{at}/{device}/"
+            taken = {prefix + name: amount for name, amount in consumes.items()}
+            totals = {prefix + name: (budget[name], budget[name]) for name in consumes}
+            yield replace(kind, consumes=FrozenMap(taken), counters=FrozenMap(totals)), many
+
+
+def _kind(entry: Mapping[str, Any], driver: str) -> DeviceKind:
+    return parse_kind({"driver": driver, **described(entry)})

@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, is_label_value
+from nodesmith.model.apimachinery.labels import PROVISIONER_NAME, Taint, is_label_value, is_temporary
 from nodesmith.model.apimachinery.problems import Parsed, ParseOnce, Report, at, did_you_mean, shown
 from nodesmith.model.apimachinery.quantities import NODES as NODES
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, parse_resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, read_requirements
-from nodesmith.model.apimachinery.taints import Taint, is_temporary
 from nodesmith.model.apimachinery.times import NEVER, duration_seconds
 from nodesmith.model.ec2.instancetypes import GpuParts, read_gpu_parts
 from nodesmith.model.hashes import content_hash, nodepool_hash, spec_digest

@@ -6,9 +6,11 @@ as `gpu.example.com/model`. Amounts are in thousandths, so that they add up exac
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
@@ -329,3 +331,54 @@ def node_of(terms: Iterable[Mapping[str, Any]]) -> str:
         if each.get("key") == "metadata.name" and each.get("operator") == "In" and len(values) == 1:
             return str(values[0])
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How much of a capacity a claim may take: one of `values`, or from `least` to `most` in steps.
+
+    `default` is for requests that do not name the capacity; without one they take all of it.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+    def rounded(self, asked: int) -> int | None:
+        """Return how much a claim takes that asks for an amount; None if the policy has no such amount."""
+        if self.values:
+            return next((value for value in sorted(self.values) if asked <= value), None)
+        if self.least is not None:
+            steps = -(-max(0, asked - self.least) // self.step) * self.step if self.step else 0
+            asked = self.least + steps if self.step else max(asked, self.least)
+        return asked if self.most is None or asked <= self.most else None
+
+
+@lru_cache(maxsize=1024)
+def parse_policy(text: str) -> RequestPolicy:
+    """Read a requestPolicy from JSON. Raises TypeError, AttributeError, ValueError or QuantityError."""
+    policy = json.loads(text)
+    valid = policy.get("validRange") or {}
+    limits = (valid.get("min"), valid.get("max"), valid.get("step"))
+    least, most, step = (None if each is None else amount_of(each) for each in limits)
+    default = policy.get("default")
+    values = tuple(map(amount_of, policy.get("validValues") or ()))
+    return RequestPolicy(None if default is None else amount_of(default), values, least, most, step or None)
+
+
+def described(device: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes, capacity and what is shared of a device of a ResourceSlice, as `parse_kind` reads it.
+
+    A capacity is a quantity, or an object with `value` and `requestPolicy` as in the API. Raises like `parse_policy`.
+    """
+    capacity, policies = {}, {}
+    for name, given in (device.get("capacity") or {}).items():
+        is_object = isinstance(given, Mapping)
+        capacity[name] = str(given["value"] if is_object else given)
+        if is_object and given.get("requestPolicy"):
+            policies[name] = json.dumps(given["requestPolicy"], sort_keys=True, separators=(",", ":"))
+            parse_policy(policies[name])
+    shared = {"shared": True, "policies": policies} if device.get("allowMultipleAllocations") else {}
+    return {"attributes": device.get("attributes") or {}, "capacity": capacity, **shared}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
-from nodesmith.model.apimachinery.labels import REGISTERED
+from nodesmith.model.apimachinery.labels import REGISTERED, Taint
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, parse_resources
-from nodesmith.model.apimachinery.taints import Taint
 from nodesmith.model.apimachinery.times import parse_time
 from nodesmith.model.kubernetes.pods import Manifest
 

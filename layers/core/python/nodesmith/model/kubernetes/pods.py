@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesmith.model.apimachinery.labels import Taint, Toleration, first_untolerated
 from nodesmith.model.apimachinery.quantities import NOTHING, PODS, Resources, parse_resources, total
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirements, Selector
-from nodesmith.model.apimachinery.taints import Taint, Toleration, first_untolerated
 from nodesmith.model.kubernetes.devices import PodClaim
 
 DEFAULT_GRACE_SECONDS = 30

@@ -287,6 +287,18 @@ class Gang:
         """Whether all of its room has been there."""
         return self.booked_until is not None
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether a decision has something to do for it."""
+        match self.stage:
+            case GangStage.WAITING:
+                return self.retry_at is None or self.retry_at <= now
+            case GangStage.LAUNCHING:
+                return True
+            case GangStage.PROVISIONED:
+                return self.keeps_room(now)
+            case _:
+                return False
+
     def keeps_room(self, now: datetime) -> bool:
         """Return whether room is kept for its pods."""
         return self.stage in _KEEPS and (self.booked_until is None or now < self.booked_until)

@@ -14,6 +14,7 @@ from nodesmith.model.apimachinery.labels import (
     LONGEST_LABEL_VALUE,
     NODEPOOL,
     PROVISIONER_NAME,
+    Toleration,
     is_label_value,
     normalised,
     restriction,
@@ -27,7 +28,6 @@ from nodesmith.model.apimachinery.requirements import (
     parse_selector,
     requirement,
 )
-from nodesmith.model.apimachinery.taints import Toleration
 from nodesmith.model.kubernetes.devices import UNKNOWN_DEVICES, parse_claim
 from nodesmith.model.kubernetes.pods import (
     CONTRADICT,

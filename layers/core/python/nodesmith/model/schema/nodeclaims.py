@@ -13,13 +13,13 @@ from nodesmith.model.apimachinery.labels import (
     LONGEST_LABEL_VALUE,
     NODEPOOL,
     WELL_KNOWN,
+    Effect,
     in_domain,
     normalised,
     restriction,
 )
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.requirements import Operator
-from nodesmith.model.apimachinery.taints import Effect
 from nodesmith.model.apimachinery.times import is_time
 from nodesmith.model.schema.fields import Array, Integer, Kind, Map, Object, Quantity, Rule, Text
 

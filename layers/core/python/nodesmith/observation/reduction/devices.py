@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nodesmith.model.kubernetes.deviceparts import described
 from nodesmith.model.kubernetes.devices import (
     ALL,
     ATTRIBUTE_TYPES,
     MOST_DEVICES,
     MOST_REQUESTS,
     amount_of,
+    described,
     node_of,
     parse_kind,
     parse_terms,

@@ -21,9 +21,9 @@ from nodesmith.decisions.disruption.candidates import Candidate, Survey, quiet_s
 from nodesmith.decisions.disruption.drift import TYPE_MISSED_AFTER
 from nodesmith.decisions.disruption.moves import waits_until
 from nodesmith.decisions.disruption.proposals import Proposal, Proposals
-from nodesmith.decisions.disruption.search.consolidation import consolidate
 from nodesmith.decisions.disruption.search.methods import (
     QUIET_BEFORE_REBALANCING,
+    consolidate,
     rebalance,
     rebalanced,
     remove_empty,
@@ -36,11 +36,18 @@ from nodesmith.decisions.disruption.simulation.simulation import Trial
 from nodesmith.decisions.disruption.worth import worth_more_from
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
 from nodesmith.decisions.provisioning.buffers.room import with_room_taken
-from nodesmith.decisions.provisioning.plan import Inputs, Plan
-from nodesmith.decisions.provisioning.record import canonical, heading, inputs_of, node_item, plan_item
+from nodesmith.decisions.provisioning.plan import (
+    Inputs,
+    Plan,
+    canonical,
+    heading,
+    inputs_of,
+    node_item,
+    plan_item,
+)
 from nodesmith.decisions.termination.evictions import protected_until
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith.model.apimachinery.taints import DISRUPTED
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.disruption import WHEN_EMPTY

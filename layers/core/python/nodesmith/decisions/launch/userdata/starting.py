@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from nodesmith.model.apimachinery.labels import (
     CAPACITY_TYPE,
     DO_NOT_SYNC_TAINTS,
+    UNREGISTERED,
+    Taint,
     is_label_value,
     kubelet_may_set,
 )
-from nodesmith.model.apimachinery.taints import UNREGISTERED, Taint
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass

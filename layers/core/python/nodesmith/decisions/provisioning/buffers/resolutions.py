@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nodesmith.decisions.budgets import is_active, next_boundary
-from nodesmith.decisions.provisioning.buffers.forecast import Sizing
+from nodesmith.decisions.provisioning.growth import Sizing
 from nodesmith.decisions.provisioning.plan import Room
 from nodesmith.decisions.scheduling.demands import shape_refusal
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND

@@ -30,18 +30,18 @@ from nodesmith.decisions.provisioning.buffers.warmcapacity import (
     warm_capacity,
 )
 from nodesmith.decisions.provisioning.clusterstate import foreseen, needs, reserved
+from nodesmith.decisions.provisioning.growth import with_planned
 from nodesmith.decisions.provisioning.nodepooltiers import Pools, pools
 from nodesmith.decisions.provisioning.plan import Inputs, Plan, PlannedNode, Room
 from nodesmith.decisions.provisioning.planner import Planner, Search
-from nodesmith.decisions.provisioning.proactive import with_planned
 from nodesmith.decisions.provisioning.purchase.claims import WarmFor
 from nodesmith.decisions.scheduling.existing import ExistingNode, existing_nodes, in_flight_node
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.preferences import PreferenceMode
 from nodesmith.decisions.scheduling.workloads import Workloads, controller
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.quantities import NOTHING
-from nodesmith.model.apimachinery.taints import DISRUPTED
 from nodesmith.model.apimachinery.times import first_after
 from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim
 from nodesmith.model.kubernetes.nodes import Node

@@ -12,16 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodesmith.model.apimachinery.quantities import parse_quantity
-from nodesmith.model.kubernetes.deviceparts import share
 from nodesmith.model.kubernetes.devices import (
     ALL,
     Alike,
     DeviceKind,
     DeviceRequest,
     PodClaim,
+    RequestPolicy,
     Stock,
     Want,
     amount_of,
+    parse_policy,
+    qualified,
 )
 
 _MOST_STEPS = 20_000
@@ -313,3 +315,26 @@ def copies(stock: Stock, claims: Sequence[PodClaim], matcher: Matcher) -> int:
     """Return for how many pods with such claims the free devices of a node are enough, one pod after the other."""
     allocator = Allocator(stock, matcher)
     return next((number for number in range(_MOST_COPIES) if not allocator.allocate(claims)), _MOST_COPIES)
+
+
+_ANY = RequestPolicy()
+
+
+def share(kind: DeviceKind, asked: Mapping[str, int]) -> dict[str, int] | None:
+    """Return what a claim takes of each capacity of a device, used or not; None if the device cannot give that.
+
+    `asked` has the amounts that a request names. kube-scheduler's rules, which Karpenter follows as well.
+    """
+    named = {qualified(name, kind.driver): amount for name, amount in asked.items()}
+    if named.keys() - kind.capacity.keys():
+        return None
+    found: dict[str, int] = {}
+    for name, text in kind.capacity.items():
+        policy = parse_policy(kind.policies[name]) if name in kind.policies else _ANY
+        whole = amount_of(text)
+        default = whole if policy.default is None else policy.default
+        taken = policy.rounded(named[name]) if name in named else default
+        if taken is None or taken > whole:
+            return None
+        found[name] = taken
+    return found

@@ -30,9 +30,9 @@ from nodesmith.decisions.scheduling.offerings.options import (
 from nodesmith.decisions.scheduling.offerings.templates import Template
 from nodesmith.decisions.scheduling.topologyspread import Domain
 from nodesmith.model.apimachinery.frozen import FrozenMap
+from nodesmith.model.apimachinery.labels import Effect, Toleration, first_untolerated
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.taints import Effect, Toleration, first_untolerated
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, needs_dedicated
 from nodesmith.model.kubernetes.pods import Shape

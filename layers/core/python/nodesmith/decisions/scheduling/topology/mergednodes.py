@@ -13,10 +13,9 @@ from dataclasses import replace
 from math import inf
 
 from nodesmith.decisions.scheduling.existing import ExistingNode
-from nodesmith.model.apimachinery.labels import HOSTNAME, OS
+from nodesmith.model.apimachinery.labels import HOSTNAME, OS, Taint, Toleration
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.apimachinery.requirements import Requirements
-from nodesmith.model.apimachinery.taints import Taint, Toleration
 from nodesmith.model.kubernetes.pods import Shape
 
 MOST_EXISTING_NODES = 160

@@ -25,9 +25,11 @@ from nodesmith.model.apimachinery.labels import (
     OS,
     REGION,
     ZONE,
+    Toleration,
+    common,
+    first_untolerated,
 )
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS, Requirement, Requirements
-from nodesmith.model.apimachinery.taints import Toleration, common, first_untolerated
 from nodesmith.model.kubernetes.pods import PodAffinityTerm, Shape, Spread
 
 _EVERY_NEW_NODE_HAS = frozenset(
