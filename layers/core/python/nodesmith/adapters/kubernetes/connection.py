@@ -77,7 +77,7 @@ def connection_pool(url: str, *, ca_pem: str = "", ca_file: str = "") -> PoolMan
         "maxsize": _CONNECTIONS,
     }
     proxy = proxy_for(url)
-    if not proxy and urlsplit(url).scheme == "http":  # a simulator; loading certificates takes 20 ms
+    if not proxy and urlsplit(url).scheme == "http":  # a simulated API server has no certificate to check
         return PoolManager(**settings)
     if not proxy:
         return accept_old_authorities(PoolManager(**settings))
