@@ -22,7 +22,7 @@ from nodesmith_cli.top.fleet import Fleet
 from nodesmith_cli.top.layout import below, header, heading, node_line, pod_line
 from nodesmith_cli.top.plain import data, sentences
 from nodesmith_cli.top.rows import SORTS, Gauge, NodeRow, PodRow, Prospect, State, View, chosen, duration
-from nodesmith_cli.top.screen import Items, TopApp
+from nodesmith_cli.top.screen import FRAMES_PER_SECOND, Items, TopApp
 from nodesmith_formats.prices import Price
 from tests.builders import NOW, catalog
 from tests.savingsclusters import karpenter, node, pod
@@ -342,6 +342,17 @@ def driven(seen: Fleet, *keys: str) -> tuple[TopApp, str]:
             return type(app.screen).__name__
 
     return app, asyncio.run(drive())
+
+
+def test_a_frame_that_is_due_while_the_application_ends_is_left_out() -> None:
+    async def drive() -> bool:
+        app = TopApp(fleet(node("a")), RecordedActions(None, fleet()), lambda: NOW)  # type: ignore[arg-type]
+        async with app.run_test(size=(100, 30)) as pilot:
+            await app.query("#header").remove()
+            await pilot.pause(1.5 / FRAMES_PER_SECOND)
+            return app.is_running
+
+    assert asyncio.run(drive())
 
 
 @pytest.mark.parametrize(("answer", "did"), [("y", "a True"), ("n", None), ("enter", None), ("escape", None)])

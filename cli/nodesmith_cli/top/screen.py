@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -14,6 +15,7 @@ from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen, Screen
@@ -239,7 +241,8 @@ class TopApp(App[None]):
         if not self._is_frozen:
             self._view = self._fleet.view(self._clock())
         if len(self.screen_stack) == 1:
-            self._draw(self._view)
+            with suppress(NoMatches):  # while the application ends, its widgets are gone
+                self._draw(self._view)
 
     def _draw(self, view: View) -> None:
         width = self.size.width
