@@ -11,7 +11,6 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from nodesmith.errors import Transient
-from nodesmith.keys import snapshot_key
 from nodesmith.model.functions import Concern
 from nodesmith_local.chaos.faults import HALVES, OF_ANY_SERVICE, Fault, FaultKind, Service
 from tests import builders
@@ -130,9 +129,19 @@ class Soak(ChaosWorld, Fleet):
         if not self.cluster.violations:
             return
         super().note_forced()
-        lost = {name for name, pod in self.pods.items() if pod["spec"].get("nodeName") in self._sick}
-        broken = self.cluster.violations
+        broken, lost = self.cluster.violations, self._on_lost_kubelets()
         self.excused |= {each for each in broken if each.split(":")[0].rpartition(" ")[2] in lost}
+
+    def _note_haste(self) -> None:
+        """Excuse pods on Nodes whose kubelet is gone: repair ends such Nodes without grace, as Karpenter does."""
+        before = len(self.harm)
+        super()._note_haste()
+        lost = self._on_lost_kubelets()
+        self.excused |= {each for each in self.harm[before:] if each.split(" ")[0] in lost}
+
+    def _on_lost_kubelets(self) -> set[str]:
+        """Return the pods on Nodes whose kubelet is gone."""
+        return {name for name, pod in self.pods.items() if pod["spec"].get("nodeName") in self._sick}
 
     def check(self) -> None:
         """Record what has broken since the last check."""
@@ -174,9 +183,8 @@ class Soak(ChaosWorld, Fleet):
         names = {*self.wanted, *self.pods}
         self._specs = {name: spec for name, spec in self._specs.items() if name in names}
         self._labels = {name: labels for name, labels in self._labels.items() if name in names}
-        key = snapshot_key(builders.CLUSTER)
-        recent = [each for each in self.blobs.kept.get(key, ()) if each[0] > self.now - 2 * HOUR]
-        self.blobs.kept[key] = recent or self.blobs.kept.get(key, [])[-1:]
+        for kept in self.blobs.kept.values():
+            del kept[:-1]
 
     def _forget_instances(self) -> None:
         """Drop instances that ended, unless a claim names them or a call for them may still be repeated."""

@@ -16,9 +16,10 @@ from nodesmith.controllers.observation import Observation, observe, own_snapshot
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.runs import Spread, in_turn
+from nodesmith.decisions.packing import Skyline
 from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
-from nodesmith.decisions.scheduling.offerings.options import cheapest_shares
+from nodesmith.decisions.scheduling.offerings import options, templates
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.times import format_time
@@ -687,20 +688,29 @@ def test_a_damaged_snapshot_is_replaced_at_any_age(scene: Scene, damage: Any) ->
 
 
 @pytest.mark.parametrize("spread", [[], builders.spread(hard=False)])
-def test_a_rehearsal_caches_what_makes_the_first_decision_slow(spread: Any) -> None:
-    costly = (instance_types, matching_types, cheapest_shares)
+def test_a_rehearsal_caches_what_makes_the_first_decision_slow(
+    spread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costly = (instance_types, matching_types, templates._offered, templates._stocked)
     for cache in costly:
         cache.cache_clear()
+    shares: list[Skyline] = []
+
+    def skyline() -> Skyline:
+        shares.append(Skyline())
+        return shares[-1]
+
+    monkeypatch.setattr(options, "Skyline", skyline)
     world = World({})
     world.observe()
     provision(replace(world.provisioning(), rehearse=rehearse))
-    before = [cache.cache_info().misses for cache in costly]
+    before = [cache.cache_info().misses for cache in costly] + [len(shares)]
     assert all(before)
 
     world.cluster.pods["default/web"] = pod_manifest("web", topologySpreadConstraints=spread)
     world.observe()
     assert len(provision(world.provisioning()).launched) == 1
-    assert [cache.cache_info().misses for cache in costly] == before
+    assert [cache.cache_info().misses for cache in costly] + [len(shares)] == before
 
 
 def test_a_rehearsal_buys_nothing_and_writes_no_record() -> None:

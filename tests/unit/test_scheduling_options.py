@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
 from nodesmith.decisions.scheduling.offerings.options import (
+    Pricing,
     PurchaseOption,
     TypeOption,
     TypeOptions,
@@ -128,3 +130,17 @@ def test_of_types_with_one_price_per_unit_only_the_largest_is_kept_for_shares(
     )
 
     assert [each.type_option.type.name for each in found] == ["lean", "size-8"]
+
+
+def test_results_are_kept_no_longer_than_the_options_they_come_from(any_type: InstanceType) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, TypeOptions) for each in gc.get_objects())
+
+    before = kept()
+    for price in range(1, 20):
+        options = TypeOptions([offer(any_type, "large", (8000, 8), float(price))])
+        assert [names(options), names(options.priced(Pricing.PAID))] == [["large"], ["large"]]
+        assert cheapest_shares(options, options.names, frozenset([SPOT]))
+        assert rooms(options, DIMENSIONS)[0] == [(8000, 8)]
+    assert kept() <= before + 2

@@ -5,14 +5,13 @@ Offerings seldom change between decisions, and most pods constrain nothing but s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from functools import lru_cache
 from itertools import accumulate
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nodesmith.decisions.packing import Bin, Skyline, Vector, undominated
 from nodesmith.decisions.scheduling.offerings.reservationsandgroups import (
@@ -76,6 +75,11 @@ class PricedOffer(NamedTuple):
         return self.offering.cost_hourly_usd + self.type_option.surcharge_hourly_usd
 
 
+_T = TypeVar("_T")
+_MOST_RESULTS = 2048
+"""Results that type options keep, each of some dozens of offers."""
+
+
 class TypeOptions:
     """Type options with the offerings to buy them by, cheapest first; ties go by type and zone.
 
@@ -85,6 +89,7 @@ class TypeOptions:
 
     __slots__ = (
         "_as",
+        "_results",
         "_sold",
         "by_type",
         "is_surcharged",
@@ -96,7 +101,8 @@ class TypeOptions:
 
     def __init__(self, offers: Iterable[tuple[TypeOption, Offering]]) -> None:
         self.offers = tuple(offers)
-        self._as: dict[Pricing, TypeOptions] = {}
+        self._as: dict[Pricing, TypeOptions | None] = {}
+        self._results: dict[Hashable, Any] = {}
         self._sold: dict[tuple[str, ...], Mapping[PurchaseOption, Sequence[_Sold]]] = {}
         by_type: dict[str, list[tuple[TypeOption, Offering, PurchaseOption]]] = {}
         purchase_options: dict[PurchaseOption, Offering] = {}
@@ -146,8 +152,11 @@ class TypeOptions:
         if pricing is Pricing.CHOICE:
             return self
         if pricing not in self._as:
-            self._as[pricing] = self._without(pricing)
-        return self._as[pricing]
+            other = self._without(pricing)
+            self._as[pricing] = (
+                None if other is self else other
+            )  # a reference to itself would outlive the last user
+        return self._as[pricing] or self
 
     def _without(self, pricing: Pricing) -> TypeOptions:
         if pricing is Pricing.PRICE and self.is_surcharged:
@@ -156,6 +165,19 @@ class TypeOptions:
         if not any(offering.risk_hourly_usd for _, offering in self.offers):
             return self
         return TypeOptions(sorted(map(_at_price, self.offers), key=_by_price))
+
+    def result(self, compute: Callable[..., _T], *arguments: Hashable) -> _T:
+        """Return `compute(self, *arguments)`, computed once.
+
+        A cache would outlive the options, and hold megabytes for each set of offerings that were unavailable once.
+        """
+        key = compute, arguments
+        if key not in self._results:
+            if len(self._results) >= _MOST_RESULTS:
+                self._results.clear()
+            self._results[key] = compute(self, *arguments)
+        found: _T = self._results[key]
+        return found
 
     def kind(self, name: str) -> InstanceType:
         """Return the instance type with this name."""
@@ -254,11 +276,15 @@ def limit_cost(type_option: TypeOption, offering: Offering | None, name: str) ->
     return type_option.type.capacity.of(name)
 
 
-@lru_cache(maxsize=64)
-def rooms(
-    type_options: TypeOptions, dimensions: tuple[str, ...]
-) -> tuple[Sequence[Vector], Sequence[Sequence[int]]]:
+_Rooms = tuple[Sequence[Vector], Sequence[Sequence[int]]]
+
+
+def rooms(type_options: TypeOptions, dimensions: tuple[str, ...]) -> _Rooms:
     """Return the capacity of every offer, in order, and for each dimension the running maximum of these capacities."""
+    return type_options.result(_computed_rooms, dimensions)
+
+
+def _computed_rooms(type_options: TypeOptions, dimensions: tuple[str, ...]) -> _Rooms:
     known: dict[int, Vector] = {}
     for type_option, _ in type_options.offers:
         if id(type_option) not in known:
@@ -267,7 +293,6 @@ def rooms(
     return found, [list(accumulate(amounts, max)) for amounts in zip(*found, strict=True)]
 
 
-@lru_cache(maxsize=2048)
 def undominated_offers(
     type_options: TypeOptions,
     names: frozenset[str],
@@ -280,6 +305,16 @@ def undominated_offers(
     Only offers of these types with these purchase options are considered. Exotic types are compared with each other
     only. Of equal offers, return the first by type and zone.
     """
+    return type_options.result(_undominated_offers, names, purchase_options, dimensions, limits)
+
+
+def _undominated_offers(
+    type_options: TypeOptions,
+    names: frozenset[str],
+    purchase_options: frozenset[PurchaseOption],
+    dimensions: tuple[str, ...],
+    limits: tuple[str, ...],
+) -> tuple[PricedOffer, ...]:
     cheapest = _cheapest_of_equals(type_options, names, purchase_options, dimensions, limits)
     offers = {key: offer for _, key, offer in cheapest.values()}
     bins: tuple[list[Bin], list[Bin]] = [], []
@@ -319,7 +354,6 @@ def _cheapest_of_equals(
     return cheapest
 
 
-@lru_cache(maxsize=2048)
 def cheapest_shares(
     type_options: TypeOptions, names: frozenset[str], purchase_options: frozenset[PurchaseOption]
 ) -> tuple[PricedOffer, ...]:
@@ -328,6 +362,12 @@ def cheapest_shares(
     Leave out offers for which another has at least the same capacity and costs no more per unit of any priced resource.
     Largest first.
     """
+    return type_options.result(_cheapest_shares, names, purchase_options)
+
+
+def _cheapest_shares(
+    type_options: TypeOptions, names: frozenset[str], purchase_options: frozenset[PurchaseOption]
+) -> tuple[PricedOffer, ...]:
     priced = [place for place, name in enumerate(type_options.resources) if is_priced(name)]
     # cpu and memory first: they tell most offers apart
     priced.sort(key=lambda place: type_options.resources[place] not in (CPU, MEMORY))

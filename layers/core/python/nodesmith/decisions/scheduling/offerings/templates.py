@@ -160,6 +160,10 @@ def _bootable(types: TypeSet, images: tuple[Requirements, ...]) -> TypeSet:
     return TypeSet(tuple(t for t in types.types if t.name in names))
 
 
+_KEPT = 32
+"""For how many NodePools, and sets of unavailable offerings, offers are kept: each takes 4 MB if it has all types."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Offered:
     """Types that have an offering left, these offerings, and whether the type is exotic; and all offerings by price.
@@ -171,7 +175,7 @@ class _Offered:
     by_price: tuple[tuple[str, Offering], ...]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_KEPT)
 def _offered(
     types: TypeSet,
     requirements: Requirements,
@@ -212,7 +216,7 @@ def _surcharged(
     return tuple(sorted(dearer, key=lambda o: (o.cost_hourly_usd, o.zone)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_KEPT)
 def _stocked(
     offered: _Offered,
     reserved: tuple[tuple[InstanceType, tuple[Offering, ...]], ...],
