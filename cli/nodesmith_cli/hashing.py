@@ -14,7 +14,7 @@ from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith_cli.converting.objects import as_of_a_file, faults_of, reader_of, unreadable
 from nodesmith_cli.foreign import said_of
-from nodesmith_cli.printing import print_data
+from nodesmith_cli.printing import aligned, print_data
 from nodesmith_cli.validating.objects import version_findings
 from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
 
@@ -79,8 +79,4 @@ def _hashes(conversion: Conversion, ca_bundle: str) -> Iterator[Hash]:
 
 
 def _table(hashes: Sequence[Hash]) -> str:
-    rows = [("KIND", "NAME", "HASH", "VERSION"), *hashes]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(aligned([("KIND", "NAME", "HASH", "VERSION"), *hashes]))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.printing import print_told
+from nodesmith_cli.printing import aligned, print_told
 from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, reach
 from nodesmith_local.chaos.faults import FAULTS, faults_of
 
@@ -71,7 +71,7 @@ def status(kubeconfig: Path | None, output: str) -> int:
 
 
 def _print(faults: Sequence[Mapping[str, Any]], output: str, more: Iterable[str]) -> None:
-    table = _aligned([_TITLES, *map(_row, faults)]) if faults else ()
+    table = aligned([_TITLES, *map(_row, faults)]) if faults else ()
     lines = [*table, *_waiting(faults), *_unmet(faults), *more]
     print_told({"faults": faults}, lines, output, schema="chaos")
 
@@ -113,12 +113,6 @@ def _offered(faults: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{each['name']} ({of})"
         yield f"  {each['does']}"
         yield f"  shows in: {each['shows']}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _ask(system: Reached, method: str, path: str = "", body: object = None) -> Sequence[Mapping[str, Any]]:

@@ -132,18 +132,20 @@ class ActiveFaults:
         if not self._started or not caller:
             return []
         with self._lock:
-            now = self._clock.now()
-            found = [
-                each
-                for each in self._started.values()
-                if now < each.ends_at
-                and each.fault.kind in kinds
-                and each.fault.affects(service, caller)
-                and self._dice.random() < each.fault.share
-            ]
+            hitting = self._hitting(service, caller, kinds)
+            found = [each for each in hitting if self._dice.random() < each.fault.share]
             for each in found:
                 each.met += 1
             return [each.fault.kind for each in found]
+
+    def _hitting(self, service: Service, caller: str, kinds: Collection[FaultKind]) -> list[Started]:
+        """Return the active faults of these kinds that affect a caller's calls of a service; needs the lock."""
+        now = self._clock.now()
+        return [
+            each
+            for each in self._started.values()
+            if now < each.ends_at and each.fault.kind in kinds and each.fault.affects(service, caller)
+        ]
 
     def deliveries(self, service: Service, caller: str) -> tuple[float, ...]:
         """Return when a service that calls a function does so, in seconds from now: once at 0.0 if it is well."""
@@ -155,13 +157,7 @@ class ActiveFaults:
         if not self._started or not caller:
             return timedelta()
         with self._lock:
-            now = self._clock.now()
-            is_skewed = any(
-                now < each.ends_at
-                and each.fault.kind is FaultKind.SKEWED
-                and each.fault.affects(Service.LAMBDA, caller)
-                for each in self._started.values()
-            )
+            is_skewed = bool(self._hitting(Service.LAMBDA, caller, (FaultKind.SKEWED,)))
         return (SKEW if caller in HALVES[0] else -SKEW) if is_skewed else timedelta()
 
     # What happens by itself

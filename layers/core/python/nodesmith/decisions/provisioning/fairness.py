@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from nodesmith.decisions.provisioning.plan import PlannedNode
+from nodesmith.decisions.scheduling.demands import grouped_by_shape
 from nodesmith.model.kubernetes.pods import Pod, Reason, Shape
 
 MOST_STEPS = 16_000
@@ -104,9 +105,7 @@ def _exceed(shapes: Iterable[Shape]) -> bool:
 
 def shared_out(pods: Sequence[Pod], tried: Sequence[str] = ()) -> Shares:
     """Choose the pods that a decision covers: all, unless that exceeds its steps."""
-    by_shape: dict[Shape, list[Pod]] = {}
-    for pod in pods:
-        by_shape.setdefault(pod.shape, []).append(pod)
+    by_shape = grouped_by_shape(pods)
     if not _exceed(by_shape):
         return Shares(pods)
     places = {key: number for number, key in enumerate(tried)}

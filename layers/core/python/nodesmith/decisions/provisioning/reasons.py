@@ -359,8 +359,7 @@ def _enough(demand: Demand, choices: Sequence[TypeOption], template: Template) -
     requests = demand.shape.requests
 
     def nodes(type_option: TypeOption) -> int:
-        fits = [type_option.room.of(name) // amount for name, amount in requests.items() if amount > 0]
-        return -(-len(demand.pods) // max(1, min([demand.per_node, *fits])))
+        return -(-len(demand.pods) // max(1, requests.times_in(type_option.room, demand.per_node)))
 
     def price(type_option: TypeOption) -> tuple[float, str]:
         return nodes(type_option) * type_option.offerings[0].price_hourly_usd, type_option.type.name

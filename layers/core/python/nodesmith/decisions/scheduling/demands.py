@@ -243,13 +243,18 @@ class Assignment:
     last: int = 0
 
 
+def grouped_by_shape(pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
+    """Group pods by shape; groups and pods keep their order."""
+    groups: dict[Shape, list[Pod]] = {}
+    for pod in pods:
+        groups.setdefault(pod.shape, []).append(pod)
+    return groups
+
+
 def by_shape(pods: Iterable[Pod]) -> list[tuple[Shape, list[Pod]]]:
     """Group pods by shape: largest cpu first, then largest memory, then the oldest pod (Karpenter's queue order)."""
-    groups: dict[Shape, list[Pod]] = {}
-    for pod in by_age(pods):
-        groups.setdefault(pod.shape, []).append(pod)
     return sorted(
-        groups.items(),
+        grouped_by_shape(by_age(pods)).items(),
         key=lambda g: (
             -g[0].requests.cpu_milli,
             -g[0].requests.memory_bytes,

@@ -12,7 +12,13 @@ from math import fsum
 from nodesmith.decisions.packing.problem import Ruled, Sharing
 from nodesmith.decisions.scheduling.compatibility import WINDOWS
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
-from nodesmith.decisions.scheduling.demands import Assignment, Choices, Demand, UnavailableDomains
+from nodesmith.decisions.scheduling.demands import (
+    Assignment,
+    Choices,
+    Demand,
+    UnavailableDomains,
+    grouped_by_shape,
+)
 from nodesmith.decisions.scheduling.existing import ExistingNode
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.domains import Domains, TopologyDependencies
@@ -257,7 +263,7 @@ class Placement:
         bound = FrozenMap({key: value for key, value in pins.items() if key in self._bound})
         is_preference = self._shape is not self._plain or len(bound) < len(pins)
         shape, pinned = self._counting(pins), _pinned(tuple(pins.items()))
-        for plain, alike in _by_shape(pods) if self._mixed else [(self._plain, pods)]:
+        for plain, alike in grouped_by_shape(pods).items() if self._mixed else [(self._plain, pods)]:
             wanted = self._alike(plain, shape) if self._mixed else shape
             fallback = Demand(plain, (), bound) if is_preference or shape is not self._shape else None
             self._context.result.demands.append(Demand(wanted, tuple(alike), pinned, fallback=fallback))
@@ -304,13 +310,6 @@ class Placement:
 def _pinned(labels: tuple[tuple[str, str], ...]) -> FrozenMap[str]:
     """Return labels as a map, the same object for the same labels: comparing two maps is slow."""
     return FrozenMap(dict(labels)) if labels else NO_ITEMS
-
-
-def _by_shape(pods: Iterable[Pod]) -> Iterable[tuple[Shape, list[Pod]]]:
-    found: dict[Shape, list[Pod]] = {}
-    for pod in pods:
-        found.setdefault(pod.shape, []).append(pod)
-    return found.items()
 
 
 def _dealt(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:

@@ -77,7 +77,7 @@ class PricedOffer(NamedTuple):
 
 _T = TypeVar("_T")
 _MOST_RESULTS = 2048
-"""Results that type options keep, each of some dozens of offers."""
+"""The most results that type options keep."""
 
 
 class TypeOptions:
@@ -88,9 +88,7 @@ class TypeOptions:
     """
 
     __slots__ = (
-        "_as",
         "_results",
-        "_sold",
         "by_type",
         "is_surcharged",
         "names",
@@ -101,9 +99,7 @@ class TypeOptions:
 
     def __init__(self, offers: Iterable[tuple[TypeOption, Offering]]) -> None:
         self.offers = tuple(offers)
-        self._as: dict[Pricing, TypeOptions | None] = {}
         self._results: dict[Hashable, Any] = {}
-        self._sold: dict[tuple[str, ...], Mapping[PurchaseOption, Sequence[_Sold]]] = {}
         by_type: dict[str, list[tuple[TypeOption, Offering, PurchaseOption]]] = {}
         purchase_options: dict[PurchaseOption, Offering] = {}
         same: dict[PurchaseOption, PurchaseOption] = {}  # one object for equal ones compares fast
@@ -131,9 +127,7 @@ class TypeOptions:
 
     def sold(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
         """Return the offers by the way they are bought, with their capacity in the order of `dimensions`."""
-        if dimensions not in self._sold:
-            self._sold[dimensions] = self._by_purchase_option(dimensions)
-        return self._sold[dimensions]
+        return self.result(TypeOptions._by_purchase_option, dimensions)
 
     def _by_purchase_option(self, dimensions: tuple[str, ...]) -> Mapping[PurchaseOption, Sequence[_Sold]]:
         found: dict[PurchaseOption, list[_Sold]] = {bought: [] for bought in self.purchase_options}
@@ -151,19 +145,15 @@ class TypeOptions:
         """Return the same offers with a part of their cost."""
         if pricing is Pricing.CHOICE:
             return self
-        if pricing not in self._as:
-            other = self._without(pricing)
-            self._as[pricing] = (
-                None if other is self else other
-            )  # a reference to itself would outlive the last user
-        return self._as[pricing] or self
+        return self.result(TypeOptions._without, pricing) or self
 
-    def _without(self, pricing: Pricing) -> TypeOptions:
+    def _without(self, pricing: Pricing) -> TypeOptions | None:
+        """Return other options, or None if these cost the same: a reference to themselves would keep them alive."""
         if pricing is Pricing.PRICE and self.is_surcharged:
             free = {id(each): replace(each, surcharge_hourly_usd=0.0) for each, _ in self.offers}
             return TypeOptions((free[id(each)], sold) for each, sold in self.offers).priced(Pricing.PAID)
         if not any(offering.risk_hourly_usd for _, offering in self.offers):
-            return self
+            return None
         return TypeOptions(sorted(map(_at_price, self.offers), key=_by_price))
 
     def result(self, compute: Callable[..., _T], *arguments: Hashable) -> _T:
