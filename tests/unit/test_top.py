@@ -392,6 +392,20 @@ def test_a_pause_needs_the_name_of_the_cluster() -> None:
         Actions(None, fleet()).pause()  # type: ignore[arg-type]
 
 
+def test_pods_are_pending_until_they_have_a_node_or_are_gone() -> None:
+    seen = fleet(node("a"), pods=[pod("bound", ""), pod("gone", ""), pod("done", ""), pod("left", "")])
+    done = pod("done", "")
+    done["status"] = {"phase": "Succeeded"}
+
+    seen.put(PODS, [pod("bound", "a"), done])
+    seen.drop(PODS, pod("gone", ""))
+
+    assert [each.key.partition("/")[2] for each in seen.view(NOW).pending] == ["left"]
+    assert seen.has_pending
+    seen.keep_only(PODS, [])
+    assert not seen.has_pending
+
+
 def test_only_selected_nodes_and_pending_pods_are_listed() -> None:
     made = Fleet("test", selection("shop", selector="team=a"))
     nodes = (node("mine", labels={"team": "a"}), node("theirs", labels={"team": "b"}))

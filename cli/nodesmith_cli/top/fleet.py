@@ -86,6 +86,8 @@ class Fleet:
         self._pricing: Pricing | None = None
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
+        self._waiting: dict[str, _Pod] = {}
+        """Those of `_pods` that have no node: few of many, and each view shows them."""
         self._claims: dict[str, tuple[Manifest, NodeClaim]] = {}
         self._claim_of: dict[str, str] = {}
         """The name of the NodeClaim of a node, by provider id."""
@@ -187,10 +189,11 @@ class Fleet:
             shown = (row for name, row in self._rows.items() if self._lists(name))
             coming = [claim for claim in coming if self._only.has(claim.labels, self._only.namespace)]
             rows = [*shown, *(claim_row(claim) for claim in coming)]
-            pods = (
-                pod for key, pod in self._pods.items() if self._only.namespace in {"", key.partition("/")[0]}
+            waiting = (
+                pod
+                for key, pod in self._waiting.items()
+                if self._only.namespace in {"", key.partition("/")[0]}
             )
-            waiting = [pod for pod in pods if not pod.node]
             pending = sorted((self._pod_row(pod, now) for pod in waiting), key=lambda row: -row.age_seconds)
             pause = shown_pause(list(self._pools.values()))
             notes = (*list(self.notes.values()), *list(self._unreadable.values())[:3])
@@ -215,7 +218,7 @@ class Fleet:
     def has_pending(self) -> bool:
         """True if a pod has no node."""
         with self._lock:
-            return any(not pod.node for pod in self._pods.values())
+            return bool(self._waiting)
 
     def nodepools(self) -> list[Manifest]:
         """Return all NodePools."""
@@ -301,7 +304,9 @@ class Fleet:
             next((f"{o.get('kind')}/{o.get('name')}" for o in metadata.get("ownerReferences") or ()), ""),
         )
         self._pods[key] = pod
-        if pod.node:
+        if not pod.node:
+            self._waiting[key] = pod
+        else:
             self._stale.add(pod.node)
             state = self._nodes.setdefault(pod.node, _Node())
             state.pods[key] = pod
@@ -309,6 +314,7 @@ class Fleet:
 
     def _remove_pod(self, key: str) -> None:
         pod = self._pods.pop(key, None)
+        self._waiting.pop(key, None)
         if pod is not None and pod.node:
             self._stale.add(pod.node)
             state = self._nodes[pod.node]
