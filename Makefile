@@ -5,8 +5,8 @@ PYTHON ?= $(or $(wildcard .venv/bin/python),python3)
 INSTALL = $(PYTHON) requirements/install.py
 BIN = .venv/bin
 LAYERS = $(BIN)/python -m layers.vendor.build
-INTERPRETERS = $(BIN)/python -m tests.interpreters
-LAMBDA_TESTS = $(BIN)/python -m tests.lambdapython
+INTERPRETERS = $(BIN)/python -m tests.processes.interpreters
+LAMBDA_TESTS = $(BIN)/python -m tests.processes.lambdapython
 
 # Nothing here needs an AWS account, so no target sees its credentials.
 unexport AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
@@ -68,7 +68,7 @@ check-rules:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
-	$(BIN)/pytest tests/unit/test_house_rules.py tests/unit/test_prose.py
+	$(BIN)/pytest tests/unit/repository/test_house_rules.py tests/unit/docs/test_prose.py
 
 bench: ## compare measurements with the goals; writes build/benchmarks.json
 	@$(INSTALL) run dev browser
@@ -86,7 +86,7 @@ docs: ## build the documentation site into build/site; a broken link fails
 pictures: ## make the documentation's pictures again, from real runs of 6 minutes; needs Chromium
 	@$(INSTALL) run dev browser
 	$(BIN)/python docs/pictures.py
-	$(BIN)/python -m tests.pictures
+	$(BIN)/python -m tests.pages.pictures
 
 format: ## format the code with ruff
 	@$(INSTALL) dev

@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if INFRA in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("infra"))
         elif _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
 def _shares(item: pytest.Item) -> bool:

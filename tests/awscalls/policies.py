@@ -23,7 +23,7 @@ from tests.awscalls.acting import Role
 from tests.awscalls.judging import Statements
 from tests.e2e.deployed.invocations import concern_of
 from tests.e2e.deployed.stacks import Stacks
-from tests.synthesis import synthesise
+from tests.processes.synthesis import synthesise
 
 ROOT = Path(__file__).resolve().parents[2]
 FORWARDER = "forwarder"
@@ -132,7 +132,7 @@ def _synthesise(output: Path) -> None:
 
 
 def _digest() -> str:
-    sources = [*(ROOT / "infra").glob("*.py"), ROOT / "cdk.json", ROOT / "requirements" / "infra.txt"]
+    sources = [*(ROOT / "infra").rglob("*.py"), ROOT / "cdk.json", ROOT / "requirements" / "infra.txt"]
     core = ROOT / "layers" / "core" / "python" / "nodesmith"
     sources += [*core.glob("*.py"), core / "model" / "functions.py"]
     text = b"".join(path.name.encode() + path.read_bytes() for path in sorted(sources))

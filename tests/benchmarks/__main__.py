@@ -17,52 +17,48 @@ from rich.console import Console
 from rich.table import Table
 
 from nodesmith_cli.progress import progress
-from tests.benchmarks import (
+from tests.benchmarks import disruption, packing
+from tests.benchmarks.aws import allocations, bursts, deployment, hotpath, sessions, snapshots, ticks
+from tests.benchmarks.commands import (
     adopt,
-    allocations,
+    dashboards,
+    drain,
+    idle,
+    replay,
+    reports,
+    savings,
+    scrapes,
+    shadow,
+    top,
+    ui,
+    warm,
+)
+from tests.benchmarks.decisions import (
     buffers,
-    bursts,
-    chaos,
     colddecisions,
     coldstart,
     commitments,
-    crashes,
-    dashboards,
-    deployment,
-    disruption,
-    drain,
-    foreign,
-    forged,
     gangs,
-    hotpath,
-    idle,
-    interruptions,
     large,
     migrate,
-    neighbours,
     notices,
-    overruns,
-    packing,
-    quotas,
-    replay,
-    reports,
-    retries,
-    runaway,
-    savings,
-    scrapes,
-    sessions,
-    shadow,
-    snapshots,
-    soak,
-    ticks,
-    top,
-    ui,
-    upgrades,
-    warm,
-    week,
-    zoneloss,
 )
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.resilience import (
+    chaos,
+    crashes,
+    foreign,
+    forged,
+    interruptions,
+    overruns,
+    quotas,
+    retries,
+    runaway,
+    soak,
+    upgrades,
+    week,
+)
+from tests.benchmarks.zones import neighbours, zoneloss
 
 WRITTEN = Path("build") / "benchmarks.json"
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.scene import Scene, pictured, playing
-from tests.uipages import SCREENSHOTS, browser
+from tests.servers.uipages import SCREENSHOTS, browser
 
 WIDE, NARROW = (1400, 900), (360, 740)
 

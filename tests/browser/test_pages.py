@@ -10,9 +10,9 @@ import pytest
 from nodesmith.observation.mirror import PODS
 from tests.browser.conftest import NARROW, WIDE, Visit, Visitor
 from tests.browser.scene import Scene
+from tests.objects.savingsclusters import node, pod
 from tests.patience import eventually
-from tests.savingsclusters import node, pod
-from tests.uipages import kept_of, served
+from tests.servers.uipages import kept_of, served
 
 PAGES = ("now", "why", "next", "proof", "health", "history")
 HOSTILE = (

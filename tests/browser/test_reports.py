@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_report_pages import PAGES
+from tests.unit.cli.reports.test_report_pages import PAGES
 
 SCREENSHOTS = Path("build") / "screenshots"
 WIDTHS = (360, 1100)

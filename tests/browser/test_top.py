@@ -6,7 +6,7 @@ import sys
 from datetime import timedelta
 
 from tests.browser.scene import Scene
-from tests.terminals import Terminal
+from tests.processes.terminals import Terminal
 
 COMMAND = [sys.executable, "-m", "nodesmith_cli.main", "top"]
 

@@ -33,7 +33,7 @@ from tests.contract.servers import (
 )
 from tests.contract.worlds import Clock, FakeWorld, ServedWorld, World
 from tests.patience import eventually
-from tests.served import CRDS
+from tests.servers.served import CRDS
 
 _ONLY = {IN_MEMORY: (IN_MEMORY,), REAL: (REAL,), "both": (IN_MEMORY, REAL)}
 # All tests on the real server run in one worker, because a server takes seconds to start and half a gigabyte.

@@ -23,7 +23,7 @@ from nodesmith.model.schema.nodeclaims import NODE_CLAIM
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith_formats.crds import stored
-from tests.unit.conversionfields import KUBELET
+from tests.unit.model.karpenter.conversionfields import KUBELET
 
 Manifest = dict[str, Any]
 Place = tuple[str | int, ...]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from nodesmith_cli import adoptapp, migrateapp, pause
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.main import app
-from tests.connectable import Stacks
+from tests.aws.connectable import Stacks
 from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, ROOT, System
 

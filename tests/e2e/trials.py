@@ -35,11 +35,11 @@ from nodesmith.model.ledger.moves import Reason
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_local.aws.instances.nodes import conditions
 from nodesmith_local.controlplane import ControlPlane
+from tests.objects.storage import volume
 from tests.patience import eventually, patient
 from tests.problems.drawing import Problem
 from tests.problems.planning import inputs_of
 from tests.problems.rarities import OVERHEAD
-from tests.storage import volume
 
 Manifest = dict[str, Any]
 GATE = [{"name": "nodesmith.dev/all-nodes-are-there"}]

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith_local.backends.objects import Objects
 from tests.e2e.system import Manifest
-from tests.storage import volume
+from tests.objects.storage import volume
 
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _LOOKS_EVERY_SECONDS = 0.2

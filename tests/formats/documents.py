@@ -55,13 +55,14 @@ from nodesmith.observation.mirror import BUDGETS, NODECLAIMS, NODES, PODS
 from nodesmith.registration import Registration, Trial, read_registration, read_trial
 from nodesmith_forwarder.changes import Changes, Part, Touched
 from nodesmith_forwarder.recording import Recorder
-from tests import builders, versions
+from tests import builders
+from tests.aws.tables import TABLE, items, table
 from tests.fakes.blobs import FakeBlobs
+from tests.formats import versions
 from tests.formats.observed import OBSERVED
 from tests.formats.values import GONE, LAUNCHING, LEDGER, NOW
-from tests.tables import TABLE, items, table
-from tests.versions import Layout
-from tests.world import catalog
+from tests.formats.versions import Layout
+from tests.smallworld.world import catalog
 
 CLUSTER = builders.CLUSTER
 REGISTRATION = Registration(CLUSTER, "vpc-01234567", ("nodes",), "shared", {"RESERVED_ENIS": "1"})

@@ -26,9 +26,9 @@ from nodesmith.observation.reduction.pods import (
     reduce_scalable,
 )
 from tests import builders
-from tests.gangs import request_manifest
-from tests.quotas import quota_manifest
-from tests.world import pod_manifest
+from tests.objects.quotas import quota_manifest
+from tests.scenarios.gangs import request_manifest
+from tests.smallworld.world import pod_manifest
 
 Manifest = dict[str, Any]
 CREATED = "2026-11-21T08:00:00Z"

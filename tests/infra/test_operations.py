@@ -12,8 +12,8 @@ from infra.clustercontext import CLUSTER_KEYS
 from infra.regioncontext import REGION_KEYS
 from nodesmith.decisions.dispatch import KINDS
 from nodesmith.registration import SETTINGS
-from tests.benchmarks.bill import ALARMS
-from tests.benchmarks.idle import BILLED_HOURS, BILLED_NODES, idle_bills
+from tests.benchmarks.aws.bill import ALARMS
+from tests.benchmarks.commands.idle import BILLED_HOURS, BILLED_NODES, idle_bills
 from tests.infra.deployment import ROOT
 from tests.infra.templates import Template
 

@@ -10,20 +10,20 @@ import pytest
 from nodesmith.registration import SETTINGS
 from nodesmith.settings import NOTIFICATIONS
 from nodesmith_cli.main import app
-from tests.reference import FOLDER, SCHEMAS_FOLDER, annotated, pages, schema_files
+from tests.pages.reference import FOLDER, SCHEMAS_FOLDER, annotated, pages, schema_files
 
 
 @pytest.mark.parametrize(
     "name", ["annotations.md", "cli.md", "metrics.md", "notifications.md", "schemas.md", "settings.md"]
 )
 def test_a_page_is_what_the_code_says(name: str) -> None:
-    assert (FOLDER / name).read_text() == pages()[name], "run `python -m tests.reference`"
+    assert (FOLDER / name).read_text() == pages()[name], "run `python -m tests.pages.reference`"
 
 
 def test_the_schemas_are_what_the_code_says() -> None:
     written = {path.name: json.loads(path.read_text()) for path in SCHEMAS_FOLDER.glob("*.json")}
     del written["registration.schema.json"]  # test_context_schema compares it
-    assert written == schema_files(), "run `python -m tests.reference`"
+    assert written == schema_files(), "run `python -m tests.pages.reference`"
 
 
 def test_every_annotation_has_a_meaning() -> None:

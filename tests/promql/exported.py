@@ -22,9 +22,9 @@ from nodesmith_forwarder.health import METRICS, serve_health
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from tests import builders
 from tests.builders import nodepool_manifest
-from tests.clusters import deployment_pod
 from tests.fakes.blobs import FakeBlobs
-from tests.unit.test_forwarder_metrics import DICE, ENDING, Scene, a_node, nodeclaim, pod_of
+from tests.objects.clusters import deployment_pod
+from tests.unit.forwarder.test_metrics import DICE, ENDING, Scene, a_node, nodeclaim, pod_of
 
 _AT = "2026-11-22T03:00:00Z"
 

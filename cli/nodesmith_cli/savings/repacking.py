@@ -33,7 +33,7 @@ SCHEDULING = 0.06
 """Allowance for moved pods that kube-scheduler puts elsewhere than planned: a share of the price of their nodes.
 
 Simulated clusters that nodesmith had managed for an hour cost this much more than their moves had promised
-(`tests/savingsaccuracy.py`).
+(`tests/experiments/savingsaccuracy.py`).
 """
 _BETWEEN = timedelta(days=1)
 """Time between two searches, in which no pods come or go: a saving then counts for as long as it ever does."""

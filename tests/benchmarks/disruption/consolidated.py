@@ -19,8 +19,8 @@ from tests.benchmarks.disruption.fleets import launched, machine
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.packing import markets
 from tests.benchmarks.packing.traces import Trace, traces
-from tests.fleets import fleet, pool
-from tests.moved import after
+from tests.objects.fleets import fleet, pool
+from tests.smallworld.moved import after
 
 MIB = 2**20
 _QUICK = ("microservices",)

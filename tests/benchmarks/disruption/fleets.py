@@ -14,7 +14,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.nodes import Condition, Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
 from tests import builders
-from tests.fleets import Worker, fleet, kinds, pool
+from tests.objects.fleets import Worker, fleet, kinds, pool
 
 TEAM = "example.com/team"
 _ASKS = ((250, 900), (500, 1900), (250, 950), (1000, 3700), (100, 400))

@@ -12,9 +12,9 @@ from nodesmith.controllers.disruption import disrupt
 from nodesmith.controllers.moves.look import Disruption
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
+from tests.benchmarks.aws.ticks import Scene
 from tests.benchmarks.figures import Figure, median_ms
-from tests.benchmarks.ticks import Scene
-from tests.fleets import pool
+from tests.objects.fleets import pool
 
 _REPEATS = 7
 _LATER = timedelta(seconds=25)

@@ -25,8 +25,8 @@ from tests.benchmarks.disruption.consolidated import price_hourly_usd
 from tests.benchmarks.disruption.days import HOUR, Outside, begun_anew, image_of
 from tests.benchmarks.disruption.fleets import launched
 from tests.benchmarks.figures import Figure
-from tests.fleets import Worker, fleet, pool
-from tests.moved import after
+from tests.objects.fleets import Worker, fleet, pool
+from tests.smallworld.moved import after
 
 Search = Callable[[Inputs], Sequence[Proposal]]
 _MOST_ROUNDS = 12

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layers.vendor.build import THIS_MACHINE, build, stamp_of
-from tests.synthesis import synthesise
+from tests.processes.synthesis import synthesise
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILT = ROOT / "build" / "e2e"
@@ -128,7 +128,7 @@ def _layers() -> Mapping[str, Path]:
 def _digest(said: Sequence[Any], functions: Path, layers: Mapping[str, Path]) -> str:
     """Return an assembly's name, a hash of everything it is made from; `said` is what is not in files."""
     sources = [
-        *(ROOT / "infra").glob("*.py"),
+        *(ROOT / "infra").rglob("*.py"),
         ROOT / "cdk.json",
         ROOT / "requirements" / "infra.txt",
         ROOT / "layers/core/python/nodesmith/settings.py",

@@ -30,7 +30,7 @@ from tests.e2e.deployed.invocations import aliases, concern_of, invocations, per
 from tests.e2e.deployed.mappings import event_sources, schedules
 from tests.e2e.deployed.stacks import Stacks, role_name
 from tests.e2e.deployed.versions import Aliased, Versions
-from tests.runtimeapi import RuntimeProcess
+from tests.processes.runtimeapi import RuntimeProcess
 
 NOT_RUN = {"catalog": "its tick would ask AWS's price list; functions read the embedded one"}
 FORWARDER, TICKER = "forwarder", "ticks"

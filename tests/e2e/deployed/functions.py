@@ -20,7 +20,7 @@ from tests.e2e.deployed.assembly import BUILT, Assembly
 from tests.e2e.deployed.invocations import aliases, concern_of
 from tests.e2e.deployed.preloaded import preloaded_from
 from tests.infra.templates import Template
-from tests.runtimeapi import RuntimeProcess
+from tests.processes.runtimeapi import RuntimeProcess
 
 RUNTIME = ("awslambdaric", "runtime_client", "simplejson", "snapshot_restore_py")
 """What Lambda's own image has beside Python: the runtime and its dependencies."""

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.e2e import preloaded
-from tests.runtimeapi import Start
+from tests.processes.runtimeapi import Start
 
 
 @cache

@@ -18,7 +18,7 @@ from nodesmith.settings import ALIAS
 from tests.e2e.deployed.functions import DeployedFunction, InvocationFailed
 from tests.e2e.deployed.invocations import Alias, aliases, concern_of
 from tests.infra.templates import Template
-from tests.runtimeapi import RuntimeProcess
+from tests.processes.runtimeapi import RuntimeProcess
 
 Run = Callable[[str, str], DeployedFunction | None]
 """Run a version of a function, by logical ID and number; return None where it does not run here."""

@@ -1,0 +1,49 @@
+"""Services are away, alone and in pairs; nothing may be leaked, duplicated or forgotten, and all must recover soon."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tests.benchmarks.figures import Figure
+from tests.scenarios.chaos import Combination, Outcome, oddities, outcome, pairs_of_faults, single_faults
+
+PAIRS = 1250
+GOAL_SECONDS = 120
+
+
+def figures(pairs: int = PAIRS, sample: int = 1) -> list[Figure]:
+    """Run so many pairs of faults, each fault alone and each oddity; of the latter two, one of `sample`."""
+    alone = [*single_faults(), *oddities()][::sample]
+    return report([*alone, *pairs_of_faults(pairs)], at_least=2000 if sample == 1 else 0)
+
+
+def report(combinations: Sequence[Combination], at_least: int = 0) -> list[Figure]:
+    """Run these combinations, and return what broke and how long recovery took."""
+    ended = {each: outcome(each) for each in combinations}
+    broken = [f"{each}: {'; '.join(found.broken[:3])}" for each, found in ended.items() if found.broken]
+    worst = max(ended, key=lambda each: ended[each].beyond)
+    met = sum((Counter(found.met) for found in ended.values()), Counter[str]())
+    graceless = sum(found.without_grace for found in ended.values())
+    note = (
+        f"{len(met)} kinds of faults met {met.total():,} times; {graceless} pods lost grace or budget on"
+        f" instances that EC2 took during a fault"
+    )
+    return [
+        Figure("chaos-combinations", len(ended), "combinations", note=note, at_least=at_least),
+        Figure(
+            "chaos-violations", len(broken), "violations", 0, " | ".join(broken[:5]) or "during and after"
+        ),
+        Figure(
+            "chaos-recovery",
+            ended[worst].beyond,
+            "s",
+            GOAL_SECONDS,
+            f"longest, beyond the time that the same work takes undisturbed: {worst}; {_spread(ended.values())}",
+        ),
+    ]
+
+
+def _spread(ended: Iterable[Outcome]) -> str:
+    late = sorted(found.beyond for found in ended)
+    return f"99 of 100 recover within {late[len(late) * 99 // 100]:g} s"

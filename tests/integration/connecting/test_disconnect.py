@@ -1,0 +1,154 @@
+"""`nodesmith disconnect` with moto and an in-memory API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.labels import TERMINATION_FINALIZER
+from nodesmith.registration import parameter_name
+from tests import builders
+from tests.aws.account import REGION, client
+from tests.aws.connectable import BUCKET, CLUSTER, Connectable, connectable
+
+POOLS = "/apis/karpenter.sh/v1/nodepools"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Connectable]:
+    with connectable() as made:
+        yield made
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> Json:
+    found: Json = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_connecting_and_disconnecting_leaves_the_account_as_it_was(cluster: Connectable) -> None:
+    client("iam").create_service_linked_role(
+        AWSServiceName="spot.amazonaws.com"
+    )  # stays, since it belongs to the account
+    before = cluster.state()
+    assert cluster.run() == 0
+    assert cluster.run() == 0
+    make_at_run_time(cluster)
+    assert cluster.state() != before
+    assert cluster.leave(node_role=False) == 0
+    assert cluster.state() == before
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+    assert cluster.server.get(f"{CRDS}/nodepools.karpenter.sh") is None
+    cluster.calls.clear()
+    assert cluster.leave() == 0
+    assert cluster.calls == []
+
+
+def make_at_run_time(cluster: Connectable) -> None:
+    """Create what functions create: a launch template, a profile, objects in several versions, items."""
+    tags = [{"Key": "nodesmith.dev/managed-by", "Value": CLUSTER}]
+    client("ec2").create_launch_template(
+        LaunchTemplateName="nodesmith-1",
+        LaunchTemplateData={"ImageId": "ami-0123456789abcdef0"},
+        TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags}],
+    )
+    iam = client("iam")
+    iam.create_instance_profile(InstanceProfileName="web_1", Path=f"/nodesmith/{REGION}/{CLUSTER}/uid/")
+    iam.add_role_to_instance_profile(InstanceProfileName="web_1", RoleName="KarpenterNodeRole-web")
+    cluster.write_snapshot()
+    for number in range(30):
+        item = {"pk": {"S": f"CLUSTER#{CLUSTER}"}, "sk": {"S": f"CLAIM#{number}"}}
+        client("dynamodb").put_item(TableName="nodesmith", Item=item)
+    for item in beside_the_ledger(CLUSTER):
+        client("dynamodb").put_item(TableName="nodesmith", Item=item)
+
+
+def beside_the_ledger(cluster: str) -> list[dict[str, Any]]:
+    """Return an item of each of a cluster's other partitions."""
+    keys = [("FORWARDER", "HEARTBEAT"), ("HEALTH", "lifecycle"), ("NOTICES", "event")]
+    return [{"pk": {"S": f"{kind}#{cluster}"}, "sk": {"S": name}} for kind, name in keys]
+
+
+def test_resources_of_other_clusters_are_left_alone(cluster: Connectable) -> None:
+    cluster.run()
+    client("s3").put_object(Bucket=BUCKET, Key="clusters/web2/snapshot.json.gz", Body=b"")
+    others = [{"pk": {"S": "CLUSTER#web2"}, "sk": {"S": "META"}}, *beside_the_ledger("web2")]
+    others.append({"pk": {"S": "HEALTH"}, "sk": {"S": "STATE"}})  # what is the region's
+    for other in others:
+        client("dynamodb").put_item(TableName="nodesmith", Item=other)
+    client("ssm").put_parameter(Name=parameter_name("web2"), Value="{}", Type="String")
+    role = client("iam").get_role(RoleName="cluster")["Role"]["Arn"]
+    entry = {"clusterName": CLUSTER, "principalArn": role}
+    client("eks").create_access_entry(**entry, username="me", type="STANDARD")
+    assert cluster.leave() == 0
+    state = cluster.state()
+    assert state["objects"] == ["clusters/web2/snapshot.json.gz"]
+    assert sorted(state["items"], key=str) == sorted(others, key=str)
+    assert state["parameters"] == [parameter_name("web2")]
+    assert state["entries"] == [role]
+    assert "KarpenterNodeRole-web" in state["roles"]
+
+
+def put_node(cluster: Connectable) -> None:
+    cluster.server.create(POOLS, strip(builders.nodepool_manifest("default")))
+    labels = {"karpenter.sh/nodepool": "default", "karpenter.k8s.aws/ec2nodeclass": "default"}
+    metadata = {"name": "node-1", "labels": labels, "finalizers": [TERMINATION_FINALIZER]}
+    cluster.server.create("/api/v1/nodes", {"metadata": metadata, "spec": {"providerID": "aws:///a/i-1"}})
+
+
+def strip(manifest: Any) -> Json:
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+
+
+def test_disconnect_is_refused_while_nodes_are_left_and_lists_them(
+    cluster: Connectable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.run()
+    put_node(cluster)
+    before = cluster.state()
+    capsys.readouterr()
+    assert cluster.leave() == 1
+    assert told(capsys)["nodes"] == ["Node/node-1"]
+    assert cluster.state() == before
+
+
+def test_nodes_can_be_kept_with_what_they_need(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    put_node(cluster)
+    assert cluster.leave(nodes=True, node_role=False) == 0
+    state = cluster.state()
+    assert state["parameters"] == []
+    assert state["associations"] == []
+    assert state["entries"] == ["arn:aws:iam::123456789012:role/KarpenterNodeRole-web"]
+    assert state["profiles"] == ["web_1"]
+    assert len(state["items"]) == 33
+    assert cluster.server.get(f"{POOLS}/default") is not None
+    assert cluster.server.get("/api/v1/nodes/node-1") is not None
+    assert cluster.server.get("/api/v1/namespaces/nodesmith") is None
+
+
+def test_data_can_be_kept(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    assert cluster.leave(data=True) == 0
+    state = cluster.state()
+    assert len(state["items"]) == 33
+    assert len(state["objects"]) == 2
+    assert (state["templates"], state["profiles"], state["parameters"]) == ([], [], [])
+
+
+def test_the_leftovers_of_a_deleted_cluster_in_aws_are_removed(cluster: Connectable) -> None:
+    cluster.run()
+    make_at_run_time(cluster)
+    client("eks").delete_cluster(name=CLUSTER)
+    assert cluster.leave(node_role=False) == 0
+    assert client("dynamodb").scan(TableName="nodesmith")["Items"] == []
+    assert client("ssm").get_parameters_by_path(Path="/nodesmith/clusters")["Parameters"] == []
+    with pytest.raises(Rejected, match="there is no cluster 'web' in us-east-1"):
+        cluster.leave()

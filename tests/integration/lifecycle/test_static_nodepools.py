@@ -1,0 +1,109 @@
+"""A static NodePool in the small world: filled, maintained, scaled, and reported if it cannot be filled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from nodesmith.model.karpenter.nodeclaims import Phase
+from tests import builders
+from tests.scenarios import crashes
+from tests.scenarios.crashes import Story
+from tests.scenarios.moves import MOVING
+from tests.smallworld.world import CONCERNS, STEP, World
+
+
+def world_of(replicas: int, **fields: Any) -> World:
+    pool = builders.nodepool_manifest(**fields)
+    pool["spec"]["replicas"] = replicas
+    return World({}, nodepool=pool)
+
+
+def scale(world: World, replicas: int) -> None:
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["replicas"] = replicas
+    pool["metadata"]["generation"] += 1
+
+
+def ready_zones(world: World) -> Counter[str]:
+    done = [c for c in world.store.claims.values() if c.phase is Phase.INITIALIZED]
+    return Counter(claim.zone for claim in done)
+
+
+def run(world: World, minutes: float) -> None:
+    """Let time pass although nothing is pending: a world without pods is settled as soon as its claims are."""
+    end = world.now + timedelta(minutes=minutes)
+    while world.now < end:
+        world.settle(patience=timedelta(minutes=1))
+        world.pass_time()
+        for concern in CONCERNS:
+            world.run(concern)
+
+
+def test_a_static_nodepool_is_filled_across_zones_and_then_stable() -> None:
+    world = world_of(len(builders.ZONES))
+    run(world, 4)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+    launched = len(world.cloud.instances)
+    run(world, 5)
+    assert len(world.cloud.instances) == launched
+
+
+def test_a_failed_node_is_replaced_in_its_zone() -> None:
+    world = world_of(len(builders.ZONES))
+    run(world, 4)
+    world.cloud.become(world.cloud.alive()[0].id, "terminated")
+    run(world, 10)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+
+
+def test_a_static_nodepool_follows_its_replicas_up_and_down() -> None:
+    world = world_of(1)
+    run(world, 3)
+    scale(world, 3)
+    run(world, 4)
+    assert sum(ready_zones(world).values()) == 3
+    scale(world, 1)
+    run(world, 8)
+    assert sum(ready_zones(world).values()) == 1
+    assert len(world.cloud.alive()) == 1
+
+
+def test_drifted_nodes_are_replaced_one_by_one_without_falling_below_the_replicas() -> None:
+    world = world_of(len(builders.ZONES), limits={"nodes": "4"})
+    world.concerns = MOVING
+    run(world, 4)
+    old, fewest, most = set(world.store.claims), len(builders.ZONES), 0
+    pool = world.cluster.nodepools["default"]
+    pool["spec"]["template"]["metadata"] = {"labels": {"team": "blue"}}
+    pool["spec"]["disruption"] = {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}
+    pool["metadata"]["generation"] += 1
+    end = world.now + timedelta(minutes=40)
+    while old & set(world.store.claims) and world.now < end:
+        world.live(STEP)
+        ready = [c for c in world.store.claims.values() if c.phase is Phase.INITIALIZED]
+        fewest, most = min(fewest, len(ready)), max(most, len(world.cloud.alive()))
+    assert old & set(world.store.claims) == set()
+    assert (fewest, most) == (len(builders.ZONES), len(builders.ZONES) + 1)
+    assert ready_zones(world) == Counter(dict.fromkeys(builders.ZONES, 1))
+    assert {claim.labels["team"] for claim in world.store.claims.values()} == {"blue"}
+
+
+def test_failed_launches_are_shown_on_the_nodepool() -> None:
+    world = world_of(1, nodeclass="missing")
+    run(world, 2)
+    told = [event for event in world.cluster.events if event.reason == "ReplicasMissing"]
+    assert told
+    assert "EC2NodeClass 'missing'" in told[0].message
+
+
+@pytest.mark.exhaustive
+def test_a_crash_at_any_call_does_not_change_the_number_of_nodes() -> None:
+    pool = builders.nodepool_manifest()
+    pool["spec"]["replicas"] = 1
+    told = list(crashes.crashes(Story("a static NodePool", {"web-0": {}}, nodepool=pool), crashes.SAMPLE))
+    assert len(told) > crashes.SAMPLE
+    assert {tuple(fatal): found for fatal, found in told if found} == {}

@@ -1,0 +1,69 @@
+"""Services are away: a sample of the combinations of which `python -m tests.benchmarks chaos` runs thousands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from nodesmith_local.chaos.faults import HALVES, Fault, FaultKind, Service
+from tests.samples import sampled
+from tests.scenarios.chaos import Combination, before, oddities, outcome, pairs_of_faults, single_faults
+from tests.smallworld.branches import copied
+
+GOAL_SECONDS = 120
+AT_ONCE = [
+    Combination((Fault(Service.DYNAMODB, FaultKind.THROTTLED, 30),), "interruption", 0),
+    Combination((Fault(Service.DYNAMODB, FaultKind.ERRORS, 3600),), "upgrade", 150),
+    Combination((Fault(Service.API_SERVER, FaultKind.ERRORS, 3600),), "scale-up", 25),
+    Combination((), "scale-up", 25, "a snapshot of an hour ago", 3600),
+    Combination((Fault(Service.EC2, FaultKind.LATE, 300),), "scale-up", 0),
+]
+"""Combinations that have failed, and one that would if a launch were not idempotent."""
+SAMPLE = [
+    *AT_ONCE,
+    *list(single_faults())[5 :: sampled(300, whole=11)],
+    *list(oddities())[5 :: sampled(100, whole=3)],
+    *pairs_of_faults(sampled(2, whole=200)),
+]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("combination", SAMPLE, ids=str)
+def test_nothing_is_left_over_after_services_were_away_and_all_recovers_within_two_minutes(
+    combination: Combination,
+) -> None:
+    found = outcome(combination)
+    assert not found.broken
+    assert found.beyond <= GOAL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("service", "callers"),
+    [
+        (Service.DYNAMODB, frozenset[str]()),
+        (Service.S3, frozenset[str]()),
+        (Service.STS, frozenset[str]()),
+        (Service.DYNAMODB, frozenset({"provisioning", "disruption"})),
+    ],
+)
+def test_nothing_is_bought_while_a_service_that_a_purchase_needs_is_away(
+    service: Service, callers: frozenset[str]
+) -> None:
+    world = copied(before("scale-up", 0).world)
+    there = len(world.cloud.instances)
+    world.begin([Fault(service, FaultKind.ERRORS, 120, callers)])
+    world.live(timedelta(seconds=115))
+    assert len(world.cloud.instances) == there
+    assert sum(world.met.values()) > 3
+    world.live(timedelta(minutes=3))
+    assert len(world.cloud.instances) == there + 6
+
+
+def test_a_purchase_that_half_of_the_functions_cannot_make_is_made_by_the_other_half() -> None:
+    world = copied(before("scale-up", 0).world)
+    (cut,) = (half for half in HALVES if "provisioning" not in half)
+    world.begin([Fault(Service.EC2, FaultKind.PARTITIONED, 3600, cut)])
+    there = len(world.cloud.instances)
+    world.live(timedelta(minutes=2))
+    assert len(world.cloud.instances) == there + 6

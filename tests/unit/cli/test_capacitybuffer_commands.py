@@ -1,0 +1,189 @@
+"""What `nodesmith validate`, `plan`, `status` and `explain node` say about CapacityBuffers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from nodesmith.decisions.disruption.costs import held_for_buffers
+from nodesmith.decisions.provisioning import decide, plan_item
+from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
+from nodesmith_cli.explainstay import why_it_stays
+from nodesmith_cli.main import app
+from nodesmith_cli.status import lines, tell
+from nodesmith_formats.decisions.summaries import summary
+from tests.builders import NOW, catalog, nodeclass_manifest, nodepool_manifest, pods, shape
+from tests.unit.decisions.provisioning.capacity.test_capacitybuffers import (
+    DEPLOYMENT,
+    ROLLOUT,
+    TEMPLATE,
+    given,
+    manifest,
+    of_one_type,
+)
+
+POD_SPEC = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
+ROOM = {
+    "apiVersion": "v1",
+    "kind": "PodTemplate",
+    "metadata": {"name": "room", "namespace": "default"},
+    "template": {"spec": POD_SPEC},
+}
+
+
+def run(folder: Path, command: str, *objects: Mapping[str, Any], output: str = "json") -> Result:
+    file = folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return CliRunner().invoke(app, [command, "-f", str(file), "-o", output])
+
+
+def findings(folder: Path, *objects: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return severity, field and message of each finding."""
+    told = json.loads(run(folder, "validate", *objects).stdout)
+    return [(each["severity"], each["field"], each["message"]) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "severity", "field", "words"),
+    [
+        (manifest(**TEMPLATE), "error", "spec.replicas", "set replicas or limits"),
+        (manifest(**TEMPLATE, **DEPLOYMENT, replicas=1), "error", "spec.podTemplateRef", "leave out one"),
+        (manifest(**TEMPLATE, replicas=1, percentage=5), "warning", "spec.percentage", "scalableRef"),
+        (manifest(**TEMPLATE, limits={"cpu": "4gb"}), "error", "spec.limits.cpu", "did you mean"),
+        (manifest(**DEPLOYMENT, replicas=1), "warning", "spec.scalableRef.name", "no such Deployment"),
+        (manifest(**ROLLOUT, replicas=1), "warning", "spec.scalableRef.name", "no such Rollout.argoproj.io"),
+        (
+            manifest(podTemplateRef={"name": "rom"}, replicas=1),
+            "error",
+            "spec.podTemplateRef.name",
+            "did you mean 'room'?",
+        ),
+        (
+            manifest(**TEMPLATE, replicas=1, provisioningStrategy="buffer.x-k8s.io/active-capcity"),
+            "warning",
+            "spec.provisioningStrategy",
+            "did you mean 'buffer.x-k8s.io/active-capacity'?",
+        ),
+        (
+            {**manifest(**TEMPLATE, replicas=1), "apiVersion": "autoscaling.x-k8s.io/v1"},
+            "error",
+            "apiVersion",
+            "v1beta1",
+        ),
+        (
+            manifest(annotations={"nodesmith.dev/buffer-schedule": "0 7 * * *"}),
+            "error",
+            "metadata.annotations[nodesmith.dev/buffer-duration]",
+            "must be set beside",
+        ),
+    ],
+)
+def test_validate_reports_a_mistake_with_its_field_and_remedy(
+    buffer: Mapping[str, Any], severity: str, field: str, words: str, tmp_path: Path
+) -> None:
+    (found,) = findings(tmp_path, buffer, ROOM)
+    assert found[:2] == (severity, field)
+    assert words in found[2]
+
+
+def test_validate_finds_a_custom_resource_by_its_group(tmp_path: Path) -> None:
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
+    other = {**rollout, "apiVersion": "example.com/v1"}
+    assert findings(tmp_path, manifest(**ROLLOUT, replicas=1), rollout) == []
+    assert len(findings(tmp_path, manifest(**ROLLOUT, replicas=1), other)) == 1
+
+
+def test_validate_warns_of_a_second_buffer_for_one_workload(tmp_path: Path) -> None:
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}}
+    first, second = manifest(**ROLLOUT, replicas=1), manifest("second", **ROLLOUT, replicas=1)
+    ((severity, field, message),) = findings(tmp_path, first, second, rollout)
+    assert (severity, field) == ("warning", "spec.scalableRef.name")
+    assert "CapacityBuffer room keeps room as well" in message
+    warm = manifest("second", **ROLLOUT, replicas=1, provisioningStrategy=WARM_CAPACITY)
+    assert findings(tmp_path, first, warm, rollout) == []
+
+
+def test_validate_names_the_namespace_of_a_template_elsewhere(tmp_path: Path) -> None:
+    elsewhere = {**ROOM, "metadata": {"name": "room", "namespace": "shop"}}
+    ((severity, _, message),) = findings(tmp_path, manifest(), elsewhere)
+    assert severity == "error"
+    assert "in namespace shop" in message
+
+
+def test_validate_finds_nothing_wrong_with_sound_buffers_of_both_versions(tmp_path: Path) -> None:
+    older = {**manifest("older"), "apiVersion": "autoscaling.x-k8s.io/v1alpha1"}
+    assert findings(tmp_path, manifest(), older, ROOM) == []
+
+
+def test_plan_tells_what_buffers_cost(tmp_path: Path) -> None:
+    objects = (nodepool_manifest(), nodeclass_manifest(), ROOM, manifest())
+    told = json.loads(run(tmp_path, "plan", *objects).stdout)
+    assert all(node["forBuffers"] for node in told["nodes"])
+    price = told["capacityBuffers"]["toLaunchHourly"]
+    assert price == told["priceHourly"] == pytest.approx(sum(node["priceHourly"] for node in told["nodes"]))
+    assert told["capacityBuffers"]["held"] == []
+    assert [(room["buffer"], room["bought"]) for room in told["capacityBuffers"]["rooms"]] == [
+        ("default/room", 2)
+    ]
+    printed = run(tmp_path, "plan", *objects, output="table").stdout
+    assert f"{len(told['nodes'])} to launch at ${price:.4f}/hour" in printed
+    assert printed.startswith("nothing to do: no pending pods")
+
+
+def test_plan_counts_the_replicas_of_a_workload_in_the_files(tmp_path: Path) -> None:
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": POD_SPEC},
+        },
+    }
+    share = manifest(**DEPLOYMENT, percentage=50)
+    told = json.loads(
+        run(tmp_path, "plan", nodepool_manifest(), nodeclass_manifest(), workload, share).stdout
+    )
+    assert [room["count"] for room in told["capacityBuffers"]["rooms"]] == [2]
+    assert sum(len(node["pods"]) for node in told["nodes"] if not node.get("forBuffers")) == 4
+
+
+def test_status_tells_what_the_nodes_held_for_buffers_cost() -> None:
+    known = of_one_type()
+    printed = list(lines(tell(known.snapshot, NOW, held_for_buffers(known))))
+    assert "1 CapacityBuffer, 1 node held for them alone at $0.1920/hour" in printed
+    assert "  default/room  room for 2 pods, it is resolved" in printed
+
+
+def test_explain_says_that_a_node_is_held_for_a_buffer_and_at_what_price() -> None:
+    known = of_one_type()
+    snapshot = replace(known.snapshot, taken_at=NOW + timedelta(seconds=1))
+    stays = {
+        claim.name: why_it_stays(claim, known.ledger.claims, snapshot, catalog(), NOW)
+        for claim in known.ledger.claims
+    }
+    held, other = stays["claim-a"], stays["claim-b"]
+    assert held is not None
+    assert (
+        held.message
+        == "it runs no pods and has room for CapacityBuffer default/room, which costs $0.1920/hour"
+    )
+    assert other is not None
+    assert other.leaves
+
+
+def test_a_decisions_summary_tells_pods_from_room() -> None:
+    known = given(pods=pods(shape("3", "6Gi"), 2))
+    told = summary({"plan": plan_item(decide(known))})
+    bare = summary({"plan": plan_item(decide(given()))})
+    assert told.endswith("for 2 pods and CapacityBuffers' room for 1 pod")
+    assert bare.endswith("for CapacityBuffers' room for 2 pods")

@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from nodesmith import __version__
+from nodesmith.errors import Rejected
+from nodesmith_cli import version
+from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
+from nodesmith_cli.main import app, main
+from nodesmith_cli.options import read_plainly
+from nodesmith_formats.manifests.manifests import Fault
+from nodesmith_local.runs.report import PendingPod, Report
+from nodesmith_local.runs.running import Outcome
+
+POOL = """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec: {template: {spec: {requirements: [{key: topology.kubernetes.io/zone, operator: In, values: [%s]}]}}}
+"""
+
+
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "express-test" / "nodepool.yaml")
+HEAVY = frozenset({"boto3", "botocore", "flask", "highspy", "kubernetes", "moto", "numpy", "rich"})
+MOST_MODULES = 200
+"""Of nodesmith's own, to plan for pods of a few kinds. Each takes half a millisecond to import."""
+
+
+QUICK: list[tuple[list[str], str]] = [
+    (["--help"], "Usage: nodesmith"),
+    (["--version"], __version__),
+    (["version"], __version__),
+    (["local", "--help"], "interrupt"),
+    (["plan", "--help"], "--filename"),
+    (["image", "push", "--help"], "--password-stdin"),
+    (["local", "interrupt", "any"], "no local system runs"),
+    (["local", "shift", "us-east-1a"], "no local system runs"),
+    (["explain", "pod", "any"], "no decisions found"),
+    (["validate", "-f", "nothing.yaml"], "No such file"),
+    (["convert", "-f", "nothing.yaml"], "nothing to convert: nothing.yaml: no readable object"),
+    (["convert", "-f", EXAMPLE], "kind: NodePool"),
+    (["plan"], "nothing to read: use -f FILE"),
+    (["plan", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
+    (["plan", "--kubeconfig"], "there is no kubeconfig at ~/.kube/config"),
+    (["plan", "-f", EXAMPLE, "--region", "us-east-9"], "did you mean"),
+    (["status"], "there is no kubeconfig at ~/.kube/config"),
+    (["status", "--cluster", "prod"], "--cluster requires --bucket or --keep"),
+    (["explain", "node", "--keep", "nowhere"], "no decisions found in nowhere"),
+    (["explain", "nodepool"], "no decisions found"),
+    (["check-cluster", "--kubeconfig", "prod"], "'prod' is not a file, and there is no kubeconfig"),
+    (["uninstall", "--timeout", "soon"], "expected a duration such as"),
+    (["uninstall"], "there is no kubeconfig"),
+    (["catalog", "--region", "us-east-9"], "did you mean"),
+    (["catalog", "m5.large", "-o", "json"], '"name": "m5.large"'),
+    (["local", "run", "-f", "nothing.yaml"], "nothing.yaml: No such file"),
+    (["local", "run", "-f", EXAMPLE, "--for", "soon"], "expected a duration such as"),
+    (["local", "up", "--speed", "0"], "must be positive"),
+    (["local", "up", "--region", "us-east-9"], "did you mean"),
+    (["demo", "--speed", "0"], "must be positive"),
+    (["hash", "-f", "examples/express-test"], "EC2NodeClass"),
+    (["connect", "--help"], "Connect an EKS cluster"),
+    (["connect", "web", "--vpc", "Shared!"], "expected a name in `vpcs` of cdk.json"),
+    (["connect", "web", "--setting", "RESERVED_ENI=1"], "did you mean 'RESERVED_ENIS'?"),
+    (["connect", "web", "--image", "forwarder"], "expected an image with a tag or digest"),
+    (["connect", "web", "--image", "a:1", "--push", "a"], "--image and --push are mutually exclusive"),
+    (["connect", "web", "--timeout", "soon"], "expected a duration such as"),
+    (["disconnect", "web", "--timeout", "soon"], "expected a duration such as"),
+]
+"""Commands that need nothing slow, and a part of what each says."""
+
+_RUN = """
+import contextlib, io, json, sys
+from nodesmith_cli.main import main
+told, known = [], set()
+for arguments in json.load(sys.stdin):
+    sys.argv, said = ["nodesmith", *arguments], io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+        main()
+    told.append((said.getvalue(), sorted({each.partition(".")[0] for each in set(sys.modules) - known})))
+    known = set(sys.modules)
+json.dump(told, sys.stdout)
+"""
+
+
+def imported_by(*commands: list[str]) -> list[tuple[str, list[str]]]:
+    """Run commands in one new process; return what each said, and the packages that it was the first to import."""
+    environment = {"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"}
+    told = subprocess.run(
+        [sys.executable, "-c", _RUN],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    found: list[tuple[str, list[str]]] = json.loads(told.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def quick() -> dict[str, tuple[str, list[str]]]:
+    """Return what the quick commands said and imported. A process takes half a second to start, so they share one."""
+    commands = [arguments for arguments, _ in QUICK]
+    return dict(zip(map(" ".join, commands), imported_by(*commands), strict=True))
+
+
+@pytest.mark.parametrize(("arguments", "says"), QUICK, ids=[" ".join(arguments) for arguments, _ in QUICK])
+def test_a_quick_command_imports_nothing_slow(
+    quick: dict[str, tuple[str, list[str]]], arguments: list[str], says: str
+) -> None:
+    said, packages = quick[" ".join(arguments)]
+    assert says in said
+    assert HEAVY.intersection(packages) == set()
+
+
+def modules_of(*arguments: str) -> tuple[str, frozenset[str]]:
+    """Run a command in a new process; return what it said on its output, and the modules that it imported."""
+    code = f"""
+import sys
+sys.argv = {["nodesmith", *arguments]!r}
+from nodesmith_cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+print("imported:", *sys.modules)
+"""
+    environment = {"PYTHONPATH": ":".join(sys.path), "HOME": "/nonexistent"}
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    said, _, modules = told.stdout.partition("imported: ")
+    return said, frozenset(modules.split())
+
+
+def test_a_plan_imports_only_what_it_needs() -> None:
+    said, modules = modules_of("plan", "-f", str(Path(EXAMPLE).parent), "-o", "json")
+    assert '"nodes"' in said
+    assert {module.partition(".")[0] for module in modules} & (HEAVY | {"pydantic"}) == set()
+    assert [module for module in modules if module.startswith("nodesmith.decisions.disruption.")] == []
+    assert "nodesmith_cli.planning.table" not in modules
+    assert sum(module.startswith("nodesmith.") for module in modules) <= MOST_MODULES
+
+
+def test_collections_of_garbage_are_rare_from_the_first_import_on() -> None:
+    program = (
+        "import gc, nodesmith; before = gc.get_stats()[0]['collections'];"
+        "import nodesmith.runtime, nodesmith.controllers.provisioning;"
+        "print(gc.get_stats()[0]['collections'] - before)"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert int(told.stdout) <= 3
+
+
+VALUES: tuple[list[str], ...] = (
+    [],
+    ["--text", "a", "--listed", "b", "--listed", "c", "d", "e"],
+    ["--choice", "two", "--number", "3", "--file", "f.yaml", "--flag", "--parsed", "x"],
+    ["--choice", "three"],
+    ["--parsed", "wrong"],
+    ["--number", "many"],
+    ["--text"],
+)
+
+
+def upper(text: str) -> str:
+    """Return a value in upper case; reject `wrong`."""
+    if text == "wrong":
+        raise Rejected("wrong")
+    return text.upper()
+
+
+@pytest.mark.parametrize("arguments", VALUES, ids=" ".join)
+def test_options_have_the_values_that_typer_gives_them(arguments: list[str]) -> None:
+    def command(
+        more: Annotated[list[str] | None, typer.Argument()] = None,
+        text: str = "",
+        maybe: str | None = None,
+        listed: Annotated[list[str] | None, typer.Option()] = None,
+        choice: Literal["one", "two"] = "one",
+        number: int = 1,
+        file: Path | None = None,
+        flag: bool = False,
+        parsed: Annotated[str, typer.Option(parser=upper)] = "default",
+    ) -> None:
+        print([more, text, maybe, listed, choice, number, file, flag, parsed])
+
+    own = typer.Typer(rich_markup_mode=None)
+    own.command()(command)
+
+    def ran(command: Any) -> tuple[str, int | str | None]:
+        told = io.StringIO()
+        try:
+            with redirect_stdout(told), redirect_stderr(told):
+                command(arguments, prog_name="own")
+        except SystemExit as ended:
+            return told.getvalue(), ended.code
+        except Rejected as error:
+            return str(error), None
+        raise AssertionError
+
+    assert ran(read_plainly(get_command(own))) == ran(get_command(own))
+
+
+def test_asking_for_help_reads_no_yaml() -> None:
+    ((said, packages),) = imported_by(["--help"])
+    assert "Usage: nodesmith" in said
+    assert "yaml" not in packages
+
+
+def test_every_command_is_listed() -> None:
+    told = CliRunner().invoke(app, ["--help"]).stdout
+
+    assert all(
+        f"  {command} " in told for command in ("demo", "catalog", "local", "explain", "image", "version")
+    )
+
+
+@pytest.mark.parametrize("group", [[], ["chaos"], ["explain"], ["image"], ["local"]])
+def test_short_help_fits_on_one_line(group: list[str]) -> None:
+    assert "..." not in CliRunner().invoke(app, [*group, "--help"]).stdout.replace("[ARGS]...", "")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    told = json.loads(CliRunner().invoke(app, ["version", "-o", "json"]).stdout)
+    assert told["version"] == __version__
+    assert told["formats"]["snapshot"] >= 4
+
+
+def test_a_checkout_tells_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "checkout"
+    git = ["git", "-C", str(checkout), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    checkout.mkdir()
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    monkeypatch.setattr(version, "CHECKOUT", checkout)
+    assert len(version.commit()) == 12
+    assert head.startswith(version.commit())
+
+
+def test_an_installation_without_a_commit_tells_its_version_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "CHECKOUT", tmp_path)
+    assert version.short_version() == __version__
+
+
+def test_unusable_files_exit_with_status_two_and_a_reason(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("kind: [\n")
+
+    result = CliRunner().invoke(
+        app, ["local", "run", "-f", str(broken), "-f", str(tmp_path / "missing.yaml")]
+    )
+
+    assert result.exit_code == 2
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"{broken}:")
+    assert second == f"{tmp_path / 'missing.yaml'}: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("zones", "options", "said"),
+    [
+        ("us-east-1a, eu-west-1a", [], "choose one with --region"),
+        ("us-east-1a", ["--for", "soon"], "expected a duration such as 90s, 5m or 1h30m"),
+        ("us-east-1a", ["--speed", "0"], "must be positive"),
+        ("us-east-1a", ["--region", "us-east-9"], "did you mean"),
+    ],
+)
+def test_an_invalid_option_is_refused_with_a_hint(
+    tmp_path: Path, zones: str, options: list[str], said: str
+) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(POOL % zones)
+
+    result = CliRunner().invoke(app, ["local", "run", "-f", str(file), *options])
+
+    assert isinstance(result.exception, Rejected)
+    assert said in str(result.exception)
+
+
+def test_an_expected_error_is_one_line_and_status_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nodesmith", "explain", "decision", "--keep", str(tmp_path)])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("nodesmith: no decisions found in")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        (("pause", "--cluster", "a"), {}, "no AWS region is set: use --region, or set AWS_REGION"),
+        (
+            ("resume", "--cluster", "a"),
+            {"AWS_REGION": "us-east-1"},
+            "DynamoDB table 'nodesmith': NoCredentials",
+        ),
+        (
+            ("explain", "decisions", "--cluster", "a", "--bucket", "b"),
+            {"AWS_REGION": "us-east-1"},
+            "list of bucket 'b': NoCredentials",
+        ),
+        (
+            ("status", "--cluster", "a", "--bucket", "b"),
+            {"AWS_PROFILE": "nobody"},
+            "AWS configuration: The config",
+        ),
+    ],
+)
+def test_incomplete_aws_configuration_is_one_line_and_status_two(
+    command: tuple[str, ...],
+    settings: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nowhere = {name: str(tmp_path / name) for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"AWS_EC2_METADATA_DISABLED": "true", **nowhere, **settings}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    monkeypatch.setattr("sys.argv", ["nodesmith", *command])
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nodesmith: {said}")
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain", "node"]])
+@pytest.mark.parametrize("option", [["--cluster", "prod"], ["--region", "us-east-1"]])
+def test_a_cluster_name_requires_a_bucket_or_a_folder(command: list[str], option: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, *option])
+
+    assert isinstance(result.exception, Rejected)
+    assert str(result.exception).startswith(f"{option[0]} requires --bucket or --keep; use --kubeconfig")
+
+
+@pytest.mark.parametrize(
+    ("pending", "faults", "status"),
+    [(0, 0, OK), (1, 0, PODS_PENDING), (0, 1, BAD_INPUT), (1, 1, PODS_PENDING)],
+)
+def test_pending_pods_take_precedence_over_bad_input_in_the_exit_status(
+    pending: int, faults: int, status: int
+) -> None:
+    report = Report((), (PendingPod("default/a", "none"),) * pending)
+
+    assert exit_status(Outcome(report, (), (Fault("bad", "x.yaml"),) * faults)) == status
