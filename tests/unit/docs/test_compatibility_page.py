@@ -9,7 +9,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[3] / "docs"
 TOLD, LACKING = (DOCS / "compatibility.md").read_text().split("## Without a test here")
-TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/\w+/test_\w+\.py)\)")
+TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+/test_\w+\.py)\)")
 DIFFERENCE = re.compile(r"\[([^\]]+)\]\(differences\.md#([\w-]+)\)")
 
 
