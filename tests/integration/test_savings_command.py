@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.savings.page import savings_page
+from nodesmith_cli.costs.savings.page import savings_page
 from tests.foreign import karpenters_nodeclaim
 from tests.plancommand import Ran, command
 from tests.recordingserver import RecordingServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from nodesmith_cli.connecting.clients import Client, Denied, asking
+from nodesmith_cli.access.awssession import Client, Denied, asking
 from nodesmith_cli.connecting.observed import MADE_TAG
 
 Found = TypeVar("Found")

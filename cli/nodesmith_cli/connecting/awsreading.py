@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith_cli.access.awssession import asking, if_there
+from nodesmith_cli.access.kubeconfigs import regions_of
 from nodesmith_cli.connecting.accountreading import AccountReading
-from nodesmith_cli.connecting.clients import asking, if_there
 from nodesmith_cli.connecting.eksreading import EksReading, cluster_of
-from nodesmith_cli.connecting.kubeconfigs import regions_of
 from nodesmith_cli.connecting.observed import Account, Cluster
 from nodesmith_cli.connecting.problems import talking_roles
 from nodesmith_cli.connecting.wanted import Wanted, default_node_role, readable

@@ -10,7 +10,7 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
-from nodesmith_cli.connecting.clients import Client, asking
+from nodesmith_cli.access.awssession import Client, asking
 
 _THERE = frozenset(
     "ResourceInUseException EntityAlreadyExists ParameterAlreadyExists InvalidInput AlreadyExists".split()

@@ -9,11 +9,11 @@ from typing import Any, assert_never
 
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
+from nodesmith_cli.access.awssession import Client, asking
 from nodesmith_cli.connecting import actions
 from nodesmith_cli.connecting.accountreading import bare
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.calling import Calls
-from nodesmith_cli.connecting.clients import Client, asking
 from nodesmith_cli.connecting.installing import apply_all, replace_pods
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account

@@ -18,7 +18,7 @@ from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
 from nodesmith_formats.wording import counted, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130

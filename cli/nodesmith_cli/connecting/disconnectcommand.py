@@ -21,7 +21,7 @@ from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reaching import refuse_without_rights
 from nodesmith_cli.connecting.removing import RemoveAction
 from nodesmith_cli.connecting.takingaway import Remover
-from nodesmith_cli.printing import IS_TEXT, print_told
+from nodesmith_cli.output.printing import IS_TEXT, print_told
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey

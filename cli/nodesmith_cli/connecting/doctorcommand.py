@@ -8,7 +8,6 @@ from datetime import datetime
 from nodesmith.errors import Rejected
 from nodesmith.model.ledger.commitments import EXPIRING
 from nodesmith.registration import parameter_name, read_registration
-from nodesmith_cli.commitmentview import commitments_of
 from nodesmith_cli.connecting import told
 from nodesmith_cli.connecting.actions import Standing
 from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
@@ -19,8 +18,9 @@ from nodesmith_cli.connecting.rightschecks import rights_findings
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
 from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.limitview import NEARLY_PERCENT, limit_lines, limits_told, read_region
-from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.costs.commitments import commitments_of
+from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limits_told, read_region
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nodesmith_cli.access.awssession import if_there
 from nodesmith_cli.connecting.actions import AGENT
 from nodesmith_cli.connecting.asking import Asker, is_made
-from nodesmith_cli.connecting.clients import if_there
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Association, Cluster, Entry
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.errors import Rejected
+from nodesmith_cli.access.awssession import Client
 from nodesmith_cli.connecting.actions import Row
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.awsreading import AwsReading
-from nodesmith_cli.connecting.clients import Client
 from nodesmith_cli.connecting.clusterreading import image_of, look_inside, survey_of
 from nodesmith_cli.connecting.findings import Finding, error, worst_first
 from nodesmith_cli.connecting.images import image_in_registry

@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 from nodesmith.adapters.aws.eks import EksToken
 from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith.errors import Rejected, Transient
+from nodesmith_cli.access.kubeconfigs import configuration, connection, has_current_context
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.kubeconfigs import configuration, has_current_context
 from nodesmith_cli.connecting.observed import Cluster
-from nodesmith_cli.kubeconfigconnection import connection
 
 PATIENCE_SECONDS = 30.0
 _READ_SECONDS = 15.0

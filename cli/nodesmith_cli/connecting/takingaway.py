@@ -11,12 +11,12 @@ from botocore.exceptions import ClientError
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.adapters.aws.registrations import LAST_USE
 from nodesmith.registration import parameter_name
+from nodesmith_cli.access.awssession import Client, asking
+from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting import removing
 from nodesmith_cli.connecting.actions import AGENT
-from nodesmith_cli.connecting.clients import Client, asking
 from nodesmith_cli.connecting.leftoverreading import partition_queries, prefix
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG
-from nodesmith_cli.pause import TABLE
 
 _GONE = frozenset(
     "ResourceNotFoundException NoSuchEntity ParameterNotFound InvalidLaunchTemplateId.NotFound "

@@ -13,7 +13,7 @@ import typer
 from nodesmith.errors import NodesmithError, Rejected
 from nodesmith_cli.connecting.actions import Row, Standing
 from nodesmith_cli.connecting.findings import Finding
-from nodesmith_cli.printing import IS_TEXT
+from nodesmith_cli.output.printing import IS_TEXT
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.wording import printable
 
@@ -76,7 +76,7 @@ def step(done: str) -> Iterator[None]:
 @contextmanager
 def working(what: str, expected_seconds: float = 0.0) -> Iterator[None]:
     """Show a step on a terminal, with an estimate from its limit or from its last duration."""
-    from nodesmith_cli.progress import progress
+    from nodesmith_cli.output.progress import progress
 
     key = "" if expected_seconds else _NAMES.sub("", what)
     with progress(what, expected_seconds=expected_seconds, key=key):

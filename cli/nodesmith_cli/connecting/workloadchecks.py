@@ -87,7 +87,7 @@ def _unready(name: str, manifest: Manifest) -> Iterator[Finding]:
 
 def _unbuyable(pools: Iterable[Manifest], classes: Iterable[Manifest], region: str) -> Iterator[Finding]:
     """Yield the errors of `nodesmith validate`: requirements without instance types, limits that allow no node."""
-    from nodesmith_cli.validating.command import check
+    from nodesmith_cli.manifests.validating.command import check
 
     documents = [
         *(_document("karpenter.sh/v1", "NodePool", each, number) for number, each in enumerate(pools)),
