@@ -25,11 +25,11 @@ from nodesmith.registration import parameter_name, read_registration
 from nodesmith.settings import role_name
 from nodesmith_cli.access.awssession import AwsSession
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.awsreading import AwsReading
-from nodesmith_cli.connecting.clusterreading import image_of
 from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.images import push as push_to
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.reading.cluster import image_of
 from nodesmith_cli.connecting.wanted import Wanted
 from nodesmith_cli.main import app
 from tests.account import REGION, client

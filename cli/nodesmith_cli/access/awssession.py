@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ProfileNotFound
@@ -15,6 +15,7 @@ from nodesmith.adapters.aws.calls import DENIED, all_errors, error_code, error_m
 from nodesmith.errors import Rejected
 
 Client = Callable[[str], Any]
+Found = TypeVar("Found")
 _CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 8}, connect_timeout=5, read_timeout=30)
 _NOT_THERE = frozenset({"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "404", "NoSuchKey"})
 _DENIED_WORDS = re.compile(
@@ -97,3 +98,20 @@ def _denied(action: str, resource: str, message: str) -> str:
     match = _DENIED_WORDS.search(message)
     named, arn = (match["action"], match["arn"]) if match else (action, None)
     return f"you are not allowed to call {named} on {arn or resource}"
+
+
+class Asker:
+    """Makes AWS calls in one region. `denied` collects the calls that the caller may not make."""
+
+    def __init__(self, client: Client, region: str) -> None:
+        self.client, self.region = client, region
+        self.denied: list[str] = []
+
+    def ask(self, action: str, resource: str, read: Callable[[], Found], without: Found) -> Found:
+        """Return the result of `read`, or `without` if access is denied. Raises Transient, Rejected."""
+        try:
+            with asking(action, resource):
+                return read()
+        except Denied as error:
+            self.denied.append(str(error))
+            return without

@@ -91,7 +91,7 @@ def connect_command(
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     from nodesmith.errors import Rejected
-    from nodesmith_cli.connecting.given import parsed_settings, refuse_image, refuse_vpc_name
+    from nodesmith_cli.connecting.optionchecks import parsed_settings, refuse_image, refuse_vpc_name
 
     if image and push:
         raise Rejected("--image and --push are mutually exclusive")
@@ -105,7 +105,7 @@ def connect_command(
         )
     from functools import partial
 
-    from nodesmith_cli.connecting import told
+    from nodesmith_cli.connecting import printing
     from nodesmith_cli.connecting.connectcommand import How, connect
     from nodesmith_cli.connecting.images import push as push_image
     from nodesmith_cli.connecting.wanted import Wanted
@@ -120,7 +120,7 @@ def connect_command(
         is_to_tag=tag,
         observes=observe,
     )
-    how = How(output, dry_run, not yes, patience, partial(push_image, push, told.say) if push else None)
+    how = How(output, dry_run, not yes, patience, partial(push_image, push, printing.say) if push else None)
     raise typer.Exit(connect(wanted, around(region, profile, kubeconfig, context), how))
 
 
@@ -172,7 +172,7 @@ def disconnect_command(
     """
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
-    from nodesmith_cli.connecting.leftovers import Keeping
+    from nodesmith_cli.connecting.steps.leftovers import Keeping
 
     keeping = Keeping(keep_nodes, keep_data, not delete_node_role)
     how = HowToLeave(keeping, output, dry_run, not yes, patience)

@@ -171,7 +171,7 @@ def shadow_command(
 def _bucket_of(region: str) -> str:
     """Return the bucket of the region's stack. Raises Rejected if it is not deployed."""
     from nodesmith_cli.access.awssession import AwsSession
-    from nodesmith_cli.connecting.awsreading import AwsReading
+    from nodesmith_cli.connecting.reading.aws import AwsReading
 
     session = AwsSession(region, "")
     stack = AwsReading(session.client, session.region).stack()

@@ -17,10 +17,10 @@ from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.observation import newest_snapshot
 from nodesmith.decisions.takeover import is_closing
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.looking import Around
-from nodesmith_cli.connecting.reaching import refuse_without_rights
+from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
+from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.adopting.look import Row, State, look
 from nodesmith_cli.migration.adopting.outside import Controller, Ec2Machines, ServedObjects
 from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
@@ -83,7 +83,7 @@ def _adopt(name: str, around: Around, how: How) -> int:
     hindrance = _hindrance(signs, running, how)
     if hindrance and not how.is_dry:
         raise Rejected(f"{hindrance}. Nothing was changed")
-    with told.working("reading the cluster"):
+    with printing.working("reading the cluster"):
         seen = look(reached.run.read())
     if how.is_dry:
         _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, how)
@@ -96,7 +96,7 @@ def _adopt(name: str, around: Around, how: How) -> int:
         _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", how)
     if signs:
         _scale_down(reached.objects, running[0], around)
-    with told.working("adopting", how.timeout.total_seconds()):
+    with printing.working("adopting", how.timeout.total_seconds()):
         result = adopt(reached.run, how.pause, how.timeout)
     return _ended(name, "adopted", result, how)
 
@@ -126,7 +126,7 @@ def _release(name: str, around: Around, how: How) -> int:
         _show(name, "planned", rows, "", how)
         again = "continue to " if is_closing(ledger) else ""
         _confirm(f"In cluster {name}: {again}hand {counted(len(rows), 'object')} over to Karpenter?", how)
-    with told.working("releasing", how.timeout.total_seconds()):
+    with printing.working("releasing", how.timeout.total_seconds()):
         result = release(run, how.timeout)
     return _ended(name, "released", result, how)
 
@@ -151,7 +151,7 @@ def _reach(name: str, around: Around) -> _Reached:
         catalog=StoredCatalogs(around.region, blobs).latest(),
         clock=around.clock,
         sleep=around.sleep,
-        say=told.say,
+        say=printing.say,
     )
     return _Reached(run, objects)
 
@@ -170,7 +170,7 @@ def _hindrance(signs: Sequence[str], running: Sequence[Controller], how: How) ->
 
 def _scale_down(objects: ServedObjects, controller: Controller, around: Around) -> None:
     """Scale Karpenter to zero, and wait until no sign of it is left. Raises Rejected."""
-    with told.step(f"scaled {controller} to zero"):
+    with printing.step(f"scaled {controller} to zero"):
         objects.scale_down(controller)
         end = around.clock() + _GONE_WITHIN
         while signs := objects.karpenter():
@@ -182,7 +182,7 @@ def _scale_down(objects: ServedObjects, controller: Controller, around: Around) 
 
 
 def _confirm(question: str, how: How) -> None:
-    told.refuse_prompt(how.output)
+    printing.refuse_prompt(how.output)
     if not typer.confirm(question):
         raise Rejected("nothing was changed")
 

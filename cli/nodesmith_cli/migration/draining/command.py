@@ -14,9 +14,9 @@ import typer
 from nodesmith.adapters.aws.calls import all_errors
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.awsreading import AwsReading
+from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.draining.groups import AwsGroups, Size
 from nodesmith_cli.migration.draining.objects import ServedObjects
 from nodesmith_cli.migration.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
@@ -76,13 +76,13 @@ def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around
 def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:
     is_reading = what is What.STATUS or how.is_dry
     if how.is_asked and not is_reading:
-        told.refuse_prompt(how.output)
+        printing.refuse_prompt(how.output)
     server = around.server(AwsReading(around.client, around.region).cluster(cluster))
     objects = ServedObjects(server, around.clock)
     run = _reached(cluster, objects, around, how)
     names = names or run.groups.names()
     if is_reading:
-        with told.working("looking at the groups"):
+        with printing.working("looking at the groups"):
             looked = [_looked(run, what, name) for name in names]
         return _shown(what, cluster, looked, how)
     objects.refuse_without_rights(cluster)
@@ -98,7 +98,7 @@ def _reached(cluster: str, objects: ServedObjects, around: Around, how: How) -> 
         catalog=embedded_catalog(around.region),
         clock=around.clock,
         sleep=around.sleep,
-        say=told.say,
+        say=printing.say,
         ask=_ask if how.is_asked else lambda _: True,
         rules=how.rules,
     )

@@ -21,7 +21,7 @@ from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import NODES, PODS, WATCHED, Mirror, WatchedKind, observed
 from nodesmith_cli.access.cluster import documents_of
-from nodesmith_cli.connecting.clusterreading import running_autoscalers
+from nodesmith_cli.connecting.reading.cluster import running_autoscalers
 from nodesmith_cli.sharing.survey import Manifest, listed, name_of
 from nodesmith_formats.manifests.manifests import Document
 

@@ -12,8 +12,8 @@ from nodesmith.adapters.aws.calls import error_code
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import NodesmithError
 from nodesmith_cli.access.awssession import Denied, asking, if_there
-from nodesmith_cli.connecting.awsreading import AwsReading
 from nodesmith_cli.connecting.observed import Cluster
+from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.nodegroups.groups import (
     NODEGROUP,
     SCALING_GROUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from nodesmith_cli.connecting.findings import Finding
+from nodesmith_cli.connecting.checks.findings import Finding
 from nodesmith_cli.output.documents import Count, Pod
 from nodesmith_cli.sharing.awaited import Awaited
 from nodesmith_cli.sharing.findings import Finding as SharedFinding

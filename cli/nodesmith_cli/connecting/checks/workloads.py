@@ -11,7 +11,7 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.karpenter.ownership import nodeclass_name
 from nodesmith.model.kubernetes.evictions import parse_budget
 from nodesmith.observation.observed import UNREADABLE
-from nodesmith_cli.connecting.findings import Finding, error, warning
+from nodesmith_cli.connecting.checks.findings import Finding, error, warning
 from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of
 from nodesmith_formats.manifests.manifests import Document
 

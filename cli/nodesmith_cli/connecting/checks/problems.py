@@ -1,4 +1,4 @@
-"""Problems in AWS that keep nodesmith from serving a cluster. Pure functions of what was observed."""
+"""Problems in AWS and in a cluster that keep nodesmith from serving it. Pure functions of what was observed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from nodesmith import __version__
 from nodesmith.registration import CLUSTER_NAME
 from nodesmith.settings import role_name
-from nodesmith_cli.connecting.findings import Finding, error, warning
-from nodesmith_cli.connecting.nodeproblems import deploy_command, node_problems
-from nodesmith_cli.connecting.observed import Account
-from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration, talking
+from nodesmith_cli.connecting.applying import State, reference
+from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
+from nodesmith_cli.connecting.manifests import ADMISSION
+from nodesmith_cli.connecting.observed import Account, Inside, RegionStack
+from nodesmith_cli.connecting.wanted import Wanted, default_node_role, is_observed, registration, talking
+from nodesmith_cli.sharing import findings as sharing
 from nodesmith_formats.wording import some
 
 OLDEST = (1, 25)
 """The validation rules in the CRDs require Kubernetes 1.25."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_SHARED = "shared-crds"
 
 
 def problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
@@ -132,3 +135,100 @@ def missing_roles(account: Account, vpc: str, *, observed: bool = False) -> list
 def talking_roles(region: str, vpc: str, *, observed: bool = False) -> list[str]:
     """Return the roles of the functions that call the API server."""
     return [role_name(concern, region, vpc) for concern in talking(observed=observed)]
+
+
+def node_problems(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    """Yield findings about node roles, and about the discovery of subnets and security groups."""
+    yield from _node_roles(wanted, account)
+    yield from _discovery(wanted, account)
+
+
+def deploy_command(region: str) -> str:
+    """Return the command that deploys the region's stack from a checkout."""
+    return f".venv/bin/python -m infra.cdk deploy nodesmith-{region}"
+
+
+def _node_roles(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    default = default_node_role(account.cluster.name)
+    for name in registration(wanted, account).node_roles:
+        role = account.node_roles.get(name)
+        if role is None and name != default:
+            yield error(
+                "node-role",
+                f"role {name}",
+                "does not exist",
+                f"create it, or omit --node-role to use {default}",
+            )
+        elif role is not None and not role.is_trusting_ec2:
+            yield error(
+                "node-role",
+                f"role {name}",
+                "does not trust ec2.amazonaws.com",
+                f"aws iam update-assume-role-policy --role-name {name} --policy-document …",
+            )
+        if name != default:
+            yield from _passable(name, default, account)
+
+
+def _passable(name: str, default: str, account: Account) -> Iterator[Finding]:
+    stack: RegionStack | None = account.stack
+    if stack is None or (stack.node_roles is not None and name in stack.node_roles):
+        return
+    remedy = f"add it to `nodeRoles` of the region in cdk.json, then {deploy_command(account.region)}"
+    if stack.node_roles is None:
+        found = f"functions may pass {default}; the stack does not show whether they may pass this one"
+        yield warning("node-role", f"role {name}", found, remedy)
+    else:
+        passable = some([default, *stack.node_roles])
+        yield error("node-role", f"role {name}", f"functions may not pass it, only {passable}", remedy)
+
+
+def _discovery(wanted: Wanted, account: Account) -> Iterator[Finding]:
+    name = account.cluster.name
+    for what, found in (("subnets", account.subnets), ("security groups", account.groups)):
+        if any(each.discovery == name for each in found):
+            continue
+        others = [each for each in found if each.discovery]
+        if others:
+            yield warning(
+                "discovery",
+                f"{what} {some(each.id for each in others)}",
+                f"carry karpenter.sh/discovery={others[0].discovery}, the tag of another cluster",
+                "select them in EC2NodeClasses by id, or by another tag",
+            )
+        elif not wanted.is_to_tag:
+            yield warning(
+                "discovery",
+                f"{what} of the VPC",
+                f"none carries karpenter.sh/discovery={name}",
+                "select them in EC2NodeClasses by id, or by another tag",
+            )
+
+
+def inside_problems(account: Account, inside: Inside) -> Iterator[Finding]:
+    """Yield findings about other software in the cluster, and about objects that cannot be installed."""
+    where = f"cluster {account.cluster.name}"
+    for each in sharing.findings(inside.survey):
+        if each.check == _SHARED:
+            yield info(each.check, where, f"{each.message}: connect leaves them alone")
+        else:
+            yield Finding(each.check, each.severity, where, each.message, each.remedy)
+    if inside.autoscalers:
+        yield warning(
+            "cluster-autoscaler",
+            f"Deployment {some(inside.autoscalers)}",
+            "scales node groups for the same pending pods, so that both may add a node for one pod",
+            "scale it to zero replicas, or taint its node groups",
+        )
+    unknown = [each for each in inside.objects if each.state is State.UNKNOWN_KIND]
+    if any(each.manifest["kind"] in ADMISSION for each in unknown):
+        yield warning(
+            "admission-policies",
+            where,
+            f"Kubernetes {account.cluster.version} has no ValidatingAdmissionPolicies: only RBAC restricts the "
+            "functions",
+            "run connect again after an upgrade to 1.30",
+        )
+    for one in inside.objects:
+        if one.leave:
+            yield warning("crds", reference(one.manifest), f"{one.leave}: connect does not change it")

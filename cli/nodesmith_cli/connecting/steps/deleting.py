@@ -13,10 +13,10 @@ from nodesmith.adapters.aws.registrations import LAST_USE
 from nodesmith.registration import parameter_name
 from nodesmith_cli.access.awssession import Client, asking
 from nodesmith_cli.access.ledger import TABLE
-from nodesmith_cli.connecting import removing
-from nodesmith_cli.connecting.actions import AGENT
-from nodesmith_cli.connecting.leftoverreading import partition_queries, prefix
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG
+from nodesmith_cli.connecting.reading.leftovers import partition_queries, prefix
+from nodesmith_cli.connecting.steps import actions
+from nodesmith_cli.connecting.steps.actions import AGENT
 
 _GONE = frozenset(
     "ResourceNotFoundException NoSuchEntity ParameterNotFound InvalidLaunchTemplateId.NotFound "
@@ -33,36 +33,36 @@ class Remover:
     def __init__(self, client: Client, cluster: str, bucket: str, sleep: Callable[[float], None]) -> None:
         self._client, self._name, self._bucket, self._sleep = client, cluster, bucket, sleep
 
-    def carry_out(self, action: removing.RemoveAction) -> None:  # noqa: C901 (a case for each action)
+    def carry_out(self, action: actions.RemoveAction) -> None:  # noqa: C901 (a case for each action)
         """Carry out one action. Raises Transient, Rejected (including Denied)."""
         match action:
-            case removing.DeleteRegistration():
+            case actions.DeleteRegistration():
                 for observed in (False, True):
                     name = parameter_name(self._name, observed=observed)
                     self._call("ssm", "delete_parameter", f"parameter{name}", Name=name)
                 self._sleep(LAST_RUN_SECONDS)
-            case removing.DeleteEntries(principals):
+            case actions.DeleteEntries(principals):
                 for principal in principals:
                     entry = {"clusterName": self._name, "principalArn": principal}
                     self._call("eks", "delete_access_entry", principal, **entry)
-            case removing.DeleteAssociation(id_):
+            case actions.DeleteAssociation(id_):
                 association = {"clusterName": self._name, "associationId": id_}
                 self._call("eks", "delete_pod_identity_association", id_, **association)
-            case removing.DeleteAgent():
+            case actions.DeleteAgent():
                 self._call("eks", "delete_addon", AGENT, clusterName=self._name, addonName=AGENT)
-            case removing.Untag(ids):
+            case actions.Untag(ids):
                 tags = [{"Key": DISCOVERY_TAG, "Value": self._name}, {"Key": MADE_TAG, "Value": self._name}]
                 self._call("ec2", "delete_tags", ", ".join(ids), Resources=list(ids), Tags=tags)
-            case removing.DeleteTemplates(ids):
+            case actions.DeleteTemplates(ids):
                 for id_ in ids:
                     self._call("ec2", "delete_launch_template", id_, LaunchTemplateId=id_)
-            case removing.DeleteProfiles(profiles):
+            case actions.DeleteProfiles(profiles):
                 self._delete_profiles(profiles)
-            case removing.DeleteObjects():
+            case actions.DeleteObjects():
                 self._delete_objects()
-            case removing.DeleteItems():
+            case actions.DeleteItems():
                 self._delete_items()
-            case removing.DeleteNodeRole(name, policies):
+            case actions.DeleteNodeRole(name, policies):
                 for policy in policies:
                     self._call("iam", "detach_role_policy", f"role/{name}", RoleName=name, PolicyArn=policy)
                 self._call("iam", "delete_role", f"role/{name}", RoleName=name)

@@ -9,9 +9,8 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.registration import parameter_name
-from nodesmith_cli.access.awssession import if_there
-from nodesmith_cli.connecting.asking import Asker, is_made
-from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged
+from nodesmith_cli.access.awssession import Asker, if_there
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
 
 SPOT_PATH = "/aws-service-role/spot.amazonaws.com/"
 

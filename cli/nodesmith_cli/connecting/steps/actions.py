@@ -1,4 +1,4 @@
-"""The actions of connect, as values, and the rows that describe a connected cluster."""
+"""The actions of connect and disconnect, as values, and the rows that describe a connected cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,83 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from nodesmith_cli.connecting.removing import RemoveAction
+
+@dataclass(frozen=True, slots=True)
+class DeleteRegistration:
+    """Delete the registration, and wait until no function uses it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEntries:
+    """Delete access entries."""
+
+    principals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAssociation:
+    """Delete the Pod Identity association of the forwarder."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAgent:
+    """Remove the add-on that connect installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untag:
+    """Remove the discovery tags that connect added."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTemplates:
+    """Delete launch templates, by id."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteProfiles:
+    """Delete instance profiles, given as names with the roles in them."""
+
+    profiles: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObjects:
+    """Delete the cluster's objects in the bucket, in all versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteItems:
+    """Delete the cluster's items in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNodeRole:
+    """Delete the node role that connect created, after detaching `policies`."""
+
+    name: str
+    policies: tuple[str, ...]
+
+
+RemoveAction: TypeAlias = (
+    DeleteRegistration
+    | DeleteEntries
+    | DeleteAssociation
+    | DeleteAgent
+    | Untag
+    | DeleteTemplates
+    | DeleteProfiles
+    | DeleteObjects
+    | DeleteItems
+    | DeleteNodeRole
+)
+
 
 AGENT = "eks-pod-identity-agent"
 

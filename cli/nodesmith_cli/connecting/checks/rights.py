@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.findings import Finding, error
+from nodesmith_cli.connecting.checks.findings import Finding, error
 from nodesmith_formats.wording import some
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, assert_never
+from urllib.parse import quote
 
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.calls import error_code
 from nodesmith.errors import Rejected, Transient
 from nodesmith.registration import parameter_name
 from nodesmith_cli.access.awssession import Client, asking
-from nodesmith_cli.connecting import actions
-from nodesmith_cli.connecting.accountreading import bare
-from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.calling import Calls
-from nodesmith_cli.connecting.installing import apply_all, replace_pods
-from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.applying import Applier, path_of
+from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Account
-from nodesmith_cli.connecting.steps import policy_arn
+from nodesmith_cli.connecting.reading.account import bare
+from nodesmith_cli.connecting.reading.cluster import PODS, forwarders_pods
+from nodesmith_cli.connecting.steps import actions
+from nodesmith_cli.connecting.steps.connect import policy_arn
 from nodesmith_cli.connecting.wanted import NODE_POLICIES
 
 TRUST = {
@@ -26,7 +31,11 @@ TRUST = {
         {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     ],
 }
-_MODE_SECONDS, _POLL_SECONDS = 600.0, 5.0
+_THERE = frozenset(
+    "ResourceInUseException EntityAlreadyExists ParameterAlreadyExists InvalidInput AlreadyExists".split()
+)
+_UNKNOWN_ROLE = "InvalidParameterException"
+_MODE_SECONDS, _IAM_SECONDS, _CRD_SECONDS, _POLL_SECONDS = 600.0, 60.0, 60.0, 5.0
 
 
 class Carrier:
@@ -182,3 +191,78 @@ class Carrier:
                 there = self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
             if there != text:
                 raise Rejected(f"{name}: another run has registered the cluster: run the command again")
+
+
+class Calls:
+    """Makes calls with the caller's clients. `sleep` waits for a number of seconds."""
+
+    def __init__(self, client: Client, sleep: Callable[[float], None]) -> None:
+        self._client, self._sleep = client, sleep
+
+    def call(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
+        """Make a call. Returns None if the resource already exists. Raises Denied, Rejected, Transient."""
+        with asking(f"{service}:{operation}", resource), _fine_if_there():
+            return self._method(service, operation)(**parameters)
+        return None
+
+    def patiently(self, service: str, operation: str, resource: str, **parameters: Any) -> Any:
+        """Make a call, and retry while EKS does not know a role that IAM has just created."""
+        method, waited = self._method(service, operation), 0.0
+        while True:
+            with asking(f"{service}:{operation}", resource), _fine_if_there():
+                try:
+                    return method(**parameters)
+                except ClientError as error:
+                    if error_code(error) != _UNKNOWN_ROLE or waited >= _IAM_SECONDS:
+                        raise
+                    self._sleep(_POLL_SECONDS)
+                    waited += _POLL_SECONDS
+                    continue
+            return None
+
+    def _method(self, service: str, operation: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(self._client(service), xform_name(operation))
+        return found
+
+
+@contextmanager
+def _fine_if_there() -> Iterator[None]:
+    """Ignore the errors of AWS for a resource that already exists."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in _THERE:
+            raise
+
+
+def apply_all(
+    server: Applier, manifests: Sequence[Mapping[str, Any]], sleep: Callable[[float], None]
+) -> None:
+    """Apply objects in order, and wait until their CRDs are served. Raises Transient, Rejected, Conflict."""
+    for manifest in manifests:
+        server.apply(manifest)
+    for manifest in manifests:
+        if manifest["kind"] == CRD:
+            _wait_until_served(server, manifest, sleep)
+
+
+def replace_pods(server: Applier) -> None:
+    """Delete the forwarder's pods, so that its Deployment creates new ones without a change to its template."""
+    for pod in forwarders_pods(server):
+        metadata = pod["metadata"]
+        server.delete(f"{PODS}/{quote(metadata['name'], safe='')}", metadata.get("uid") or "")
+
+
+def _wait_until_served(server: Applier, crd: Mapping[str, Any], sleep: Callable[[float], None]) -> None:
+    waited = 0.0
+    while not _is_established(server.get(path_of(crd))):
+        if waited >= _CRD_SECONDS:
+            name = crd["metadata"]["name"]
+            raise Transient(f"{CRD}/{name}: the API server does not serve it yet: run the command again")
+        sleep(1.0)
+        waited += 1.0
+
+
+def _is_established(crd: Mapping[str, Any] | None) -> bool:
+    conditions = ((crd or {}).get("status") or {}).get("conditions") or ()
+    return any(each.get("type") == "Established" and each.get("status") == "True" for each in conditions)

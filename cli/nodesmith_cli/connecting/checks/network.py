@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting.findings import Finding, info, warning
+from nodesmith_cli.connecting.checks.findings import Finding, info, warning
 from nodesmith_cli.connecting.observed import Account
 from nodesmith_cli.sharing.survey import listed, name_of
 from nodesmith_formats.wording import some

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from nodesmith.errors import NodesmithError, Rejected
-from nodesmith_cli.connecting.actions import Row, Standing
-from nodesmith_cli.connecting.findings import Finding
+from nodesmith_cli.connecting.checks.findings import Finding
+from nodesmith_cli.connecting.steps.actions import Row, Standing
 from nodesmith_cli.output.printing import IS_TEXT
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.wording import printable

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from nodesmith.model.functions import TALKING
 from nodesmith.registration import parameter_name
-from nodesmith_cli.connecting.actions import AGENT, Row, Standing
 from nodesmith_cli.connecting.observed import Association, Entry, NodeRole
-from nodesmith_cli.connecting.removing import (
+from nodesmith_cli.connecting.steps.actions import (
+    AGENT,
     DeleteAgent,
     DeleteAssociation,
     DeleteEntries,
@@ -21,6 +21,8 @@ from nodesmith_cli.connecting.removing import (
     DeleteRegistration,
     DeleteTemplates,
     RemoveAction,
+    Row,
+    Standing,
     Untag,
 )
 from nodesmith_formats.wording import counted, some

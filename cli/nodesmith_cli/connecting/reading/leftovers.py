@@ -14,11 +14,10 @@ from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
 from nodesmith.model.ledger.ledger import read_handover
 from nodesmith_cli.access.awssession import if_there
 from nodesmith_cli.access.ledger import TABLE
-from nodesmith_cli.connecting.actions import AGENT
-from nodesmith_cli.connecting.asking import is_made
-from nodesmith_cli.connecting.awsreading import AwsReading
-from nodesmith_cli.connecting.leftovers import Leftovers
-from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster, is_made
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.steps.actions import AGENT
+from nodesmith_cli.connecting.steps.leftovers import Leftovers
 from nodesmith_cli.connecting.wanted import default_node_role, readable
 
 

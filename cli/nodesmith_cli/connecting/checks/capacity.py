@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from nodesmith.adapters.aws.calls import error_code
 from nodesmith.model.functions import Concern
-from nodesmith_cli.connecting.asking import Asker
-from nodesmith_cli.connecting.findings import Finding, error, info, warning
+from nodesmith_cli.access.awssession import Asker
+from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning
 from nodesmith_cli.connecting.observed import Account
 
 FEW_ADDRESSES = 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith_cli.connecting.applying import Applier, State, path_of
-from nodesmith_cli.connecting.crdages import Age, age
 from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
 from nodesmith_cli.connecting.observed import Inside, Object
 from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of, take_survey
@@ -95,3 +95,39 @@ def running_autoscalers(server: ApiServer) -> Iterator[Manifest]:
         is_one = labels.get("app.kubernetes.io/name") in _AUTOSCALERS or name.endswith("cluster-autoscaler")
         if is_one and (each.get("spec") or {}).get("replicas", 1):
             yield each
+
+
+class Age(StrEnum):
+    """How an installed CRD compares with ours, by the fields of each."""
+
+    SAME = "same"
+    OLDER = "older"
+    NEWER = "newer"
+    DIFFERENT = "different"
+
+
+def age(there: Mapping[str, Any], ours: Mapping[str, Any]) -> Age:
+    """Compare the fields of two CRDs, in all their API versions."""
+    theirs, own = set(_fields(there)), set(_fields(ours))
+    if theirs == own:
+        return Age.SAME
+    if theirs < own:
+        return Age.OLDER
+    return Age.NEWER if own < theirs else Age.DIFFERENT
+
+
+def _fields(crd: Mapping[str, Any]) -> Iterator[str]:
+    for version in (crd.get("spec") or {}).get("versions") or ():
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield str(version.get("name"))
+        yield from _paths(schema, str(version.get("name")))
+
+
+def _paths(schema: Mapping[str, Any], at: str) -> Iterator[str]:
+    for name, inner in (schema.get("properties") or {}).items():
+        yield f"{at}.{name}"
+        yield from _paths(inner, f"{at}.{name}")
+    for part in ("items", "additionalProperties"):
+        inner = schema.get(part)
+        if isinstance(inner, Mapping):
+            yield from _paths(inner, f"{at}[]")
