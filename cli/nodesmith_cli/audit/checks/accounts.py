@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from math import isclose
 
-from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.plans import Plan, PlannedNode
-from nodesmith_cli.audit.pods import Pod, needs_of
 from nodesmith_cli.audit.purchases import Purchase
-from nodesmith_cli.audit.reading import plus, shown
+from nodesmith_cli.audit.reading.cluster import Cluster
+from nodesmith_cli.audit.reading.fields import plus, shown
+from nodesmith_cli.audit.reading.plans import Plan, PlannedNode
+from nodesmith_cli.audit.reading.pods import Pod, needs_of
 from nodesmith_cli.audit.violations import Kind
 
 _ATTACHABLE = "attachable-volumes-"

@@ -1,23 +1,57 @@
-"""The check that NodePools with a higher weight are used first, where only the weight decides."""
+"""The checks across nodes: limits of NodePools and of capacity reservations, and the order of NodePools by weight."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from nodesmith_cli.audit.apart import Aversions
-from nodesmith_cli.audit.limits import use_of_limits
+from nodesmith_cli.audit.checks.choices import Suiting
 from nodesmith_cli.audit.machines import capacity_of
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.peers import Alike, Peers
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import Pool
-from nodesmith_cli.audit.reading import HOSTNAME, Amounts, dig
-from nodesmith_cli.audit.suiting import Suiting
+from nodesmith_cli.audit.reading.fields import HOSTNAME, Amounts, dig, shown
+from nodesmith_cli.audit.reading.places import Place, pool_use
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.pools import RESERVATION_ID, Pool
+from nodesmith_cli.audit.topology.antiaffinity import Aversions
+from nodesmith_cli.audit.topology.peers import Alike, Peers
 from nodesmith_cli.audit.violations import Kind
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def check_limits(result: Outcome) -> None:
+    """Check that launched nodes exceed no limit, whichever of their instance types they get."""
+    buying = {purchase.pool.name for purchase in result.purchases.values()}
+    for name in sorted(buying):
+        pool = result.pools[name]
+        for resource, amount in sorted(use_of_limits(result, pool).items()):
+            if amount > pool.limits[resource]:
+                most = shown(resource, pool.limits[resource])
+                result.report(
+                    Kind.LIMIT, name, f"its nodes may use {shown(resource, amount)}, but its limit is {most}"
+                )
+
+
+def check_reservations(result: Outcome) -> None:
+    """Check that no more nodes are launched in a capacity reservation than it has free instances."""
+    used = Counter(node.labels.get(RESERVATION_ID, "") for node in result.plan.nodes)
+    held = {id_: each for pool in result.pools.values() for id_, each in pool.reservations.items()}
+    for id_, count in sorted(used.items()):
+        if id_ in held and count > held[id_].free:
+            message = f"{count} nodes are launched in it, but only {held[id_].free} of its instances are free"
+            result.report(Kind.LIMIT, id_, message)
+
+
+def use_of_limits(result: Outcome, pool: Pool) -> Amounts:
+    """Return what a NodePool's nodes use of its limits, assuming the largest type for each new node."""
+    there = pool_use(result.places.values(), pool.name)
+    used = {name: there.get(name, 0) for name in pool.limits}
+    for bought in result.purchases.values():
+        if bought.pool.name == pool.name:
+            for name in used:
+                used[name] += max((capacity_of(m.type, name) for m in bought.machines), default=0)
+    return used
 
 
 def check_weights(result: Outcome, aversions: Aversions, peers: Peers, suiting: Suiting) -> None:

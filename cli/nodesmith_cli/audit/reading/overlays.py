@@ -8,10 +8,18 @@ from typing import Any
 
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith_cli.audit.devices import DEVICES, declared
-from nodesmith_cli.audit.pools import Pool
-from nodesmith_cli.audit.reading import UNREADABLE, ZONE, Amounts, Manifest, amounts, node_labels, today
-from nodesmith_cli.audit.selectors import holds
+from nodesmith_cli.audit.reading.devices import DEVICES, declared
+from nodesmith_cli.audit.reading.fields import (
+    UNREADABLE,
+    ZONE,
+    Amounts,
+    Manifest,
+    amounts,
+    node_labels,
+    today,
+)
+from nodesmith_cli.audit.reading.pools import Pool
+from nodesmith_cli.audit.reading.selectors import holds
 
 _CAPACITY_TYPE, _EKS, _ZONE_ID = (
     "karpenter.sh/capacity-type",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from nodesmith_cli.audit.reading import UNREADABLE, Amounts, Manifest, amounts
+from nodesmith_cli.audit.reading.fields import UNREADABLE, Amounts, Manifest, amounts
 from nodesmith_cli.audit.violations import Kind, Violation
 
 _NODE_TEXTS = ("name", "nodePool", "instanceType", "zone", "capacityType")

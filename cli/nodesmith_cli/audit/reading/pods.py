@@ -8,8 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nodesmith_cli.audit.reading import UNREADABLE, Amounts, Manifest, add_to, amounts, dig, largest, plus
-from nodesmith_cli.audit.selectors import refusals, selects
+from nodesmith_cli.audit.reading.fields import (
+    UNREADABLE,
+    Amounts,
+    Manifest,
+    add_to,
+    amounts,
+    dig,
+    largest,
+    plus,
+)
+from nodesmith_cli.audit.reading.selectors import refusals, selects
 
 Port: TypeAlias = tuple[str, int, str]  # protocol, number, address (empty for all)
 _ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not listened on)

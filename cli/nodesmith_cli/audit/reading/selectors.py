@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith_cli.audit.reading import Manifest, dig, today
+from nodesmith_cli.audit.reading.fields import Manifest, dig, today
 from nodesmith_cli.audit.violations import Kind
 
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from nodesmith_cli.audit.batches import Batch
-from nodesmith_cli.audit.bonds import AffinityRule, Rule, SpreadRule
-from nodesmith_cli.audit.company import complaints
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.peers import Peers, Term
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.reading import Manifest, today
-from nodesmith_cli.audit.selectors import label_refusal, taint_refusal
-from nodesmith_cli.audit.tallies import Tally, domains
+from nodesmith_cli.audit.reading.fields import Manifest, today
+from nodesmith_cli.audit.reading.places import Place
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.selectors import label_refusal, taint_refusal
+from nodesmith_cli.audit.topology.binding import Batch, complaints
+from nodesmith_cli.audit.topology.peers import Peers, Term
+from nodesmith_cli.audit.topology.tallies import AffinityRule, Rule, SpreadRule, Tally, domains
 from nodesmith_cli.audit.violations import Kind
 
 

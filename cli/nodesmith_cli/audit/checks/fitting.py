@@ -1,17 +1,21 @@
-"""The checks of each place against its pods: labels, taints, resources and host ports."""
+"""The checks of each place against its pods: labels, taints, resources and host ports. Places for unplaced pods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodesmith_cli.audit.devices import DEVICES
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod, needs_of, port_clashes
 from nodesmith_cli.audit.purchases import Purchase
-from nodesmith_cli.audit.reading import plus, shown
-from nodesmith_cli.audit.selectors import refusals
+from nodesmith_cli.audit.reading.devices import DEVICES
+from nodesmith_cli.audit.reading.fields import Amounts, plus, shown
+from nodesmith_cli.audit.reading.places import Place
+from nodesmith_cli.audit.reading.pods import Pod, finds_port_taken, needs_of, port_clashes
+from nodesmith_cli.audit.reading.selectors import refusals
+from nodesmith_cli.audit.topology.antiaffinity import Aversions
 from nodesmith_cli.audit.violations import Kind
+
+_OWN_PLACES = ("volumes", "resourceClaims")
+_SOCIAL = ("podAffinity", "podAntiAffinity")
 
 
 def check_places(result: Outcome) -> None:
@@ -96,3 +100,37 @@ def _check_ports(result: Outcome, place: Place, resident: Iterable[Pod]) -> None
             result.report(
                 Kind.HOST_PORT, second, f"uses {protocol} port {number} on {place.name}, like {first}"
             )
+
+
+def check_unplaced(result: Outcome, aversions: Aversions) -> None:
+    """Report the unplaced pods that would fit on an existing node after the plan, as a warning.
+
+    Only pods without constraints on other pods, volumes and device claims are checked, since their case is clear.
+    """
+    rooms = [(place, _free(place)) for place in result.places.values() if not (place.is_new or place.closed)]
+    for key in result.plan.unplaced:
+        pod = result.cluster.pods.get(key)
+        if pod and result.cluster.is_pending(pod) and _is_plain(pod) and not aversions.about(pod):
+            name = next((place.name for place, free in rooms if _fits(pod, place, free)), None)
+            if name:
+                result.report(Kind.COULD_FIT, key, f"is unplaced, but {name} has room for it")
+
+
+def _free(place: Place) -> Amounts:
+    used = needs_of((*place.bound, *place.daemons, *place.pods))
+    return {name: amount - used.get(name, 0) for name, amount in (place.room or {}).items()}
+
+
+def _is_plain(pod: Pod) -> bool:
+    affinity = pod.spec.get("affinity") or {}
+    held = pod.gated or pod.nominated or pod.fault or any(map(pod.spec.get, _OWN_PLACES))
+    return not (held or pod.spec.get("topologySpreadConstraints") or any(map(affinity.get, _SOCIAL)))
+
+
+def _fits(pod: Pod, place: Place, free: Amounts) -> bool:
+    if any(amount < 0 or amount > free.get(name, 0) for name, amount in pod.needs.items()):
+        return False
+    if refusals(pod.spec, place.labels, place.taints, place.node_name):
+        return False
+    resident = (*place.bound, *place.daemons, *place.pods)
+    return not finds_port_taken([pod], resident)

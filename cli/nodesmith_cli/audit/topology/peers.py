@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.reading import Manifest, dig, today
-from nodesmith_cli.audit.selectors import selects
+from nodesmith_cli.audit.reading.fields import Manifest, dig, today
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.selectors import selects
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

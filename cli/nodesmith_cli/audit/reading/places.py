@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.reading import HOSTNAME, Amounts, Manifest, amounts, dig, largest, node_labels
-from nodesmith_cli.audit.selectors import UNSCHEDULABLE, refusals
+from nodesmith_cli.audit.reading.fields import HOSTNAME, Amounts, Manifest, amounts, dig, largest, node_labels
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.selectors import UNSCHEDULABLE, refusals
 
 NODEPOOL = "karpenter.sh/nodepool"
 _INITIALIZED = "karpenter.sh/initialized"

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.peers import Alike, Peers, Term
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod
+from nodesmith_cli.audit.reading.places import Place
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.topology.peers import Alike, Peers, Term
 from nodesmith_cli.audit.violations import Kind
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodesmith_cli.audit.outcome import Outcome
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.pods import Pod
 from nodesmith_cli.audit.purchases import Purchase
-from nodesmith_cli.audit.reading import ZONE
+from nodesmith_cli.audit.reading.fields import ZONE
+from nodesmith_cli.audit.reading.places import Place
+from nodesmith_cli.audit.reading.pods import Pod
 from nodesmith_cli.audit.violations import Kind
 
 _ATTACHABLE, _TYPE = "attachable-volumes-csi-", "node.kubernetes.io/instance-type"

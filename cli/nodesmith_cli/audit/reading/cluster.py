@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nodesmith_cli.audit.defaults import with_default_spreads
-from nodesmith_cli.audit.devices import DeviceClaims
-from nodesmith_cli.audit.places import Place, missing_daemons, read_places
-from nodesmith_cli.audit.pods import Pod, daemon_pod, read_pods
-from nodesmith_cli.audit.reach import try_claim, try_class, try_volume
-from nodesmith_cli.audit.reading import UNREADABLE, Manifest
-from nodesmith_cli.audit.volumes import Volumes, attachable
+from nodesmith_cli.audit.reading.devices import DeviceClaims
+from nodesmith_cli.audit.reading.fields import UNREADABLE, Manifest
+from nodesmith_cli.audit.reading.places import Place, missing_daemons, read_places
+from nodesmith_cli.audit.reading.pods import Pod, daemon_pod, read_pods
+from nodesmith_cli.audit.reading.volumes import Volumes, attachable, try_claim, try_class, try_volume
+
+_CONTROLLERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
+_MARK = "audit.nodesmith.dev/controller"
+"""A label that stands for the selector of a controller, whose object may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +116,17 @@ _READERS: Mapping[str, Callable[[Manifest], object]] = {
 
 def _by_name(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
     return {str(each["metadata"]["name"]): each for each in manifests}
+
+
+def with_default_spreads(pods: Iterable[Pod], constraints: Sequence[Manifest]) -> Iterator[Pod]:
+    """Yield pods with default constraints, which have no selector and count the pods of the same controller."""
+    for pod in pods:
+        if not constraints or pod.fault or not pod.owner.startswith(_CONTROLLERS):
+            yield pod
+            continue
+        mark = {_MARK: pod.owner}
+        own = pod.spec.get("topologySpreadConstraints") or [
+            {**each, "labelSelector": {"matchLabels": mark}} for each in constraints
+        ]
+        spec = {**pod.spec, "topologySpreadConstraints": own}
+        yield replace(pod, labels={**pod.labels, **mark}, spec=spec)

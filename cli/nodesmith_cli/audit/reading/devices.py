@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.reading import UNREADABLE, Manifest
+from nodesmith_cli.audit.reading.fields import UNREADABLE, Manifest
+from nodesmith_cli.audit.reading.pods import Pod
 
 DEVICES = "devices that NodeOverlays declare"
 """The name of the amount of devices among the resources of an instance type."""
