@@ -12,9 +12,8 @@ from nodesmith.decisions.provisioning import Inputs
 from nodesmith_cli.output.printing import print_data
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.output.terminal import console
-from nodesmith_cli.planning.fleet import fleet_of
-from nodesmith_cli.planning.moves import moves_json
-from nodesmith_cli.planning.movestable import show_moves
+from nodesmith_cli.planning.ledger import fleet_of
+from nodesmith_cli.planning.moves import moves_json, show_moves
 
 _STEPS = 200_000
 """The step limit of the search. It is generous, since no tick waits for it."""

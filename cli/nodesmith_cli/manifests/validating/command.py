@@ -153,7 +153,7 @@ def _is_of_others(document: Document) -> bool:
 def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:
     sound = [each for each in classes if parse_nodeclass(each.manifest).value is not None]
     if sound:
-        from nodesmith_cli.planning.launching import unlaunchable
+        from nodesmith_cli.planning.nodeclasses import unlaunchable
 
         yield from (Finding(fault) for fault in map(unlaunchable, sound) if fault is not None)
 

@@ -12,11 +12,11 @@ from nodesmith_cli.costs.savings.owners import NODE_GROUP
 from nodesmith_cli.migration.nodegroups.groups import Around, Group
 from nodesmith_cli.migration.nodegroups.merging import Merged
 from nodesmith_cli.planning.deciding import planned
-from nodesmith_cli.planning.existing import controller, is_active
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.running import node_settings
+from nodesmith_cli.planning.workloads import controller, is_active
 from nodesmith_formats.manifests.manifests import Document
 
 Manifest = Mapping[str, Any]

@@ -12,7 +12,7 @@ from nodesmith_cli.migration.nodegroups.fields import Outcome
 from nodesmith_cli.migration.nodegroups.groups import TEMPLATE, Around
 from nodesmith_cli.migration.nodegroups.merging import Merged
 from nodesmith_cli.migration.nodegroups.pools import Converted
-from nodesmith_cli.planning.launching import assumed_cluster
+from nodesmith_cli.planning.nodeclasses import assumed_cluster
 from nodesmith_formats.manifests.manifests import Document
 
 _USER_DATA = "spec.userData"
