@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from infra import permissions
-from infra.grants import Grant
-from infra.permissions import Scope
+from infra.permissions import clusters
+from infra.permissions.clusters import Scope
+from infra.permissions.grants import Grant
 from nodesmith.registration import OBSERVED_PARAMETERS, PARAMETERS
 from nodesmith.settings import INFORMED, REGION_TICK_MINUTES, TALKING, function_name
 
@@ -65,7 +65,7 @@ CLUSTER_CONCERNS = (
         "provisioning",
         60,
         1769,
-        permissions.provisioning_grants,
+        clusters.provisioning_grants,
         ("lifecycle", "provisioning", "readiness"),
         packs=True,
     ),
@@ -73,7 +73,7 @@ CLUSTER_CONCERNS = (
         "interruption",
         20,  # after three runs that timed out, a notice still has half a minute left
         1769,
-        permissions.interruption_grants,
+        clusters.interruption_grants,
         ("lifecycle", "provisioning", "readiness", "termination"),
         packs=True,
     ),
@@ -81,7 +81,7 @@ CLUSTER_CONCERNS = (
         "disruption",
         60,
         1769,
-        permissions.disruption_grants,
+        clusters.disruption_grants,
         ("disruption", "lifecycle", "provisioning", "termination"),
         packs=True,
     ),
@@ -89,34 +89,32 @@ CLUSTER_CONCERNS = (
         "lifecycle",
         60,
         1024,
-        permissions.lifecycle_grants,
+        clusters.lifecycle_grants,
         ("disruption", "lifecycle", "provisioning", "readiness", "termination"),
     ),
     Concern(
         "termination",
         60,
         1024,
-        permissions.termination_grants,
+        clusters.termination_grants,
         ("disruption", "provisioning", "readiness", "termination"),
     ),
-    Concern(
-        "readiness", 120, 1024, permissions.readiness_grants, ("disruption", "lifecycle", "provisioning")
-    ),
+    Concern("readiness", 120, 1024, clusters.readiness_grants, ("disruption", "lifecycle", "provisioning")),
     Concern(
         "observation",
         60,
         1024,
-        permissions.observation_grants,
+        clusters.observation_grants,
         (*INFORMED, "shadow"),
         registrations=(PARAMETERS, OBSERVED_PARAMETERS),
     ),
-    Concern("repair", 60, 1024, permissions.repair_grants, ("provisioning", "termination")),
-    Concern("garbagecollection", 120, 1024, permissions.garbagecollection_grants, ("termination",)),
+    Concern("repair", 60, 1024, clusters.repair_grants, ("provisioning", "termination")),
+    Concern("garbagecollection", 120, 1024, clusters.garbagecollection_grants, ("termination",)),
     Concern(
         "shadow",
         300,
         1769,
-        permissions.shadow_grants,
+        clusters.shadow_grants,
         (),
         packs=True,
         registrations=(OBSERVED_PARAMETERS,),

@@ -13,8 +13,8 @@ from typing import Any
 from aws_cdk import Aws
 
 from infra import names
-from infra.grants import Conditions, Grant
-from infra.sessions import CLUSTER, VPC
+from infra.permissions.grants import Conditions, Grant
+from infra.permissions.sessions import CLUSTER, VPC
 from nodesmith.settings import PROFILE_HASH_LENGTH
 
 LAUNCHED = ("fleet", "instance", "volume", "network-interface", "spot-instances-request")

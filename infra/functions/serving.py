@@ -6,7 +6,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra import names
-from infra.trial import Serving
+from infra.functions.trial import Serving
 from nodesmith.settings import ALIAS, CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME
 
 RETRIES = 2

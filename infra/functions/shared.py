@@ -10,7 +10,7 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.concerns import (
+from infra.functions.concerns import (
     CATALOG_MEMORY_MIB,
     CATALOG_TIMEOUT_SECONDS,
     DISPATCH_MEMORY_MIB,
@@ -18,9 +18,9 @@ from infra.concerns import (
     ROUTING_MEMORY_MIB,
     ROUTING_TIMEOUT_SECONDS,
 )
-from infra.functions import FunctionSpec, Platform, function
-from infra.permissions import Scope
-from infra.sharedpermissions import catalog_grants, dispatch_grants, routing_grants
+from infra.functions.function import FunctionSpec, Platform, function
+from infra.permissions.clusters import Scope
+from infra.permissions.shared import catalog_grants, dispatch_grants, routing_grants
 from nodesmith.settings import PATTERNS
 
 

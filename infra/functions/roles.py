@@ -8,9 +8,16 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant, make_role
-from infra.sessions import CLUSTER, in_session, outside_sessions, own_grants, send_grant, trust_itself
-from infra.tablegrants import health_grant
+from infra.permissions.grants import Grant, make_role
+from infra.permissions.sessions import (
+    CLUSTER,
+    in_session,
+    outside_sessions,
+    own_grants,
+    send_grant,
+    trust_itself,
+)
+from infra.permissions.tables import health_grant
 from nodesmith.registration import PARAMETERS
 
 _TRACE = Grant(

@@ -11,7 +11,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra import names
-from infra.concerns import DISPATCH_TIMEOUT_SECONDS
+from infra.functions.concerns import DISPATCH_TIMEOUT_SECONDS
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME
 
 VISIBILITY_SECONDS = 6 * DISPATCH_TIMEOUT_SECONDS

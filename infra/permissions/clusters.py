@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 
 from infra import names
-from infra.grants import Grant
-from infra.launching import (
+from infra.permissions.grants import Grant
+from infra.permissions.launching import (
     collection_grants,
     instance_profile_grants,
     launch_grants,
@@ -17,8 +17,8 @@ from infra.launching import (
     terminate_grant,
     volume_key_grants,
 )
-from infra.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
-from infra.tablegrants import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
+from infra.permissions.sessions import CLUSTER, FORWARDERS_CLUSTER, wake_grant
+from infra.permissions.tables import budget_grant, heartbeat_grant, learned_grant, ledger_grant, notices_grant
 from nodesmith.keys import (
     budget_partition_key,
     catalog_key,

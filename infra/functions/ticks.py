@@ -8,7 +8,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant, make_role
+from infra.permissions.grants import Grant, make_role
 
 SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 """EventBridge Scheduler replaces this in a message with the time that the schedule was due."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from infra import names
-from infra.grants import Grant
-from infra.sessions import CLUSTER
+from infra.permissions.grants import Grant
+from infra.permissions.sessions import CLUSTER
 from nodesmith.keys import (
     budget_partition_key,
     forwarder_partition_key,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infra.context.regions import REGION, REGION_KEYS
 from infra.faults import did_you_mean, text
-from infra.launching import node_role
-from infra.regioncontext import REGION, REGION_KEYS
+from infra.permissions.launching import node_role
 from nodesmith.registration import FORMAT, Registration, registration_faults
 
 CLUSTER_KEYS = ("name", "region", "vpcId", "nodeRoles", "reachedFrom", "settings")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from aws_cdk import aws_iam as iam
 
 from infra import names
-from infra.grants import Conditions, Grant
+from infra.permissions.grants import Conditions, Grant
 from nodesmith.registration import CANARY_PARAMETER, CLUSTER_TAG, PARAMETERS, VPC_TAG
 from nodesmith.settings import CANARY_ALIAS, DEAD_LETTER_QUEUE_NAME, QUEUE_NAME, TALKING
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.account import AccountContext, account_faults, read_account
-from infra.clustercontext import ClusterContext, cluster_faults, doubles, read_cluster
-from infra.regioncontext import REGION, RegionContext, read_region, region_faults
+from infra.context.clusters import ClusterContext, cluster_faults, doubles, read_cluster
+from infra.context.regions import REGION, RegionContext, read_region, region_faults
 
 DEFAULT_REGION = "us-east-1"
 _REGION_VARIABLES = ("CDK_DEFAULT_REGION", "AWS_REGION")  # the cdk command sets the first

@@ -13,11 +13,11 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
-from infra.grants import Grant
-from infra.regioncontext import RegionContext, Vpc
-from infra.roles import base_grants, function_role, vpc_grants
-from infra.serving import serve
-from infra.trial import Serving
+from infra.context.regions import RegionContext, Vpc
+from infra.functions.roles import base_grants, function_role, vpc_grants
+from infra.functions.serving import serve
+from infra.functions.trial import Serving
+from infra.permissions.grants import Grant
 from nodesmith import __version__
 from nodesmith.registration import PARAMETERS, TRIAL_SUFFIX
 

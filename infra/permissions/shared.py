@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from infra import names
-from infra.grants import Grant
-from infra.permissions import Scope, describe_grant, read_grants, write_grant
-from infra.sessions import poll_grant, wake_grant
-from infra.tablegrants import every_partition_grant, health_grant, limits_grant
+from infra.permissions.clusters import Scope, describe_grant, read_grants, write_grant
+from infra.permissions.grants import Grant
+from infra.permissions.sessions import poll_grant, wake_grant
+from infra.permissions.tables import every_partition_grant, health_grant, limits_grant
 from nodesmith.keys import (
     catalog_key,
     commitments_key,
