@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from infra.application import application
-from infra.context import environments_region
-from infra.functions import Code
+from infra.context.context import environments_region
+from infra.functions.function import Code
 from layers.vendor.build import build
 
 ROOT = Path(__file__).resolve().parent

@@ -7,9 +7,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra import names
-from infra.concerns import CLUSTER_CONCERNS
-from infra.grants import make_role
-from infra.permissions import Scope, forwarder_grants
+from infra.functions.concerns import CLUSTER_CONCERNS
+from infra.permissions.clusters import Scope, forwarder_grants
+from infra.permissions.grants import make_role
 
 # The names that forwarder/ uses.
 FORWARDER_NAMESPACE = "nodesmith"

@@ -12,11 +12,11 @@ from cdk_nag import AwsSolutionsChecks
 
 from infra.account import AccountStack
 from infra.cluster import ClusterStack
-from infra.concerns import function_names
-from infra.context import DEFAULT_REGION, read_context
-from infra.functions import Code
+from infra.context.context import DEFAULT_REGION, read_context
+from infra.functions.concerns import function_names
+from infra.functions.function import Code
+from infra.functions.trial import read_canary, trial
 from infra.region import RegionStack
-from infra.trial import read_canary, trial
 
 
 def application(

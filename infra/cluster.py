@@ -8,7 +8,7 @@ from constructs import Construct
 
 from infra import names
 from infra.access import access_entries, forwarder_identity
-from infra.clustercontext import ClusterContext
+from infra.context.clusters import ClusterContext
 from nodesmith.registration import parameter_name
 
 

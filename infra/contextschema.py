@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.account import EMAIL, MONITOR, MOST_EMAILS, MOST_USD, TOPIC
-from infra.regioncontext import (
+from infra.context.regions import (
     ID,
     LEAST_CONCURRENCY,
     LIMIT_NAME,

@@ -9,23 +9,23 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra import alarms, names
+from infra import names
 from infra.access import forwarder_role
 from infra.allocationtables import allocation_tables
-from infra.concerns import (
+from infra.context.regions import RegionContext
+from infra.functions.concerns import (
     CLUSTER_CONCERNS,
     Concern,
 )
-from infra.dashboard import dashboard
-from infra.functions import Code, FunctionSpec, function, platform
-from infra.permissions import Scope
-from infra.queues import feed, queues
-from infra.regioncontext import RegionContext
-from infra.sessions import wake_grant
-from infra.shared import catalog, dispatch, routing
+from infra.functions.function import Code, FunctionSpec, function, platform
+from infra.functions.queues import feed, queues
+from infra.functions.shared import catalog, dispatch, routing
+from infra.functions.ticks import SCHEDULED_TIME, Ticker
+from infra.functions.trial import Serving
+from infra.monitoring import dashboard, watch_health
+from infra.permissions.clusters import Scope
+from infra.permissions.sessions import wake_grant
 from infra.storage import make_bucket, make_table
-from infra.ticks import SCHEDULED_TIME, Ticker
-from infra.trial import Serving
 from nodesmith import __version__
 from nodesmith.registration import CANARY_PARAMETER, LIMIT_PARAMETERS, Trial
 from nodesmith.settings import COMMITMENTS, COMMITMENTS_MINUTES, REGION_TICK_MINUTES, SCHEDULED
@@ -77,7 +77,7 @@ class RegionStack(Stack):
                 self._serve(concern, vpc)
         self._shared()
         self._limit()
-        alarms.watch_health(self, region.alarm_topic_arn)
+        watch_health(self, region.alarm_topic_arn)
         if region.dashboard:
             dashboard(self, region.name, region.vpcs)
         if region.allocation_tables:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra import names
-from infra.alarms import NAMESPACE
-from infra.concerns import (
+from infra.functions.concerns import (
     CATALOG_MEMORY_MIB,
     CLUSTER_CONCERNS,
     DISPATCH_MEMORY_MIB,
     ROUTING_MEMORY_MIB,
 )
+from infra.monitoring import NAMESPACE
 from monitoring.panels import Dashboard, Metric, Panel
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, QUEUE_NAME
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import typer.main
 import typer.testing
 
-from nodesmith_cli import printing
+from nodesmith_cli.output import printing
 from nodesmith_local.functions.sharedclients import models_are_shared
 
 
@@ -51,6 +51,6 @@ def validator(schema: str) -> Any:
     """Return a validator of one kind of document."""
     from jsonschema import Draft202012Validator
 
-    from nodesmith_cli.documents.schemas import schema_of
+    from nodesmith_cli.output.documents.schemas import schema_of
 
     return Draft202012Validator(schema_of(schema))

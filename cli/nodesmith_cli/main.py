@@ -17,18 +17,18 @@ import typer
 from typer.main import get_command
 
 from nodesmith.errors import NodesmithError
-from nodesmith_cli.adoptapp import adopt_command, release_command
-from nodesmith_cli.catalog import catalog_command
-from nodesmith_cli.completion import PROGRAM, VARIABLE, Shell, enable_completion
-from nodesmith_cli.connectapp import connect_command, disconnect_command, doctor_command
-from nodesmith_cli.convert import convert_command
-from nodesmith_cli.explainapp import explain_app
-from nodesmith_cli.hash import hash_command
-from nodesmith_cli.image.app import image_app
-from nodesmith_cli.ledgerapp import ledger_command
-from nodesmith_cli.localapp import chaos_app, demo_command, local_app
-from nodesmith_cli.migrateapp import migrate_command
-from nodesmith_cli.options import (
+from nodesmith_cli.access.preconditions import (
+    require_kubeconfig,
+)
+from nodesmith_cli.commands.catalog import catalog_command
+from nodesmith_cli.commands.connect import connect_command, disconnect_command, doctor_command
+from nodesmith_cli.commands.costs import ledger_command, savings_command, shadow_command
+from nodesmith_cli.commands.deployment import image_app, rollback_command
+from nodesmith_cli.commands.explain import explain_app
+from nodesmith_cli.commands.local import chaos_app, demo_command, local_app
+from nodesmith_cli.commands.manifests import convert_command, hash_command, validate_command
+from nodesmith_cli.commands.migration import adopt_command, migrate_command, release_command
+from nodesmith_cli.commands.options import (
     BucketOption,
     BucketRegionOption,
     ClusterOption,
@@ -41,18 +41,11 @@ from nodesmith_cli.options import (
     read_plainly,
     seconds_of,
 )
-from nodesmith_cli.pause import pause_command, resume_command
-from nodesmith_cli.plan import PlanCommand, plan_command
-from nodesmith_cli.preconditions import (
-    require_kubeconfig,
-)
-from nodesmith_cli.rollbackapp import rollback_command
-from nodesmith_cli.savingsapp import savings_command
-from nodesmith_cli.shadowapp import shadow_command
-from nodesmith_cli.simulateapp import simulate_command
-from nodesmith_cli.topapp import top_command
-from nodesmith_cli.uiapp import ui_command
-from nodesmith_cli.validate import validate_command
+from nodesmith_cli.commands.pause import pause_command, resume_command
+from nodesmith_cli.commands.plan import PlanCommand, plan_command
+from nodesmith_cli.commands.simulate import simulate_command
+from nodesmith_cli.commands.views import top_command, ui_command
+from nodesmith_cli.completion import PROGRAM, VARIABLE, Shell, enable_completion
 
 OK, PODS_PENDING, BAD_INPUT = 0, 1, 2
 _OBJECTS_A_COLLECTION = 200_000
@@ -109,13 +102,13 @@ def status_command(
 
     By default, this reads the live cluster. With --bucket or --keep, it reads the newest snapshot stored there.
     """
-    from nodesmith_cli.explaincommands import Where
-    from nodesmith_cli.selecting import chosen_kubeconfig
-    from nodesmith_cli.watching import repeated
+    from nodesmith_cli.access.selecting import chosen_kubeconfig
+    from nodesmith_cli.explaining.commands import Where
+    from nodesmith_cli.output.watching import repeated
 
     where, chosen = Where(cluster, bucket, region, keep), chosen_kubeconfig(kubeconfig, context)
     where.require(chosen)
-    from nodesmith_cli.status import status
+    from nodesmith_cli.views.status import status
     from nodesmith_formats.localsystem.reaching import now_at
 
     raise typer.Exit(
@@ -131,11 +124,11 @@ def check_cluster_command(
 
     This changes nothing. The exit status is 1 if something must change before nodesmith can serve the cluster.
     """
-    from nodesmith_cli.selecting import chosen_kubeconfig
+    from nodesmith_cli.access.selecting import chosen_kubeconfig
 
     chosen = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(chosen)
-    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.access.cluster import server_of
     from nodesmith_cli.sharing.checkcommand import check_cluster
     from nodesmith_formats.localsystem.reaching import now_at
 
@@ -166,12 +159,12 @@ def uninstall_command(
     Resources of EKS Auto Mode, Karpenter and other software are left alone. You can interrupt this command and run it
     again. The exit status is 1 if nodes are left when the timeout expires.
     """
-    from nodesmith_cli.selecting import chosen_kubeconfig
+    from nodesmith_cli.access.selecting import chosen_kubeconfig
 
     patience = timedelta(seconds=seconds_of("--timeout", timeout))
     kubeconfig = chosen_kubeconfig(kubeconfig, context)
     require_kubeconfig(kubeconfig)
-    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.access.cluster import server_of
     from nodesmith_cli.sharing.removal import Settings
     from nodesmith_cli.sharing.uninstallcommand import uninstall
     from nodesmith_formats.localsystem.reaching import now_at
@@ -233,7 +226,7 @@ def schema_command(
 
     A document names its schema in `$schema`.
     """
-    from nodesmith_cli.documents.schemas import print_schema
+    from nodesmith_cli.output.documents.schemas import print_schema
 
     print_schema(name)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesmith import __version__
-from nodesmith_cli.printing import print_data
+from nodesmith_cli.output.printing import print_data
 
 _PACKAGED = "_commit"
 _COMMIT = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

@@ -19,18 +19,20 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.adapters.kubernetes.connection import Connection
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.errors import Rejected
+from nodesmith.model.functions import Concern, Hint
 from nodesmith.ports import Hints
 from nodesmith_forwarder.clock import SystemClock
 from nodesmith_forwarder.forwarder import Forwarder
 from nodesmith_forwarder.health import serve_health
 from nodesmith_forwarder.logs import log_json
-from nodesmith_forwarder.observing import ShadowHints
 from nodesmith_forwarder.serviceaccount import connection
 from nodesmith_forwarder.settings import ForwarderSettings, read_forwarder_settings
 
 LOG = logging.getLogger("nodesmith_forwarder")
 _STUCK_AFTER = timedelta(minutes=5)  # no pass takes half as long, however slow S3 and Lambda are
 _STALE_AFTER = timedelta(minutes=3)
+_TELLING = frozenset({Concern.PROVISIONING, Concern.LIFECYCLE})
+"""The concerns whose hints the shadows get: pods wait for nodes, or nodes have come or gone. Ticks bring the rest."""
 
 
 def main() -> int:
@@ -79,6 +81,18 @@ def _forwarder(settings: ForwarderSettings, api_server: Connection) -> Forwarder
         settings.pace,
         labels_kept=settings.labels_kept,
     )
+
+
+class ShadowHints:
+    """Sends the hints of a cluster that is only observed: to its shadows alone, in place of the concerns that serve."""
+
+    def __init__(self, hints: Hints) -> None:
+        self._hints = hints
+
+    def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
+        """Wake the shadows if the change concerns them. Raises Transient."""
+        if concern in _TELLING:
+            self._hints.send(Concern.SHADOW, hint, delay_seconds)
 
 
 def _stuck(forwarder: Forwarder) -> str:

@@ -1,4 +1,4 @@
-"""Which changes let the end of a node proceed, and which can wait because no node ends."""
+"""Which changes let the end of a node proceed or may allow another, and which can wait because no node ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nodesmith.observation.mirror import ATTACHMENTS, BUDGETS, NODECLAIMS, NODES, PODS, Change
+from nodesmith.model.apimachinery.labels import DO_NOT_DISRUPT
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.observation.mirror import ATTACHMENTS, BUDGETS, NODECLAIMS, NODEPOOLS, NODES, PODS, Change
 from nodesmith.observation.observed import ended_by
-from nodesmith_forwarder.manifests import is_wanted_otherwise
+from nodesmith.observation.reduction.pods import ReducedPod
 
 
 def moves_a_drain(change: Change, ending: Collection[str]) -> bool:
@@ -63,3 +65,61 @@ def _allows_more(change: Change) -> bool:
 def allowed(budget: Mapping[str, Any]) -> int:
     """Return how many disruptions a reduced PodDisruptionBudget allows."""
     return int(budget["status"].get("disruptionsAllowed") or 0)
+
+
+def may_free_a_node(change: Change, ending: Collection[str]) -> bool:
+    """Return whether a change leaves a node with less to do, or removes an obstacle to its disruption.
+
+    `ending` are the nodes that end: their pods, and what budgets allow meanwhile, concern termination. A new pod never
+    leaves a node with less to do, and neither do DaemonSets' pods.
+    """
+    before, after = change.before, change.after
+    if before is None:
+        return False
+    match change.kind.name:
+        case PODS.name:
+            return bool(before.moved) and before.node not in ending and _needs_less(before, after)
+        case NODES.name:
+            return after is not None and change.key not in ending and _is_opened(before, after)
+        case BUDGETS.name:
+            return not ending and allowed(before) == 0 and (after is None or allowed(after) > 0)
+        case _:
+            return False
+
+
+def _needs_less(before: ReducedPod, after: ReducedPod | None) -> bool:
+    """Return whether a pod leaves its node or changes its shape, such as less room or no more do-not-disrupt."""
+    return after is None or (after.deleting and not before.deleting) or after.shape != before.shape
+
+
+def _is_opened(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether a Node loses do-not-disrupt, or serves again, so that budgets allow another node to go."""
+    asked, asks = (DO_NOT_DISRUPT in (each["metadata"].get("annotations") or {}) for each in (before, after))
+    return (asked and not asks) or (_serves(after) and not _serves(before))
+
+
+def _serves(node: Mapping[str, Any]) -> bool:
+    """Return whether a Node is Ready and not part of a move."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    is_ready = any((each.get("type"), each.get("status")) == ("Ready", "True") for each in conditions)
+    return is_ready and not ended_by(node)
+
+
+def is_of_others(change: Change) -> bool:
+    """Return whether the change concerns a NodePool that belongs to another controller, before and after."""
+    states = [state for state in (change.before, change.after) if state is not None]
+    return change.kind == NODEPOOLS and all(map(is_foreign, states))
+
+
+def is_wanted_otherwise(change: Change) -> bool:
+    """Return whether more than the status has changed; nodesmith itself writes the status of Karpenter's objects."""
+    return _without_status(change.before) != _without_status(change.after)
+
+
+def conditions(manifest: Mapping[str, Any] | None) -> Any:
+    """Return the conditions of an object, or None if the object or its conditions are missing."""
+    return ((manifest or {}).get("status") or {}).get("conditions")
+
+
+def _without_status(manifest: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return manifest and {part: value for part, value in manifest.items() if part != "status"}

@@ -16,9 +16,8 @@ from nodesmith.keys import snapshot_base_key, snapshot_key
 from nodesmith.model.functions import Concern, Hint
 from nodesmith.observation.mirror import WATCHED
 from nodesmith.ports import Blobs, Heartbeats, Hints, VersionedBlobs
-from nodesmith_forwarder.backoff import wait_seconds
 from nodesmith_forwarder.changes import Changes, Part
-from nodesmith_forwarder.clock import Clock
+from nodesmith_forwarder.clock import Clock, wait_seconds
 from nodesmith_forwarder.metrics import FunctionMetrics, gauges, written
 from nodesmith_forwarder.recording import SMALL_BYTES, Recorder
 from nodesmith_forwarder.watching import Watch

@@ -34,9 +34,14 @@ from nodesmith.observation.mirror import (
     Change,
 )
 from nodesmith.observation.workloads import is_concerned, referred_objects, wanted
-from nodesmith_forwarder.disruptions import may_free_a_node
-from nodesmith_forwarder.drains import can_wait, moves_a_drain
-from nodesmith_forwarder.manifests import conditions, is_of_others, is_wanted_otherwise
+from nodesmith_forwarder.drains import (
+    can_wait,
+    conditions,
+    is_of_others,
+    is_wanted_otherwise,
+    may_free_a_node,
+    moves_a_drain,
+)
 from nodesmith_forwarder.windows import Topic
 
 _CONCERNED_WITH_SPEC = {

@@ -12,7 +12,7 @@ from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.errors import NodesmithError, Transient
 from nodesmith.model.kubernetes.pods import Manifest
 from nodesmith.observation.mirror import WatchedKind, key_of
-from nodesmith_forwarder.backoff import jittered, wait_seconds
+from nodesmith_forwarder.clock import jittered, wait_seconds
 
 LOG = logging.getLogger(__name__)
 SILENCE_SECONDS = 90.0  # API servers send a bookmark every minute: longer silence means a dead connection

@@ -191,7 +191,7 @@ def check_size(layers: dict[str, Path]) -> None:
 def shown() -> AbstractContextManager[object]:
     """Return a context that shows progress on a terminal, if the command line is installed beside the build."""
     try:
-        from nodesmith_cli.progress import progress
+        from nodesmith_cli.output.progress import progress
     except ImportError:  # `make synth` alone installs none of it
         return nullcontext()
     return progress("building the layers", key="layers")

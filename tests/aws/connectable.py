@@ -21,15 +21,15 @@ from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.keys import snapshot_key
 from nodesmith.model.functions import TALKING
 from nodesmith.settings import role_name
-from nodesmith_cli.connecting.capacitychecks import QUOTAS
+from nodesmith_cli.access.ledger import TABLE
+from nodesmith_cli.connecting.checks.capacity import QUOTAS
 from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.disconnectcommand import HowToLeave, disconnect
 from nodesmith_cli.connecting.doctorcommand import doctor
-from nodesmith_cli.connecting.leftovers import Keeping
 from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.steps.leftovers import Keeping
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
-from nodesmith_cli.pause import TABLE
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.aws.account import Network, make_network, make_role
 from nodesmith_local.aws.eksaccess import eks_access

@@ -23,12 +23,12 @@ from moto.eks.exceptions import ResourceInUseException
 from moto.eks.models import EKSBackend
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
-from nodesmith_cli.connecting.awsreading import AwsReading
 from nodesmith_cli.connecting.looking import Around
-from nodesmith_cli.draining.command import How, What, run_on_groups
-from nodesmith_cli.draining.groups import SIZE_TAG, AwsGroups
-from nodesmith_cli.draining.objects import ServedObjects, instance_of
-from nodesmith_cli.draining.running import USUAL, Drain, Rules
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.migration.draining.command import How, What, run_on_groups
+from nodesmith_cli.migration.draining.groups import SIZE_TAG, AwsGroups
+from nodesmith_cli.migration.draining.objects import ServedObjects, instance_of
+from nodesmith_cli.migration.draining.running import USUAL, Drain, Rules
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_local.apiserver import ApiServer as InMemory
 from nodesmith_local.apiserver import Store

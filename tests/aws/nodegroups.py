@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesmith_cli.migrating.fields import UNKNOWN, Told
+from nodesmith_cli.migration.nodegroups.fields import UNKNOWN, Told
 
 Json = dict[str, Any]
 CLUSTER, REGION, VERSION = "web", "us-east-1", "1.34"

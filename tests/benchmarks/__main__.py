@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nodesmith_cli.progress import progress
+from nodesmith_cli.output.progress import progress
 from tests.benchmarks import disruption, packing
 from tests.benchmarks.aws import allocations, bursts, deployment, hotpath, sessions, snapshots, ticks
 from tests.benchmarks.commands import (

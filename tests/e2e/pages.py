@@ -14,7 +14,8 @@ from botocore.credentials import Credentials
 from kubernetes.config import kube_config
 from typer.testing import CliRunner
 
-from nodesmith_cli import adoptapp, migrateapp, pause
+from nodesmith_cli.access import ledger
+from nodesmith_cli.commands import migration, pause
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.main import app
 from tests.aws.connectable import Stacks
@@ -61,9 +62,9 @@ def commands(system: System, monkeypatch: pytest.MonkeyPatch, folder: Path) -> A
             del tz
             return system.clock.now()
 
-    for module in (adoptapp, migrateapp):
-        monkeypatch.setattr(module, "around", around)
-    monkeypatch.setattr(pause, "datetime", Clock)
+    monkeypatch.setattr(migration, "around", around)
+    for module in (ledger, pause):
+        monkeypatch.setattr(module, "datetime", Clock)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))  # read at its import
     for name, value in system.aws.environment.items():

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from infra.application import application
-from infra.functions import Code
+from infra.functions.function import Code
 
 ROOT = Path(__file__).resolve().parents[2]
 

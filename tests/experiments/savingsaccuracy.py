@@ -11,11 +11,11 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.functions import Concern
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.savings.analysis import parsed_nodes, prepared
-from nodesmith_cli.savings.fleet import adopted
-from nodesmith_cli.savings.nodeprices import total_hourly_usd
-from nodesmith_cli.savings.reading import Cluster
-from nodesmith_cli.savings.repacking import reached
+from nodesmith_cli.costs.savings.analysis import parsed_nodes, prepared
+from nodesmith_cli.costs.savings.fleet import adopted
+from nodesmith_cli.costs.savings.nodeprices import total_hourly_usd
+from nodesmith_cli.costs.savings.reading import Cluster
+from nodesmith_cli.costs.savings.repacking import reached
 from nodesmith_formats.prices import prices
 from tests.objects.fleets import pool
 from tests.objects.savingsclusters import documents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.functions import Code
+from infra.functions.function import Code
 from tests.infra.deployment import CLUSTERS, PLAIN_REGION, REGION, code_on_empty_layers, synthesise
 from tests.infra.templates import Template
 

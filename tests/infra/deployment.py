@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.application import application
-from infra.functions import LAYERS, Code
+from infra.functions.function import LAYERS, Code
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT = "111122223333"

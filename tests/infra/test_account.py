@@ -11,7 +11,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra.account import AccountStack
-from infra.context import read_context
+from infra.context.context import read_context
 from nodesmith.model.spendinglimits import parse_spending_limit
 from tests.infra.templates import Template
 

@@ -9,8 +9,8 @@ import pytest
 from aws_cdk import aws_s3 as s3
 
 from infra.application import application
-from infra.context import read_context
-from infra.functions import Code
+from infra.context.context import read_context
+from infra.functions.function import Code
 from infra.region import RegionStack
 from nodesmith import __version__
 from nodesmith.registration import Registration, parameter_name, read_registration

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from infra.clustercontext import ClusterContext
-from infra.context import environments_region, read_context
-from infra.regioncontext import RegionContext, Vpc
+from infra.context.clusters import ClusterContext
+from infra.context.context import environments_region, read_context
+from infra.context.regions import RegionContext, Vpc
 from nodesmith.model.commitmentsettings import CommitmentSettings, parse_commitment_settings
 from nodesmith.registration import Registration, read_registration
 

@@ -10,10 +10,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from infra.account import ACCOUNT_KEYS
-from infra.clustercontext import CLUSTER_KEYS
-from infra.context import read_context
+from infra.context.clusters import CLUSTER_KEYS
+from infra.context.context import read_context
+from infra.context.regions import REGION_KEYS
 from infra.contextschema import PATH, REGISTRATION_PATH, context_schema, registration_schema
-from infra.regioncontext import REGION_KEYS
 from nodesmith.errors import Rejected
 from nodesmith.registration import SETTINGS, Registration, read_registration
 from tests.infra.test_context import GOOD, KEY, PRIVATE, TOPIC

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aws_cdk import aws_lambda
 
-from infra.concerns import CLUSTER_CONCERNS, PACKING_ENVIRONMENT
-from infra.functions import RUNTIME
+from infra.functions.concerns import CLUSTER_CONCERNS, PACKING_ENVIRONMENT
+from infra.functions.function import RUNTIME
 from layers.vendor.build import LAMBDA
 from nodesmith.model.commitmentsettings import CommitmentSettings
 from nodesmith.model.functions import OBSERVED_TICK_MINUTES, TALKING, TICK_MINUTES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
+from infra.functions.concerns import CLUSTER_CONCERNS
 from tests.infra.assuming import may_assume, may_be_assumed_by
 from tests.infra.deployment import ACCOUNT, PRIVATE, REGION, VPC
 from tests.infra.iam import allows, session

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
-from infra.launching import EBS_KEY_USES
+from infra.functions.concerns import CLUSTER_CONCERNS
+from infra.permissions.launching import EBS_KEY_USES
 from nodesmith.adapters.ownedresources import profile_name
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from tests.infra.deployment import OTHER_VPC, REGION, VOLUME_KEY, VPC

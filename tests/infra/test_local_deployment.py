@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import Aws
 
 from infra import names
-from infra.concerns import CLUSTER_CONCERNS
+from infra.functions.concerns import CLUSTER_CONCERNS
 from nodesmith.settings import DEAD_LETTER_QUEUE_NAME, PATTERNS, QUEUE_NAME
 from nodesmith_local.functions import deployment
 from tests.infra.templates import Template

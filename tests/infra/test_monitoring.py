@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.concerns import function_names
+from infra.functions.concerns import function_names
 from monitoring.__main__ import HERE, written
 from monitoring.alerts import ALERTS, GROUPS, Alert
 from monitoring.cloudwatch import DYNAMODB, LAMBDA, SQS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
+from infra.functions.concerns import CLUSTER_CONCERNS
 from nodesmith.model.functions import OBSERVED_TICK_MINUTES
 from nodesmith.registration import parameter_name
 from tests.infra.deployment import ACCOUNT, REGION

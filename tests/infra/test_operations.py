@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from infra.cdk import VERSION
-from infra.clustercontext import CLUSTER_KEYS
-from infra.regioncontext import REGION_KEYS
+from infra.context.clusters import CLUSTER_KEYS
+from infra.context.regions import REGION_KEYS
 from nodesmith.decisions.dispatch import KINDS
 from nodesmith.registration import SETTINGS
 from tests.benchmarks.aws.bill import ALARMS

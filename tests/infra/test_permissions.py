@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.concerns import CLUSTER_CONCERNS
+from infra.functions.concerns import CLUSTER_CONCERNS
 from nodesmith.keys import (
     budget_partition_key,
     catalog_key,

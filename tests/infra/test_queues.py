@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.application import application
-from infra.concerns import CLUSTER_CONCERNS
+from infra.functions.concerns import CLUSTER_CONCERNS
 from nodesmith.model.functions import MOST_ATTEMPTS, TALKING, retry_seconds
 from nodesmith.settings import function_name
 from tests.infra.deployment import (

@@ -10,8 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
 from infra.application import application
-from infra.concerns import function_names
-from infra.trial import read_canary
+from infra.functions.concerns import function_names
+from infra.functions.trial import read_canary
 from nodesmith.registration import Trial, read_trial
 from tests.infra.deployment import ACCOUNT, PLAIN_REGION, ROOT, code_on_empty_layers
 from tests.infra.templates import Template

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from infra.concerns import CLUSTER_CONCERNS
-from infra.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
+from infra.functions.concerns import CLUSTER_CONCERNS
+from infra.permissions.launching import EBS_KEY_USES, LAUNCHED, LAUNCHING
 from nodesmith.keys import (
     budget_partition_key,
     catalog_key,

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodesmith.decisions.notifications import DETAILS, schema
 from nodesmith.registration import SETTINGS
-from nodesmith_cli.documents.schemas import DOCUMENTS, schema_of
 from nodesmith_cli.main import app
-from nodesmith_cli.printing import SCHEMAS, schema_address
+from nodesmith_cli.output.documents.schemas import DOCUMENTS, schema_of
+from nodesmith_cli.output.printing import SCHEMAS, schema_address
 from tests.promql.exported import exported, scraped
 
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
 from nodesmith_cli.audit import audit
 from nodesmith_cli.planning import plan_json
-from nodesmith_cli.planning.fleet import fleet_of
+from nodesmith_cli.planning.ledger import fleet_of
 from tests.benchmarks.packing.following import joining, running
 from tests.problems.drawing import Mix, Problem, draw
 from tests.problems.planning import inputs_of, planned

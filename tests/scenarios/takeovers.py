@@ -29,7 +29,7 @@ from nodesmith.model.karpenter.ownership import (
     owned_tag,
     provider_id,
 )
-from nodesmith_cli.adopting.sequence import Result, Takeover, adopt, release
+from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.fakes.store import FakeStore

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from nodesmith_cli.savings.reading import USAGE_PATH
+from nodesmith_cli.costs.savings.reading import USAGE_PATH
 from tests.objects.savingsclusters import PATHS
 
 Manifest = Mapping[str, Any]

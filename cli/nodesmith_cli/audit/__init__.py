@@ -4,8 +4,8 @@ It reads the same manifests and the plan's JSON, puts every pod on its planned n
 rules whether the pod could be bound there. It also checks prices, sums and the constraints of NodePools. Its code is
 simple rather than fast. If it disagrees with the solver, one of them has a bug.
 
-`reading`, `pods`, `places`, `volumes` and `cluster` read manifests, and `plans` reads the plan. `pools`, `purchases`
-and `outcome` build the resulting cluster. Every other module checks one aspect.
+`reading/` reads manifests and the plan. `machines`, `purchases` and `outcome` build the resulting cluster. `checks/`
+and `topology/` check one aspect in each module.
 """
 
 from nodesmith_cli.audit.auditing import audit

@@ -7,21 +7,18 @@ from typing import Any
 
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.audit.accounts import check_pods, check_prices, check_requests
-from nodesmith_cli.audit.apart import Aversions, check_anti_affinity
-from nodesmith_cli.audit.choices import check_min_values
-from nodesmith_cli.audit.cluster import read_cluster
-from nodesmith_cli.audit.fitting import check_places
-from nodesmith_cli.audit.leftover import check_unplaced
-from nodesmith_cli.audit.limits import check_limits, check_reservations
-from nodesmith_cli.audit.mounting import check_volumes
+from nodesmith_cli.audit.checks.accounts import check_pods, check_prices, check_requests
+from nodesmith_cli.audit.checks.choices import Suiting, check_min_values
+from nodesmith_cli.audit.checks.fitting import check_places, check_unplaced
+from nodesmith_cli.audit.checks.nodepools import check_limits, check_reservations, check_weights
+from nodesmith_cli.audit.checks.volumes import check_volumes
 from nodesmith_cli.audit.outcome import outcome
-from nodesmith_cli.audit.peers import Peers
-from nodesmith_cli.audit.plans import read_plan
-from nodesmith_cli.audit.suiting import Suiting
-from nodesmith_cli.audit.together import check_company
+from nodesmith_cli.audit.reading.cluster import read_cluster
+from nodesmith_cli.audit.reading.plans import read_plan
+from nodesmith_cli.audit.topology.antiaffinity import Aversions, check_anti_affinity
+from nodesmith_cli.audit.topology.peers import Peers
+from nodesmith_cli.audit.topology.together import check_company
 from nodesmith_cli.audit.violations import Violation
-from nodesmith_cli.audit.weights import check_weights
 
 
 def audit(

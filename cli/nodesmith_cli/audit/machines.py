@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nodesmith.model.ec2.instancetypes import InstanceType
-from nodesmith_cli.audit.nodeclasses import RESERVED, boots
-from nodesmith_cli.audit.pools import Pool
-from nodesmith_cli.audit.reading import ZONE, node_labels, today
-from nodesmith_cli.audit.selectors import holds
+from nodesmith_cli.audit.reading.fields import ZONE, node_labels, today
+from nodesmith_cli.audit.reading.pools import RESERVED, Pool, boots
+from nodesmith_cli.audit.reading.selectors import holds
 from nodesmith_cli.audit.violations import Kind
 
 CAPACITY_TYPE = "karpenter.sh/capacity-type"

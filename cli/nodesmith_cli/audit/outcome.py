@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.audit.cluster import Cluster
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
-from nodesmith_cli.audit.nodeclasses import RESERVATION_ID
-from nodesmith_cli.audit.overlays import with_overlays
-from nodesmith_cli.audit.places import Place
-from nodesmith_cli.audit.plans import Plan, PlannedNode
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import FIXED, Pool, read_pool
 from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
-from nodesmith_cli.audit.reading import HOSTNAME, UNREADABLE
+from nodesmith_cli.audit.reading.cluster import Cluster
+from nodesmith_cli.audit.reading.fields import HOSTNAME, UNREADABLE
+from nodesmith_cli.audit.reading.overlays import with_overlays
+from nodesmith_cli.audit.reading.places import Place
+from nodesmith_cli.audit.reading.plans import Plan, PlannedNode
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.pools import FIXED, RESERVATION_ID, Pool, read_pool
 from nodesmith_cli.audit.violations import Kind, Violation
 
 

@@ -8,11 +8,11 @@ from itertools import islice, product
 from typing import TypeAlias
 
 from nodesmith_cli.audit.machines import Machine, own_keys
-from nodesmith_cli.audit.places import suited_daemons
-from nodesmith_cli.audit.pods import Pod
-from nodesmith_cli.audit.pools import Pool, allows
-from nodesmith_cli.audit.reading import Manifest, dig, today
-from nodesmith_cli.audit.selectors import refusals, selecting_keys
+from nodesmith_cli.audit.reading.fields import Manifest, dig, today
+from nodesmith_cli.audit.reading.places import suited_daemons
+from nodesmith_cli.audit.reading.pods import Pod
+from nodesmith_cli.audit.reading.pools import Pool, allows
+from nodesmith_cli.audit.reading.selectors import refusals, selecting_keys
 from nodesmith_cli.audit.violations import Kind
 
 Labels: TypeAlias = Mapping[str, str | None]

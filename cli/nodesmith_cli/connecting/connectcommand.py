@@ -9,16 +9,16 @@ from datetime import timedelta
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.actions import Action, RestartForwarder, Row, Standing
+from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.carrying import Carrier
-from nodesmith_cli.connecting.clusterreading import without_credentials
 from nodesmith_cli.connecting.looking import Around, Seen, look
 from nodesmith_cli.connecting.observed import Account
+from nodesmith_cli.connecting.reading.cluster import without_credentials
+from nodesmith_cli.connecting.steps.actions import Action, RestartForwarder, Row, Standing
+from nodesmith_cli.connecting.steps.carrying import Carrier
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
 from nodesmith_formats.wording import counted, some
 
 CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
@@ -51,10 +51,10 @@ def connect(wanted: Wanted, around: Around, how: How) -> int:
 
 
 def _connect(wanted: Wanted, around: Around, how: How) -> int:
-    with told.working("reading the account and the cluster"):
+    with printing.working("reading the account and the cluster"):
         seen = look(wanted, around)
     if how.output in IS_TEXT:
-        told.print_rows(seen.rows, seen.findings, is_wide=how.output == WIDE)
+        printing.print_rows(seen.rows, seen.findings, is_wide=how.output == WIDE)
     if seen.is_hindered or how.is_dry:
         return _ended(seen, how, "hindered" if seen.is_hindered else "planned")
     if seen.due and how.is_asked:
@@ -68,17 +68,17 @@ def _connect(wanted: Wanted, around: Around, how: How) -> int:
     carrier = Carrier(around.client, seen.server, seen.account, around.sleep)
     for row in seen.due:
         if isinstance(row.action, Action):
-            with told.step(f"{'created' if row.standing is Standing.MADE else 'changed'} {row.object}"):
+            with printing.step(f"{'created' if row.standing is Standing.MADE else 'changed'} {row.object}"):
                 carrier.carry_out(row.action)
     mending = _Mending(carrier, seen.server, around.sleep)
-    with told.working("waiting for the first snapshot", how.timeout.total_seconds()):
+    with printing.working("waiting for the first snapshot", how.timeout.total_seconds()):
         written = wait_for_snapshot(snapshots, before, how.timeout, clock=around.clock, sleep=mending.sleep)
     if written is not None:
         mending.mend()  # the snapshot may come from observation, not from the forwarder
         return _ended(seen, how, "connected")
     for line in missing_because(seen.server, registration(wanted, seen.account).reached_from):
-        told.say(line)
-    told.say(f"no snapshot arrived within {how.timeout}: check the above, then run the command again")
+        printing.say(line)
+    printing.say(f"no snapshot arrived within {how.timeout}: check the above, then run the command again")
     return _ended(seen, how, "waiting")
 
 
@@ -98,7 +98,7 @@ class _Mending:
     def mend(self) -> None:
         """Replace pods without credentials, unless they were replaced less than 30 seconds ago."""
         if self._since >= _MEND_SECONDS and (pods := without_credentials(self._server)):
-            told.say(f"replacing {some(pods)}: created before the Pod Identity association")
+            printing.say(f"replacing {some(pods)}: created before the Pod Identity association")
             self._carrier.carry_out(RestartForwarder())
             self._since = 0.0
 
@@ -109,7 +109,7 @@ def _snapshots(account: Account, around: Around) -> Snapshots:
 
 
 def _confirm(cluster: str, due: Sequence[Row], how: How) -> None:
-    told.refuse_prompt(how.output)
+    printing.refuse_prompt(how.output)
     if not typer.confirm(f"Connect {cluster} ({counted(len(due), 'change')})?"):
         raise Rejected("nothing was changed")
 
@@ -120,8 +120,8 @@ def _ended(seen: Seen, how: How, state: str) -> int:
         "cluster": seen.account.cluster.name,
         "region": seen.account.region,
         "state": state,
-        "rows": told.row_items(seen.rows),
-        "findings": told.as_items(seen.findings),
+        "rows": printing.row_items(seen.rows),
+        "findings": printing.as_items(seen.findings),
     }
     lines = {"connected": ["connected"], "hindered": [_HINDERED]}.get(state, [])
     if lines or how.output not in IS_TEXT:

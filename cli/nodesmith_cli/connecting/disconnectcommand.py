@@ -10,18 +10,17 @@ from typing import Any
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.actions import Row
+from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
 from nodesmith_cli.connecting.connectcommand import STOPPED
-from nodesmith_cli.connecting.leftoverreading import LeftoverReading
-from nodesmith_cli.connecting.leftovers import Keeping, removals
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.observed import Cluster
-from nodesmith_cli.connecting.reaching import refuse_without_rights
-from nodesmith_cli.connecting.removing import RemoveAction
-from nodesmith_cli.connecting.takingaway import Remover
-from nodesmith_cli.printing import IS_TEXT, print_told
+from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
+from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
+from nodesmith_cli.connecting.steps.actions import RemoveAction, Row
+from nodesmith_cli.connecting.steps.deleting import Remover
+from nodesmith_cli.connecting.steps.leftovers import Keeping, removals
+from nodesmith_cli.output.printing import IS_TEXT, print_told
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
@@ -66,7 +65,7 @@ def disconnect(name: str, around: Around, how: HowToLeave) -> int:
 def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     reading = LeftoverReading(around.client, around.region)
     cluster, unknown = _cluster(reading, name)
-    with told.working("reading what is left of the cluster"):
+    with printing.working("reading what is left of the cluster"):
         left = reading.leftovers(name, cluster)
     if cluster is None and left.is_nothing:
         raise Rejected(unknown)
@@ -91,7 +90,7 @@ def _disconnect(name: str, around: Around, how: HowToLeave) -> int:
     stack_of_region = reading.stack()
     remover = Remover(around.client, name, stack_of_region.bucket if stack_of_region else "", around.sleep)
     for row, action in _due(rows):
-        with told.step(f"removed {row.object}"):
+        with printing.step(f"removed {row.object}"):
             remover.carry_out(action)
     return _ended(name, "disconnected", rows, how)
 
@@ -110,7 +109,7 @@ def _look_inside(
     cluster: Cluster | None, around: Around, reading: LeftoverReading
 ) -> tuple[Applier | None, Survey | None]:
     if cluster is None:
-        told.say("the cluster no longer exists in EKS: removing what is left of it in AWS")
+        printing.say("the cluster no longer exists in EKS: removing what is left of it in AWS")
         return None, None
     server = around.server(cluster)
     refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
@@ -127,7 +126,7 @@ def _refuse(name: str, nodes: Sequence[str], how: HowToLeave) -> int:
 def _show(rows: Sequence[Row], survey: Survey | None, how: HowToLeave, *, is_released: bool) -> None:
     if how.output not in IS_TEXT:
         return
-    told.print_rows(rows, [])
+    printing.print_rows(rows, [])
     nodes = awaited(survey) if survey else []
     if nodes and how.keeping.nodes:
         print(f"stays            {some(str(each) for each in nodes)}")
@@ -145,7 +144,7 @@ def _also(how: HowToLeave, is_released: bool) -> str:
 
 
 def _take_out(server: Applier, around: Around, how: HowToLeave, *, is_released: bool) -> bool:
-    removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=told.say)
+    removal = Removal(server, Settings(how.timeout), clock=around.clock, sleep=around.sleep, say=printing.say)
     if how.keeping.nodes or is_released:
         removal.take_out()
         return True
@@ -154,7 +153,7 @@ def _take_out(server: Applier, around: Around, how: HowToLeave, *, is_released: 
 
 
 def _confirm(name: str, how: HowToLeave) -> None:
-    told.refuse_prompt(how.output)
+    printing.refuse_prompt(how.output)
     if not typer.confirm(f"Disconnect {name}?"):
         raise Rejected("nothing was changed")
 
@@ -166,7 +165,7 @@ def _due(rows: Sequence[Row]) -> Iterator[tuple[Row, RemoveAction]]:
 
 
 def _ended(name: str, state: str, rows: Sequence[Row], how: HowToLeave) -> int:
-    report: dict[str, Any] = {"cluster": name, "state": state, "rows": told.row_items(rows)}
+    report: dict[str, Any] = {"cluster": name, "state": state, "rows": printing.row_items(rows)}
     lines = {"disconnected": ["disconnected"], "left": [_NODES_LEFT]}.get(state, [])
     if lines or how.output not in IS_TEXT:
         print_told(report, lines, how.output, names=(row.object for row in rows), schema="disconnection")

@@ -8,19 +8,19 @@ from datetime import datetime
 from nodesmith.errors import Rejected
 from nodesmith.model.ledger.commitments import EXPIRING
 from nodesmith.registration import parameter_name, read_registration
-from nodesmith_cli.commitmentview import commitments_of
-from nodesmith_cli.connecting import told
-from nodesmith_cli.connecting.actions import Standing
-from nodesmith_cli.connecting.capacitychecks import QuotaReading, quota_findings, subnet_findings
-from nodesmith_cli.connecting.clusterreading import forwarders_pods
-from nodesmith_cli.connecting.findings import Finding, error, info, warning, worst_first
+from nodesmith_cli.connecting import printing
+from nodesmith_cli.connecting.checks.capacity import QuotaReading, quota_findings, subnet_findings
+from nodesmith_cli.connecting.checks.findings import Finding, error, info, warning, worst_first
+from nodesmith_cli.connecting.checks.rights import rights_findings
+from nodesmith_cli.connecting.checks.workloads import budget_findings, budgets_of, pool_findings
 from nodesmith_cli.connecting.looking import Around, Seen, look
-from nodesmith_cli.connecting.rightschecks import rights_findings
+from nodesmith_cli.connecting.reading.cluster import forwarders_pods
+from nodesmith_cli.connecting.steps.actions import Standing
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, Written, log_of_observation, missing_because
 from nodesmith_cli.connecting.wanted import Wanted, readable, registration
-from nodesmith_cli.connecting.workloadchecks import budget_findings, budgets_of, pool_findings
-from nodesmith_cli.limitview import NEARLY_PERCENT, limit_lines, limits_told, read_region
-from nodesmith_cli.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.costs.commitments import commitments_of
+from nodesmith_cli.costs.limits import NEARLY_PERCENT, limit_lines, limits_told, read_region
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
 from nodesmith_cli.sharing.findings import Severity
 from nodesmith_formats.decisions.records import Bucket
 from nodesmith_formats.wording import span
@@ -34,13 +34,13 @@ def doctor(cluster: str, around: Around, output: str) -> int:
     Raises Rejected, Transient.
     """
     wanted = Wanted(cluster, observes=None)
-    with told.working("examining the account and the cluster"):
+    with printing.working("examining the account and the cluster"):
         seen = look(wanted, around, is_to_keep_image=True)
         found = worst_first([*seen.findings, *_further(wanted, seen, around)])
     if output in IS_TEXT and found:
-        told.print_rows([], found, is_wide=output == WIDE)
+        printing.print_rows([], found, is_wide=output == WIDE)
     else:
-        report = {"cluster": cluster, "region": around.region, "findings": told.as_items(found)}
+        report = {"cluster": cluster, "region": around.region, "findings": printing.as_items(found)}
         names = dict.fromkeys(each.object for each in found)
         print_told(report, [f"no problems found in {cluster}"], output, names=names, schema="doctor")
     return FOUND if any(each.severity is not Severity.INFO for each in found) else FINE

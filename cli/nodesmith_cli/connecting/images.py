@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodesmith import __version__
-from nodesmith_cli.connecting.clients import Client, Denied, asking, if_there
+from nodesmith_cli.access.awssession import Client, Denied, asking, if_there
 from nodesmith_cli.connecting.manifests import FORWARDER
 
 
@@ -43,7 +43,7 @@ def _pushed(client: Client) -> str:
 
 def push(repository: str, say: Callable[[str], None]) -> str:
     """Build and push the forwarder's image, and return its reference by digest. Raises Rejected, Transient."""
-    from nodesmith_cli.image.pushing import push_image
+    from nodesmith_cli.deployment.image.pushing import push_image
 
     told: list[str] = []
 

@@ -8,20 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting.actions import Row
+from nodesmith_cli.access.awssession import Client
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.awsreading import AwsReading
-from nodesmith_cli.connecting.clients import Client
-from nodesmith_cli.connecting.clusterreading import image_of, look_inside, survey_of
-from nodesmith_cli.connecting.findings import Finding, error, worst_first
+from nodesmith_cli.connecting.checks.findings import Finding, error, worst_first
+from nodesmith_cli.connecting.checks.network import cni_of, network_findings
+from nodesmith_cli.connecting.checks.problems import inside_problems, problems
 from nodesmith_cli.connecting.images import image_in_registry
-from nodesmith_cli.connecting.insideproblems import inside_problems
 from nodesmith_cli.connecting.manifests import Served, manifests
-from nodesmith_cli.connecting.networkchecks import cni_of, network_findings
 from nodesmith_cli.connecting.observed import Account, Cluster, Inside
-from nodesmith_cli.connecting.problems import problems
-from nodesmith_cli.connecting.reaching import api_server, refuse_without_rights
-from nodesmith_cli.connecting.steps import rows
+from nodesmith_cli.connecting.reading.apiserver import api_server, refuse_without_rights
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.reading.cluster import image_of, look_inside, survey_of
+from nodesmith_cli.connecting.steps.actions import Row
+from nodesmith_cli.connecting.steps.connect import rows
 from nodesmith_cli.connecting.wanted import Wanted, is_observed, registration
 from nodesmith_cli.sharing.findings import Severity
 

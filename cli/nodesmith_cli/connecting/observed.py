@@ -158,3 +158,8 @@ class Inside:
     autoscalers: tuple[str, ...] = ()
     without_credentials: tuple[str, ...] = ()
     image: str = ""
+
+
+def is_made(tags: Mapping[str, str] | None, cluster: str) -> bool:
+    """Return whether `connect` created the resource with these tags."""
+    return (tags or {}).get(MADE_TAG) == cluster

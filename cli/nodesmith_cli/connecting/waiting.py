@@ -11,10 +11,10 @@ from nodesmith.adapters.dynamodb.healthrecords import read_heartbeat
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.keys import forwarder_partition_key, snapshot_key
 from nodesmith.settings import function_name
-from nodesmith_cli.connecting.clients import Client, asking, if_there
-from nodesmith_cli.connecting.clusterreading import forwarders_pods
+from nodesmith_cli.access.awssession import Client, asking, if_there
+from nodesmith_cli.access.ledger import TABLE
 from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
-from nodesmith_cli.pause import TABLE
+from nodesmith_cli.connecting.reading.cluster import forwarders_pods
 from nodesmith_cli.sharing.survey import Manifest
 
 POLL_SECONDS = 3.0

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.printing import aligned, print_told
+from nodesmith_cli.output.printing import aligned, print_told
 from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, reach
 from nodesmith_local.chaos.faults import FAULTS, faults_of
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.observation.decoding import decode
+from nodesmith_cli.access.preconditions import require_speed
+from nodesmith_cli.commands.options import seconds_of
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import latency_table, screen
-from nodesmith_cli.options import seconds_of
-from nodesmith_cli.preconditions import require_speed
-from nodesmith_cli.printing import HTML, IS_TEXT, TABLE, print_data
-from nodesmith_cli.terminal import ESTIMATE, console, price_text
+from nodesmith_cli.output.printing import HTML, IS_TEXT, TABLE, print_data
+from nodesmith_cli.output.terminal import ESTIMATE, console, price_text
 from nodesmith_formats.decisions.records import Folder, Records, writable_state_folder
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
 from nodesmith_formats.manifests.manifests import Fault, Manifests, load_manifests
@@ -114,7 +114,7 @@ def _deliver(
     interrupted: Sequence[Interrupted] = (),
 ) -> None:
     from nodesmith_cli.localcommands.page import demo_sections, run_page
-    from nodesmith_cli.reporting.delivery import deliver
+    from nodesmith_cli.output.reporting.delivery import deliver
 
     blobs = Folder(keep or writable_state_folder())
     decided = [

@@ -20,7 +20,7 @@ from nodesmith_formats.localsystem.reaching import Reached, default_kubeconfig, 
 
 if TYPE_CHECKING:
     from nodesmith.model.snapshot import Snapshot
-    from nodesmith_cli.explainnode import Subject
+    from nodesmith_cli.explaining.node import Subject
 
 _OK = 0
 _DURATION = re.compile(r"(?:\d+[ms])+", re.ASCII)
@@ -71,7 +71,7 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
 
     Return its cluster's context and the node. Raises Rejected.
     """
-    from nodesmith_cli.explainnode import nobody
+    from nodesmith_cli.explaining.node import nobody
 
     seen = {context: _snapshot(system, context, now) for context in contexts}
     found = {
@@ -89,7 +89,7 @@ def _victim(name: str, system: Reached, contexts: Sequence[str], now: datetime) 
 
 
 def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
-    from nodesmith_cli.explainnode import named, subjects
+    from nodesmith_cli.explaining.node import named, subjects
 
     short = [each for each in subjects(snapshot, now) if each.name.partition(".")[0] == name]
     return named(name, snapshot, now) or (short[0] if len(short) == 1 else None)
@@ -98,7 +98,7 @@ def _subject(name: str, snapshot: Snapshot, now: datetime) -> Subject | None:
 def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
     from nodesmith.adapters.kubernetes.cluster import Observer
     from nodesmith.observation.decoding import decode, encode
-    from nodesmith_cli.planning.cluster import server_of
+    from nodesmith_cli.access.cluster import server_of
 
     try:
         observed = Observer(server_of(context, str(system.kubeconfig))).observe()
@@ -111,7 +111,7 @@ def _snapshot(system: Reached, context: str, now: datetime) -> Snapshot:
 
 def _require_spot_node(found: Subject) -> None:
     """Raise Rejected for a node that EC2 does not interrupt."""
-    from nodesmith_cli.explainnode import label_of
+    from nodesmith_cli.explaining.node import label_of
 
     if label_of(found, CAPACITY_TYPE) != SPOT:
         sold = label_of(found, CAPACITY_TYPE) or "not nodesmith's"
@@ -121,6 +121,6 @@ def _require_spot_node(found: Subject) -> None:
 
 
 def _kind(subject: Subject) -> str:
-    from nodesmith_cli.explainnode import label_of
+    from nodesmith_cli.explaining.node import label_of
 
     return f"spot {label_of(subject, INSTANCE_TYPE)} in {label_of(subject, ZONE)}"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.preconditions import MOST_CLUSTERS
+from nodesmith_cli.access.preconditions import MOST_CLUSTERS
 from nodesmith_formats.manifests.places import numbered
 
 CONTEXT = "nodesmith-local"

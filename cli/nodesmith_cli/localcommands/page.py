@@ -8,13 +8,13 @@ from typing import Any
 
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, total
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith_cli.decisionpage import decision_sections
-from nodesmith_cli.reporting.charts import Bar, bars
-from nodesmith_cli.reporting.fleetmap import Kind, fleet_map
-from nodesmith_cli.reporting.frame import Card, figure, page, paragraph, section, table
-from nodesmith_cli.reporting.lives import Life, Mark, timeline
-from nodesmith_cli.reporting.markup import Html
-from nodesmith_cli.terminal import fraction
+from nodesmith_cli.explaining.decisionpage import decision_sections
+from nodesmith_cli.output.reporting.charts import Bar, bars
+from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
+from nodesmith_cli.output.reporting.frame import Card, figure, page, paragraph, section, table
+from nodesmith_cli.output.reporting.lives import Life, Mark, timeline
+from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_cli.output.terminal import fraction
 from nodesmith_formats.decisions.summaries import price_and_bound, summary
 from nodesmith_formats.prices import HOURS_A_MONTH, Price
 from nodesmith_formats.wording import counted, some

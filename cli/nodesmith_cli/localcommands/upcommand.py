@@ -17,8 +17,8 @@ from nodesmith_cli.localcommands.greeting import greet, page_of
 from nodesmith_cli.localcommands.kubeconfigs import CONTEXT, kubeconfig_at, merged, renamed
 from nodesmith_cli.localcommands.progress import RunProgress
 from nodesmith_cli.localcommands.view import screens
-from nodesmith_cli.progress import progress as step
-from nodesmith_cli.terminal import console
+from nodesmith_cli.output.progress import progress as step
+from nodesmith_cli.output.terminal import console
 from nodesmith_formats.decisions.records import writable_state_folder
 from nodesmith_formats.localsystem.reaching import default_kubeconfig, reachable
 from nodesmith_formats.manifests.manifests import Fault, Manifests, load_manifests
@@ -70,7 +70,7 @@ def up(
 
 def _page(to: Console, system: LocalSystem, kubeconfig: Path) -> AbstractContextManager[str]:
     """Serve the page of the first cluster; a new link is printed each time that one was followed."""
-    from nodesmith_cli.ui.running import Wanted, serving
+    from nodesmith_cli.views.ui.running import Wanted, serving
 
     def used(link: str) -> None:
         to.print(f"{page_of(system)}, for another browser, at {link}", soft_wrap=True)

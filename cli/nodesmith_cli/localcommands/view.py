@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, total
-from nodesmith_cli.terminal import WIDTH, bar, fraction, gauge, price_text
+from nodesmith_cli.output.terminal import WIDTH, bar, fraction, gauge, price_text
 from nodesmith_formats.wording import counted
 from nodesmith_local.runs.latency import Latency
 from nodesmith_local.runs.report import NodeReport, PendingPod, Report

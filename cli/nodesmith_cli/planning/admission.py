@@ -10,7 +10,7 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.quantities import format_resources, parse_resources
 from nodesmith.observation.observed import UNREADABLE
 from nodesmith.observation.reduction.podspecs import reduce_limit_range, with_default_requests
-from nodesmith_cli.planning.existing import is_active
+from nodesmith_cli.planning.workloads import is_active
 from nodesmith_formats.manifests.manifests import Document, Fault
 
 Manifest = Mapping[str, Any]

@@ -13,10 +13,10 @@ from nodesmith.model.apimachinery.labels import ARCH, CAPACITY_TYPE, ON_DEMAND, 
 from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.costs.savings.capacity import workload_of
+from nodesmith_cli.costs.savings.constraints import found_constraints, without
+from nodesmith_cli.costs.savings.fleet import reshaped
 from nodesmith_cli.planning.deciding import planned
-from nodesmith_cli.savings.capacity import workload_of
-from nodesmith_cli.savings.constraints import found_constraints, without
-from nodesmith_cli.savings.fleet import reshaped
 
 _SECONDS = 5.0
 MOST = 12

@@ -14,10 +14,9 @@ from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import is_foreign
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
 from nodesmith.observation.decoding import UNREADABLE
-from nodesmith_cli.planning.claims import claims
-from nodesmith_cli.planning.launching import unlaunchable
-from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses
-from nodesmith_cli.validating.requests import faults_of, is_request
+from nodesmith_cli.manifests.validating.requests import faults_of, is_request
+from nodesmith_cli.planning.ledger import claims
+from nodesmith_cli.planning.nodeclasses import AVAILABLE, statuses, unlaunchable
 from nodesmith_formats.kubernetes.builtin import fields_of, schema_of_kind, type_of
 from nodesmith_formats.kubernetes.defaults import with_defaults
 from nodesmith_formats.kubernetes.errors import FieldProblem

@@ -9,12 +9,11 @@ from rich.console import Console
 
 from nodesmith.decisions.disruption.search.search import propose
 from nodesmith.decisions.provisioning import Inputs
-from nodesmith_cli.planning.fleet import fleet_of
-from nodesmith_cli.planning.moves import moves_json
-from nodesmith_cli.planning.movestable import show_moves
-from nodesmith_cli.printing import print_data
-from nodesmith_cli.progress import progress
-from nodesmith_cli.terminal import console
+from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
+from nodesmith_cli.planning.ledger import fleet_of
+from nodesmith_cli.planning.moves import moves_json, show_moves
 
 _STEPS = 200_000
 """The step limit of the search. It is generous, since no tick waits for it."""
@@ -34,8 +33,8 @@ def consolidated(inputs: Inputs, now: datetime | None, side: Console, output: st
                 for each in move["sources"]:
                     print(f"nodeclaim/{each['nodeClaim']}")
         case "html":
+            from nodesmith_cli.output.reporting.delivery import deliver
             from nodesmith_cli.planning.page import moves_page
-            from nodesmith_cli.reporting.delivery import deliver
 
             deliver(moves_page(written, now or datetime.now(UTC)), "moves")
         case "table" | "wide":

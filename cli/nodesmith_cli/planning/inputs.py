@@ -23,10 +23,15 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.mirror import WATCHED, Mirror, observed
-from nodesmith_cli.planning.claims import claims
-from nodesmith_cli.planning.launching import assumed_cluster, judged
+from nodesmith_cli.planning.ledger import claims
 from nodesmith_cli.planning.manifests import Manifests
-from nodesmith_cli.planning.nodeclasses import assumed_nodeclass, assumed_zones, statuses
+from nodesmith_cli.planning.nodeclasses import (
+    assumed_cluster,
+    assumed_nodeclass,
+    assumed_zones,
+    judged,
+    statuses,
+)
 
 CLUSTER = "plan"
 MOMENT = datetime(2000, 1, 1, tzinfo=UTC)

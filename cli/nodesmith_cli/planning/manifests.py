@@ -10,7 +10,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.observation.podgroups import APIS
-from nodesmith_cli.converting.objects import todays_documents
+from nodesmith_cli.manifests.converting.objects import todays_documents
 from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.workloads import WORKLOADS, with_pods

@@ -1,20 +1,41 @@
-"""Resolved EC2NodeClasses: the contents of their status, and assumptions for what it does not contain."""
+"""EC2NodeClasses as a cluster would report them: what their status says, assumes, and why some cannot launch nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from yaml import ScalarNode
+
 from nodesmith.adapters.nodeclasses.imagealiases import ImageParameter, alias_parameters
+from nodesmith.decisions.launch.validation import Obstacle, launch_obstacle
 from nodesmith.decisions.shadow.fleet import AVAILABLE, assumed_nodeclass
 from nodesmith.decisions.shadow.fleet import statuses as shown_statuses
 from nodesmith.model.apimachinery.requirements import NO_REQUIREMENTS
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.status import Image, NodeClassStatus, Unresolved
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
+from nodesmith.model.nodeclasses.status import (
+    ClusterInfo,
+    Image,
+    NodeClassStatus,
+    StatusCondition,
+    Unresolved,
+)
+from nodesmith_formats.manifests.documents import node_at
+from nodesmith_formats.manifests.manifests import Document, Fault
 
-__all__ = ["AVAILABLE", "KUBERNETES", "assumed_nodeclass", "assumed_zones", "statuses"]
+__all__ = [
+    "AVAILABLE",
+    "KUBERNETES",
+    "assumed_cluster",
+    "assumed_nodeclass",
+    "assumed_zones",
+    "judged",
+    "statuses",
+    "unlaunchable",
+]
 
 Manifest = Mapping[str, Any]
 _ZONES = 3
@@ -22,6 +43,7 @@ KUBERNETES = "1.34"
 """The assumed Kubernetes version, which determines the images of an alias."""
 _OTHER_VERSIONS = ("1.32", "1.35")
 """The last version with AL2, and the first with Windows Server 2025."""
+_SERVICES = {"ipv4": ("10.100.0.0/16", "10.100.0.10"), "ipv6": ("fd00::/108", "fd00::a")}
 
 
 def assumed_zones(catalog: Catalog) -> tuple[str, ...]:
@@ -52,3 +74,45 @@ def _parameters(alias: str) -> tuple[ImageParameter, ...]:
         with suppress(Unresolved):
             return alias_parameters(alias, kubernetes)
     return ()
+
+
+def assumed_cluster(name: str, ip_family: str) -> ClusterInfo:
+    """Return a cluster of an IP family: nothing else about it affects a plan."""
+    services, dns = _SERVICES[ip_family]
+    return ClusterInfo(
+        name, "https://cluster.invalid", "", services, KUBERNETES, ip_family=ip_family, dns_ip=dns
+    )
+
+
+def judged(
+    status: NodeClassStatus, manifest: Mapping[str, Any], cluster: ClusterInfo | None = None
+) -> NodeClassStatus:
+    """Return the status, with a failed validation if the EC2NodeClass cannot launch nodes.
+
+    If the cluster is not known, its IP family is that of the first DNS server that the EC2NodeClass names.
+    """
+    obstacle = _obstacle(parse_nodeclass(manifest).value, cluster)
+    if obstacle is None:
+        return status
+    failed = StatusCondition("ValidationSucceeded", "False", obstacle.reason, obstacle.message)
+    return replace(status, conditions=(failed,))
+
+
+def unlaunchable(document: Document) -> Fault | None:
+    """Return the reason why an EC2NodeClass cannot launch nodes, or None if it can or is unreadable."""
+    obstacle = _obstacle(parse_nodeclass(document.manifest).value, None)
+    if obstacle is None:
+        return None
+    message = obstacle.message.removeprefix(f"{obstacle.field}: ").removeprefix(f"{obstacle.field} ")
+    fault = document.fault(f"cannot launch nodes: {message}", obstacle.field)
+    node = node_at(document.node, obstacle.field) if document.was is None else None
+    is_block = isinstance(node, ScalarNode) and node.style == "|"
+    return replace(fault, line=fault.line + obstacle.line) if is_block else fault
+
+
+def _obstacle(nodeclass: EC2NodeClass | None, cluster: ClusterInfo | None) -> Obstacle | None:
+    if nodeclass is None:
+        return None
+    servers = nodeclass.kubelet.cluster_dns
+    likely = "ipv6" if servers and ":" in servers[0] else "ipv4"
+    return launch_obstacle(nodeclass, cluster or assumed_cluster("cluster", likely))

@@ -17,15 +17,15 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.settings import Settings, read_settings
-from nodesmith_cli.foreign import name_of, said_of
+from nodesmith_cli.access.selecting import EVERYTHING, Selection
+from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import Messages, console
 from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json, without_room
-from nodesmith_cli.printing import print_data
-from nodesmith_cli.progress import progress
-from nodesmith_cli.selecting import EVERYTHING, Selection
-from nodesmith_cli.terminal import Messages, console
+from nodesmith_cli.sharing.foreign import name_of, said_of
 from nodesmith_formats.catalogfiles import read_catalog_file
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
@@ -81,7 +81,7 @@ def run(wanted: Wanted, output: str) -> int:
                 raise Rejected(
                     "--audit and --commitments are mutually exclusive: the audit knows list prices only"
                 )
-            from nodesmith_cli.commitmentview import commitments_in, with_commitments
+            from nodesmith_cli.costs.commitments import commitments_in, with_commitments
 
             inputs = with_commitments(inputs, commitments_in(wanted.commitments, catalog, inputs.now))
     _tell(side, map(str, shifts), style="yellow")
@@ -172,7 +172,7 @@ def _read(wanted: Wanted, side: Messages) -> Manifests:
     with progress("reading", to=side, key="plan-reading"):
         live = []
         if wanted.kubeconfig is not None:
-            from nodesmith_cli.planning.cluster import cluster_documents
+            from nodesmith_cli.access.cluster import cluster_documents
 
             live = list(cluster_documents(wanted.kubeconfig))
         manifests = read_manifests(wanted.files, live)
@@ -234,9 +234,9 @@ def _tell(to: Messages, lines: Iterable[str], style: str) -> None:
 
 
 def _deliver(plan: Plan, inputs: Inputs, written: Mapping[str, Any], side: Messages) -> None:
+    from nodesmith_cli.output.reporting.delivery import deliver
     from nodesmith_cli.planning.alternatives import alternatives, for_seconds
     from nodesmith_cli.planning.page import plan_page
-    from nodesmith_cli.reporting.delivery import deliver
 
     has_time = for_seconds(_ALTERNATIVES_SECONDS - written["seconds"])  # each takes about as long as the plan
     with progress("deciding on alternatives", to=side, expected_seconds=_ALTERNATIVES_SECONDS):

@@ -15,8 +15,8 @@ from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
-from nodesmith_cli.commitmentview import paid_lines
-from nodesmith_cli.terminal import ESTIMATE, gauge, price_text
+from nodesmith_cli.costs.commitments import paid_lines
+from nodesmith_cli.output.terminal import ESTIMATE, gauge, price_text
 from nodesmith_formats.decisions.summaries import price_and_bound
 from nodesmith_formats.prices import Price
 from nodesmith_formats.wording import counted, some

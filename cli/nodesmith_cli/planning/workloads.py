@@ -1,15 +1,25 @@
-"""The pods that the controllers of workloads would still create, in addition to the existing ones."""
+"""The pods that the controllers of workloads would still create, in addition to the existing ones.
+
+Pods and PersistentVolumeClaims are made from templates as controllers make them.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, NamedTuple
 
 from nodesmith.model.apimachinery.requirements import parse_selector
 from nodesmith.observation.decoding import UNREADABLE
-from nodesmith_cli.planning.existing import Existing, Key, Manifest, is_active, key_of
-from nodesmith_cli.planning.podmaking import claim_from, number, pod_from, pods_from, template_hash
 from nodesmith_formats.manifests.manifests import Document, Fault
 
+Manifest = Mapping[str, Any]
+_OVER = frozenset({"Failed", "Succeeded"})
+_HASH_LENGTH = 10
+_MOST = 150_000
+"""The most pods in a cluster, from the Kubernetes documentation on large clusters."""
 WORKLOADS: Mapping[str, str] = {
     "ReplicaSet": "apps",
     "Deployment": "apps",
@@ -19,6 +29,131 @@ WORKLOADS: Mapping[str, str] = {
     "CronJob": "batch",
 }
 """The kinds that create pods, with their API groups. ReplicaSets come before the Deployments that count them."""
+
+
+class Key(NamedTuple):
+    """The identity of an object. `namespace` is empty for a cluster-scoped object."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Existing:
+    """The existing objects: pods by controller, and all names in use."""
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.owned: dict[Key, list[Manifest]] = {}
+        self.names: set[Key] = set()
+        self.wanted: dict[Key, int] = {}
+        """The number of pods that each ReplicaSet has or will have."""
+        for document in documents:
+            self.add(document.manifest)
+
+    def add(self, manifest: Manifest) -> None:
+        """Record one more object."""
+        metadata = manifest["metadata"]
+        namespace = str(metadata.get("namespace") or "")
+        self.names.add(Key(str(manifest["kind"]), namespace, str(metadata["name"])))
+        owner = controller(metadata)
+        if owner:
+            key = Key(str(owner.get("kind")), namespace, str(owner.get("name")))
+            self.owned.setdefault(key, []).append(manifest)
+
+    def of(self, owner: Document, kind: str) -> list[Manifest]:
+        """Return the objects of a kind that an owner controls."""
+        return [m for m in self.owned.get(key_of(owner.manifest), ()) if m["kind"] == kind]
+
+    def active(self, owner: Document) -> list[Manifest]:
+        """Return an owner's pods that are neither finished nor being deleted."""
+        return [pod for pod in self.of(owner, "Pod") if is_active(pod)]
+
+
+def is_active(pod: Manifest) -> bool:
+    """Return whether a controller counts a pod as a replica."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase not in _OVER and not pod["metadata"].get("deletionTimestamp")
+
+
+def controller(metadata: Manifest) -> Manifest:
+    """Return the owner reference of an object's controller, or an empty mapping."""
+    references = metadata.get("ownerReferences") or ()
+    return next((r for r in references if r.get("controller")), {})
+
+
+def key_of(manifest: Manifest) -> Key:
+    """Return the key of an object."""
+    metadata = manifest["metadata"]
+    return Key(str(manifest["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
+
+
+def pods_from(
+    owner: Manifest, template: Manifest, wanted: int, there: Existing, labels: Mapping[str, str] | None = None
+) -> Iterator[Manifest]:
+    """Yield `wanted` pods of a template. Their names are numbered, since real names are random."""
+    name, namespace = str(owner["metadata"]["name"]), str(owner["metadata"]["namespace"])
+    numbers = count(1)
+    for _ in range(wanted):
+        number = next(n for n in numbers if Key("Pod", namespace, f"{name}-{n}") not in there.names)
+        yield pod_from(owner, template, f"{name}-{number}", labels or {})
+
+
+def pod_from(owner: Manifest, template: Manifest, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return one pod of a template, with additional labels and with `owner` as its controller."""
+    about, given = owner["metadata"], template.get("metadata") or {}
+    metadata = {
+        "name": name,
+        "namespace": about["namespace"],
+        "uid": f"{about['uid']}-{name}",
+        "creationTimestamp": about["creationTimestamp"],
+        "labels": {**(given.get("labels") or {}), **labels},
+        "annotations": dict(given.get("annotations") or {}),
+        "ownerReferences": [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": about["name"],
+                "uid": about["uid"],
+                "controller": True,
+            }
+        ],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def claim_from(template: Manifest, namespace: str, name: str, owner: Manifest) -> dict[str, Any]:
+    """Return the PersistentVolumeClaim of a StatefulSet's pod. It outlives the StatefulSet, so it has no owner."""
+    about = owner["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            **template["metadata"],
+            "name": name,
+            "namespace": namespace,
+            "uid": f"{about['uid']}-{name}",
+            "creationTimestamp": about["creationTimestamp"],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def number(holder: Manifest, field: str, default: int) -> int:
+    """Return a count in a field. Raises ValueError, naming the field, if it is invalid."""
+    value = holder.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{field} is {value!r}: must be a whole number")
+    if value > _MOST:
+        raise ValueError(f"{field} is {value}: no cluster runs more than {_MOST} pods")
+    return value
+
+
+def template_hash(template: Manifest) -> str:
+    """Return a hash of a template."""
+    text = json.dumps(template, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def with_pods(documents: Iterable[Document]) -> tuple[list[Document], list[Fault]]:

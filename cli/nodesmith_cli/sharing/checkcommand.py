@@ -7,8 +7,8 @@ from dataclasses import asdict
 from datetime import datetime
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
-from nodesmith_cli.printing import print_told
-from nodesmith_cli.progress import progress
+from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing.findings import Finding, Severity, findings, overlay
 from nodesmith_cli.sharing.survey import take_survey
 

@@ -11,8 +11,8 @@ import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
-from nodesmith_cli.printing import IS_TEXT, print_told
-from nodesmith_cli.progress import progress
+from nodesmith_cli.output.printing import IS_TEXT, print_told
+from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey

@@ -17,12 +17,13 @@ from rich.console import Console
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
-from nodesmith_cli.awsclients import aws_client
-from nodesmith_cli.explaincommands import Where, recorded_catalog
+from nodesmith_cli.access.awsclients import aws_client
+from nodesmith_cli.explaining.commands import Where, recorded_catalog
+from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.running import node_settings
-from nodesmith_cli.printing import print_data
-from nodesmith_cli.progress import progress
 from nodesmith_cli.simulating.auditlog import CLOUDWATCH, cloudwatch_lines, lines_of, read_audit_log
 from nodesmith_cli.simulating.changes import Asked, changed
 from nodesmith_cli.simulating.kubereplay import read_kubereplay
@@ -31,7 +32,6 @@ from nodesmith_cli.simulating.recorded import read_recorded
 from nodesmith_cli.simulating.report import BASELINE, CHANGE, as_csv, report
 from nodesmith_cli.simulating.table import show
 from nodesmith_cli.simulating.workloads import Workloads, within
-from nodesmith_cli.terminal import console
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import printable
 from nodesmith_local.simulation.sides import Outcome, simulate

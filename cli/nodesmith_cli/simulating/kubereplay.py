@@ -17,7 +17,7 @@ from typing import Any
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import parse_time
-from nodesmith_cli.planning.podmaking import pod_from, template_hash
+from nodesmith_cli.planning.workloads import pod_from, template_hash
 from nodesmith_cli.simulating.workloads import MOST_PODS, Workloads
 
 Manifest = Mapping[str, Any]

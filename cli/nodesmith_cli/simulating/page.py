@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesmith_cli.reporting import frame
-from nodesmith_cli.reporting.charts import Bar, bars
-from nodesmith_cli.reporting.markup import Html
+from nodesmith_cli.output.reporting import frame
+from nodesmith_cli.output.reporting.charts import Bar, bars
+from nodesmith_cli.output.reporting.markup import Html
 from nodesmith_cli.simulating.report import BASELINE, CHANGE
 from nodesmith_formats.wording import counted, moment
 

@@ -24,7 +24,7 @@ from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.items import read_ledger
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.observation.decoding import decode
-from nodesmith_cli.explain import catalog_of
+from nodesmith_cli.explaining.decision import catalog_of
 from nodesmith_cli.simulating.slots import Life, slots
 from nodesmith_formats.decisions.records import Records
 from nodesmith_formats.wording import some, span

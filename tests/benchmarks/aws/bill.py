@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from infra.concerns import (
+from infra.functions.concerns import (
     CATALOG_MEMORY_MIB,
     CLUSTER_CONCERNS,
     DISPATCH_MEMORY_MIB,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nodesmith_cli.explaincommands import Where, recorded_catalog
+from nodesmith_cli.explaining.commands import Where, recorded_catalog
 from nodesmith_cli.simulating.recorded import read_recorded
 from nodesmith_local.simulation.sides import simulate
 from nodesmith_local.simulation.trace import Chances

@@ -16,7 +16,7 @@ from nodesmith.decisions.shadow.advance import POLICIES, Policy, is_news, step
 from nodesmith.keys import snapshot_key
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Shadow, Tally, write_shadow
 from nodesmith.observation.decoding import decode
-from nodesmith_cli.shadowing.placements import checked
+from nodesmith_cli.costs.shadowing.placements import checked
 from tests import builders
 from tests.benchmarks.aws.bill import MONTH_HOURS, PRICES
 from tests.benchmarks.figures import Figure

@@ -17,10 +17,10 @@ from threading import Thread
 from typing import Any
 
 from nodesmith.observation.mirror import NODES, PODS
-from nodesmith_cli.top.actions import Actions
-from nodesmith_cli.top.feeding import pricing
-from nodesmith_cli.top.fleet import KINDS, Fleet
-from nodesmith_cli.top.screen import TopApp
+from nodesmith_cli.views.top.actions import Actions
+from nodesmith_cli.views.top.feeding import pricing
+from nodesmith_cli.views.top.fleet import KINDS, Fleet
+from nodesmith_cli.views.top.screen import TopApp
 from tests.benchmarks.figures import Figure
 from tests.builders import catalog
 from tests.objects.savingsclusters import node, pod

@@ -26,7 +26,7 @@ from statistics import median
 from threading import Thread
 from typing import Any
 
-from infra.concerns import PACKING_ENVIRONMENT
+from infra.functions.concerns import PACKING_ENVIRONMENT
 from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.keys import decision_key, snapshot_key
 from nodesmith.model.functions import Concern, Hint

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from nodesmith_cli.migrating.command import manifests_of, migrated
-from nodesmith_cli.migrating.reading import GroupReading
-from nodesmith_cli.validating.command import check
+from nodesmith_cli.manifests.validating.command import check
+from nodesmith_cli.migration.nodegroups.command import manifests_of, migrated
+from nodesmith_cli.migration.nodegroups.reading import GroupReading
 from nodesmith_formats.manifests.manifests import Document
 from tests.aws.nodegroups import CLUSTER, REGION, Clients, unaccounted
 from tests.benchmarks.figures import Figure

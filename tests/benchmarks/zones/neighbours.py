@@ -33,7 +33,7 @@ from unittest.mock import patch
 
 from botocore.exceptions import ClientError
 
-from infra.concerns import CLUSTER_CONCERNS, ROUTING_MEMORY_MIB, ROUTING_TIMEOUT_SECONDS
+from infra.functions.concerns import CLUSTER_CONCERNS, ROUTING_MEMORY_MIB, ROUTING_TIMEOUT_SECONDS
 from nodesmith.adapters.cloud import AwsCloud
 from nodesmith.controllers.interruption import Interruption, handle_notices
 from nodesmith.controllers.provisioning import Outcome, Repeats, provision

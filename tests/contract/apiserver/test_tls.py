@@ -69,7 +69,7 @@ def test_chain_expiry_and_host_name_are_still_checked(client: str, case: str, ou
 def test_all_clients_and_pools_are_created_where_old_certificates_are_accepted() -> None:
     root = Path(__file__).resolve().parents[3]
     sources = {
-        file.name: file.read_text()
+        file.relative_to(root).as_posix(): file.read_text()
         for room in ("layers/core", "functions", "forwarder", "cli", "formats", "local")
         for file in (root / room).rglob("*.py")
     }
@@ -77,7 +77,10 @@ def test_all_clients_and_pools_are_created_where_old_certificates_are_accepted()
         name for name, text in sources.items() if re.search(r"\b(ApiClient|PoolManager|ProxyManager)\(", text)
     }
 
-    assert found == {"connection.py", "kubeconfigconnection.py"}
+    assert found == {
+        "layers/core/python/nodesmith/adapters/kubernetes/connection.py",
+        "cli/nodesmith_cli/access/kubeconfigs.py",
+    }
     assert all("accept_old_authorities(" in sources[name] for name in found)
 
 

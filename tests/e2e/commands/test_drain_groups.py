@@ -16,7 +16,7 @@ import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.eks import eks_backends
 
-from nodesmith_cli.draining.objects import instance_of
+from nodesmith_cli.migration.draining.objects import instance_of
 from tests.aws.drainable import ENABLED, strict_groups
 from tests.e2e.conftest import Start
 from tests.e2e.incluster.site import kwok_node

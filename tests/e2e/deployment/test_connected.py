@@ -10,11 +10,11 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import connect
 from nodesmith_cli.connecting.applying import Applier, State, reference
-from nodesmith_cli.connecting.clusterreading import look_inside, survey_of
-from nodesmith_cli.connecting.installedsteps import installed
+from nodesmith_cli.connecting.checks.rights import rights_findings
 from nodesmith_cli.connecting.manifests import Served, manifests
 from nodesmith_cli.connecting.observed import Inside
-from nodesmith_cli.connecting.rightschecks import rights_findings
+from nodesmith_cli.connecting.reading.cluster import look_inside, survey_of
+from nodesmith_cli.connecting.steps.connect import installed
 from nodesmith_local.backends.ekstokens import access_key_of
 from nodesmith_local.backends.real import RealCluster
 from nodesmith_local.controlplane import User

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.image.credentials import Credentials
-from nodesmith_cli.image.pushing import PushOptions, push_image
-from nodesmith_cli.image.wheels import MACHINES
+from nodesmith_cli.deployment.image.credentials import Credentials
+from nodesmith_cli.deployment.image.pushing import PushOptions, push_image
+from nodesmith_cli.deployment.image.wheels import MACHINES
 from nodesmith_local.controlplane.certificates import write_certificates
 from tests.e2e.conftest import BUILD
 from tests.e2e.incluster.container import ROOT

@@ -17,12 +17,12 @@ from nodesmith.decisions.provisioning import decide, record
 from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.model.apimachinery.labels import INSTANCE_FAMILY
 from nodesmith_cli.audit import Kind, audit
-from nodesmith_cli.explain import explain
+from nodesmith_cli.explaining.commands import pool_item, pool_lines
+from nodesmith_cli.explaining.decision import explain
 from nodesmith_cli.main import app
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
-from nodesmith_cli.poolview import pool_item, pool_lines
 from nodesmith_cli.sharing.parts import classes, definitions
 from nodesmith_cli.sharing.survey import Survey
 from tests import builders

@@ -15,8 +15,8 @@ from nodesmith.keys import snapshot_key
 from nodesmith.model.ledger.ledger import Handover
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
-from nodesmith_cli.adopting.command import How, adopt_cluster, release_cluster
 from nodesmith_cli.connecting.applying import Applier
+from nodesmith_cli.migration.adopting.command import How, adopt_cluster, release_cluster
 from tests import builders
 from tests.aws.account import client
 from tests.aws.connectable import BUCKET, CLUSTER, Connectable, connectable

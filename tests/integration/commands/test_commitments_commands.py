@@ -21,7 +21,7 @@ from nodesmith.model.ledger.commitments import (
     Commitments,
     book_item,
 )
-from nodesmith_cli.commitmentview import commitments_of, covered_line, covered_of, lines_of, told_of
+from nodesmith_cli.costs.commitments import commitments_of, covered_line, covered_of, lines_of, told_of
 from nodesmith_cli.main import app
 from tests.builders import NOW, ZONES, claim, cluster_info, ledger
 from tests.fakes.blobs import FakeBlobs

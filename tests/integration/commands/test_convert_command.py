@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from nodesmith.model.conversion.converting import convert
-from nodesmith_cli.converting.command import as_yaml
 from nodesmith_cli.main import app
+from nodesmith_cli.manifests.converting.command import as_yaml
 from nodesmith_formats.manifests.manifests import Document, read_documents
 from tests.property.model.manifestsofold import old_objects
 from tests.samples import sampled

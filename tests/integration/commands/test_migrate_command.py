@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.migrating.command import Wanted, run
+from nodesmith_cli.migration.nodegroups.command import Wanted, run
 from nodesmith_local.aws.account import Network, make_network
 from tests.aws.account import REGION, ZONES, client, strict_aws
 from tests.aws.nodegroups import CLUSTER, NODE_CONFIG, Clients, managed, thirty

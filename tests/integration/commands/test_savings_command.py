@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesmith_cli.savings.page import savings_page
+from nodesmith_cli.costs.savings.page import savings_page
 from tests.objects.foreign import karpenters_nodeclaim
 from tests.objects.savingsclusters import budget, karpenter, node, nodepool, pod, sparse, zone_spread
 from tests.processes.plancommand import Ran, command

@@ -93,7 +93,7 @@ def test_a_broken_file_is_reported_without_importing_the_solver(text: str, tmp_p
         check=True,
     )
     modules = ran.stderr.split()
-    assert "nodesmith_cli.validating.command" in modules
+    assert "nodesmith_cli.manifests.validating.command" in modules
     heavy = ("rich", "boto3", "kubernetes", "numpy", "nodesmith.decisions", "nodesmith.adapters", "http")
     assert [name for name in modules if name.startswith(heavy)] == []
 

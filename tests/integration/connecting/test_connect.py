@@ -23,13 +23,13 @@ from nodesmith import __version__
 from nodesmith.errors import Rejected
 from nodesmith.registration import parameter_name, read_registration
 from nodesmith.settings import role_name
+from nodesmith_cli.access.awssession import AwsSession
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.awsreading import AwsReading
-from nodesmith_cli.connecting.clients import AwsSession
-from nodesmith_cli.connecting.clusterreading import image_of
 from nodesmith_cli.connecting.connectcommand import How
 from nodesmith_cli.connecting.connectcommand import connect as connect_cluster
 from nodesmith_cli.connecting.images import push as push_to
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.reading.cluster import image_of
 from nodesmith_cli.connecting.wanted import Wanted
 from nodesmith_cli.main import app
 from tests.aws.account import REGION, client
@@ -716,8 +716,10 @@ def test_push_does_what_image_push_does(monkeypatch: pytest.MonkeyPatch) -> None
             tell(what, 1)
         return SimpleNamespace(reference_by_digest=f"{repository}@sha256:1")
 
-    monkeypatch.setitem(sys.modules, "nodesmith_cli.image", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "nodesmith_cli.image.pushing", SimpleNamespace(push_image=push_image))
+    monkeypatch.setitem(sys.modules, "nodesmith_cli.deployment.image", SimpleNamespace())
+    monkeypatch.setitem(
+        sys.modules, "nodesmith_cli.deployment.image.pushing", SimpleNamespace(push_image=push_image)
+    )
     assert push_to("registry/forwarder", said.append) == "registry/forwarder@sha256:1"
     assert said == ["fetching wheels", "pushing"]
 

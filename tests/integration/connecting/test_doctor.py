@@ -15,9 +15,9 @@ from nodesmith.model.ledger.spending import Share
 from nodesmith.model.spendinglimits import parse_spending_limit
 from nodesmith.registration import parameter_name
 from nodesmith.settings import role_name
+from nodesmith_cli.access.ledger import TABLE
+from nodesmith_cli.connecting.checks.network import CNI, CONFIG, ENI_CONFIGS
 from nodesmith_cli.connecting.doctorcommand import doctor
-from nodesmith_cli.connecting.networkchecks import CNI, CONFIG, ENI_CONFIGS
-from nodesmith_cli.pause import TABLE
 from nodesmith_cli.sharing.survey import CRDS
 from tests import builders
 from tests.aws.account import REGION, client

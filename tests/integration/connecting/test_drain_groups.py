@@ -14,11 +14,11 @@ import pytest
 import typer
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.draining.command import How, What, rules_of, run_on_groups
-from nodesmith_cli.draining.groups import SIZE_TAG, AwsGroups
-from nodesmith_cli.draining.objects import Autoscaler, ServedObjects
-from nodesmith_cli.draining.running import Drain, Rules, State
-from nodesmith_cli.draining.sequence import drain, undo
+from nodesmith_cli.migration.draining.command import How, What, rules_of, run_on_groups
+from nodesmith_cli.migration.draining.groups import SIZE_TAG, AwsGroups
+from nodesmith_cli.migration.draining.objects import Autoscaler, ServedObjects
+from nodesmith_cli.migration.draining.running import Drain, Rules, State
+from nodesmith_cli.migration.draining.sequence import drain, undo
 from tests.aws.account import client
 from tests.aws.connectable import CLUSTER
 from tests.aws.drainable import ENABLED, Drainable, Mortal, denied, drainable

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nodesmith_cli.preconditions import SIMULATOR_LIBRARIES
+from nodesmith_cli.access.preconditions import SIMULATOR_LIBRARIES
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "express-test")
@@ -27,7 +27,7 @@ IMPORT_ALL = """
 import pkgutil, importlib, nodesmith_cli, nodesmith_formats
 names = [each.name for package in (nodesmith_cli, nodesmith_formats)
          for each in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-wanted = [name for name in names if not name.startswith(("nodesmith_cli.localcommands", "nodesmith_cli.ui."))]
+wanted = [name for name in names if not name.startswith(("nodesmith_cli.localcommands", "nodesmith_cli.views.ui."))]
 for name in wanted:
     importlib.import_module(name)
 print(len(wanted), "of", len(names))
@@ -195,7 +195,9 @@ def test_the_page_says_in_one_line_what_to_install(base: Path) -> None:
 
 def test_the_wheel_contains_the_page(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
-    own = [each for each in (ROOT / "cli/nodesmith_cli/ui").rglob("*.*") if "__pycache__" not in each.parts]
+    own = [
+        each for each in (ROOT / "cli/nodesmith_cli/views/ui").rglob("*.*") if "__pycache__" not in each.parts
+    ]
     assert len(own) > 25
     assert {str(each.relative_to(ROOT / "cli")) for each in own} <= names
 

@@ -15,7 +15,7 @@ import pytest
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith.errors import Transient
-from nodesmith_cli.planning.cluster import server_of
+from nodesmith_cli.access.cluster import server_of
 from nodesmith_local.apiserver import ApiError
 from nodesmith_local.backends.serverobjects import ServerObjects
 

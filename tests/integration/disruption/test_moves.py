@@ -21,7 +21,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import FIRST_BACKOFF
 from nodesmith.model.ledger.moves import MoveKind, Stage
 from nodesmith.observation.decoding import decode
-from nodesmith_cli.explain import explain
+from nodesmith_cli.explaining.decision import explain
 from nodesmith_formats.decisions.summaries import summary
 from tests import builders
 from tests.samples import sampled

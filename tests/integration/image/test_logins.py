@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.image.credentials import Credentials, credentials_for
-from nodesmith_cli.image.documents import Descriptor
-from nodesmith_cli.image.references import Reference, parse_reference
-from nodesmith_cli.image.registry import Repository
+from nodesmith_cli.deployment.image.credentials import Credentials, credentials_for
+from nodesmith_cli.deployment.image.documents import Descriptor
+from nodesmith_cli.deployment.image.references import Reference, parse_reference
+from nodesmith_cli.deployment.image.registry import Repository
 from nodesmith_cli.main import app
 from nodesmith_local.controlplane.certificates import write_certificates
 from tests.registries.bases import digest_of

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from nodesmith import __version__
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.image import pushing, sending
-from nodesmith_cli.image.credentials import Credentials
-from nodesmith_cli.image.documents import Descriptor
-from nodesmith_cli.image.outcome import PushedImage
-from nodesmith_cli.image.pushing import PushOptions, push_image
-from nodesmith_cli.image.references import Reference
-from nodesmith_cli.image.registry import Repository
-from nodesmith_cli.image.wheels import fetch_wheels
+from nodesmith_cli.deployment.image import pushing, sending
+from nodesmith_cli.deployment.image.credentials import Credentials
+from nodesmith_cli.deployment.image.documents import Descriptor
+from nodesmith_cli.deployment.image.outcome import PushedImage
+from nodesmith_cli.deployment.image.pushing import PushOptions, push_image
+from nodesmith_cli.deployment.image.references import Reference
+from nodesmith_cli.deployment.image.registry import Repository
+from nodesmith_cli.deployment.image.wheels import fetch_wheels
 from nodesmith_cli.main import app
 from nodesmith_formats.shipped import shipped
 from tests.registries.bases import DOCKER, OCI, digest_of, put_base
@@ -385,7 +385,8 @@ def own_pins(options: PushOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command use the wheels of the test only."""
     pins = {"_image/forwarder.txt": options.requirements}
     monkeypatch.setattr(
-        "nodesmith_cli.image.pushing.shipped", lambda name, beside: pins.get(name) or shipped(name, beside)
+        "nodesmith_cli.deployment.image.pushing.shipped",
+        lambda name, beside: pins.get(name) or shipped(name, beside),
     )
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nodesmith.decisions.launch import launch_plan
 from nodesmith.decisions.launch.validation import volume_obstacle
 from nodesmith.model.nodeclasses.instancesettings import BlockDevice, BlockDeviceMapping
+from nodesmith_local.aws.strict.ec2limits import check_volumes
 from nodesmith_local.aws.strict.refusals import Refusal
-from nodesmith_local.aws.strict.volumelimits import check_volumes
 from tests.fakes.cloud import CLUSTER
 from tests.objects.launching import CLAIM, NODECLASS, options, status
 

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.catalog import catalog_command
+from nodesmith_cli.commands.catalog import catalog_command
 
 app = typer.Typer()
 app.command()(catalog_command)

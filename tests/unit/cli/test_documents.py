@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from nodesmith.decisions.provisioning.plan import SCHEMA
 from nodesmith.errors import Rejected
-from nodesmith_cli import printing
-from nodesmith_cli.documents.schemas import DOCUMENTS, schema_of
 from nodesmith_cli.main import app
+from nodesmith_cli.output import printing
+from nodesmith_cli.output.documents.schemas import DOCUMENTS, schema_of
 from nodesmith_formats.decisions.records import parse_record
 from tests.formats.golden import TODAY
 from tests.sharing import validator

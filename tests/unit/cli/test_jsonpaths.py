@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.jsonpaths import selected
+from nodesmith_cli.output.jsonpaths import selected
 
 DATA = {
     "nodes": [

@@ -30,10 +30,10 @@ from nodesmith.model.allocations import (
     write_rows,
 )
 from nodesmith.model.apimachinery.frozen import FrozenMap
-from nodesmith_cli.showback.command import Wanted, run
-from nodesmith_cli.showback.grouping import grouped, in_dollars
-from nodesmith_cli.showback.reading import Books, read_month
-from nodesmith_cli.showback.writing import ROW_COLUMNS, all_rows, to_csv, to_parquet
+from nodesmith_cli.costs.showback.command import Wanted, run
+from nodesmith_cli.costs.showback.grouping import grouped, in_dollars
+from nodesmith_cli.costs.showback.reading import Books, read_month
+from nodesmith_cli.costs.showback.writing import ROW_COLUMNS, all_rows, to_csv, to_parquet
 from nodesmith_formats.decisions.records import Folder
 
 NOW = datetime(2026, 11, 26, 13, 5, tzinfo=UTC)

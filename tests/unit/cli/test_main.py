@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from nodesmith import __version__
 from nodesmith.errors import Rejected
 from nodesmith_cli import version
+from nodesmith_cli.commands.options import read_plainly
 from nodesmith_cli.localcommands.commands import BAD_INPUT, OK, PODS_PENDING, exit_status
 from nodesmith_cli.main import app, main
-from nodesmith_cli.options import read_plainly
 from nodesmith_formats.manifests.manifests import Fault
 from nodesmith_local.runs.report import PendingPod, Report
 from nodesmith_local.runs.running import Outcome

@@ -12,14 +12,22 @@ import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.launch.userdata.starting import MalformedUserData
-from nodesmith_cli.migrating.command import Migration, as_yaml, manifests_of, migrated, report
-from nodesmith_cli.migrating.fields import Account, Outcome, Told
-from nodesmith_cli.migrating.groups import NODEGROUP, SCALING_GROUP, TEMPLATE, Around, Found, Group, Kind
-from nodesmith_cli.migrating.merging import Merged
-from nodesmith_cli.migrating.pools import Converted, converted
-from nodesmith_cli.migrating.reading import GroupReading
-from nodesmith_cli.migrating.userdata import carried, decoded
-from nodesmith_cli.validating.command import check
+from nodesmith_cli.manifests.validating.command import check
+from nodesmith_cli.migration.nodegroups.command import Migration, as_yaml, manifests_of, migrated, report
+from nodesmith_cli.migration.nodegroups.fields import Account, Outcome, Told
+from nodesmith_cli.migration.nodegroups.groups import (
+    NODEGROUP,
+    SCALING_GROUP,
+    TEMPLATE,
+    Around,
+    Found,
+    Group,
+    Kind,
+)
+from nodesmith_cli.migration.nodegroups.merging import Merged
+from nodesmith_cli.migration.nodegroups.pools import Converted, converted
+from nodesmith_cli.migration.nodegroups.reading import GroupReading
+from nodesmith_cli.migration.nodegroups.userdata import carried, decoded
 from nodesmith_formats.manifests.manifests import Document, load_manifests
 from tests.aws.nodegroups import (
     BOOTSTRAP,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.options import parser_of, with_jsonpath
-from nodesmith_cli.printing import print_told
-from nodesmith_cli.selecting import Selection, chosen_kubeconfig, selection
-from nodesmith_cli.watching import repeated
+from nodesmith_cli.access.selecting import Selection, chosen_kubeconfig, selection
+from nodesmith_cli.commands.options import parser_of, with_jsonpath
+from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.output.watching import repeated
 
 FORMATS = with_jsonpath(("table", "json", "yaml", "name"))
 TOLD = {"nodes": [{"name": "a"}, {"name": "b\x1b[31m"}]}

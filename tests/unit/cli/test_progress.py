@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from nodesmith_cli.progress import left_text, progress, share
+from nodesmith_cli.output.progress import left_text, progress, share
 from tests.patience import eventually
 
 WHAT = "deciding on 5 pods"

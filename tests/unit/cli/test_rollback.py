@@ -14,9 +14,9 @@ import pytest
 import typer
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.rollback.command import rollback
-from nodesmith_cli.rollback.functions import Functions
-from nodesmith_cli.rollback.releases import FunctionVersion, releases, target
+from nodesmith_cli.deployment.rollback.command import rollback
+from nodesmith_cli.deployment.rollback.functions import Functions
+from nodesmith_cli.deployment.rollback.releases import FunctionVersion, releases, target
 from tests.aws.account import REGION, client, strict_aws
 
 NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith.registration import Registration
-from nodesmith_forwarder.observing import ShadowHints
+from nodesmith_forwarder.__main__ import ShadowHints
 from nodesmith_forwarder.settings import read_forwarder_settings
 from tests import builders
 from tests.fakes.blobs import FakeBlobs

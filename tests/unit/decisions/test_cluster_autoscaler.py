@@ -35,8 +35,8 @@ from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.ledger.ledger import Ledger, Pause
 from nodesmith.observation.reduction.objects import reduce_node
 from nodesmith.observation.reduction.pods import reduce_pod
-from nodesmith_cli.validating.autoscaler import autoscaler_findings
-from nodesmith_cli.validating.hosting import inputs_of
+from nodesmith_cli.manifests.validating.autoscaler import autoscaler_findings
+from nodesmith_cli.manifests.validating.hosting import inputs_of
 from nodesmith_formats.manifests.manifests import Document
 from tests import builders
 from tests.builders import CLUSTER, NOW

@@ -18,7 +18,7 @@ MADE_BY = {"error", "warning", "info", "Finding", "make"}
 
 
 def checks() -> Iterator[str]:
-    for path in (*(CODE / "connecting").glob("*.py"), CODE / "sharing" / "findings.py"):
+    for path in (*(CODE / "connecting").rglob("*.py"), CODE / "sharing" / "findings.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
                 continue

@@ -23,7 +23,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_the_audit_shares_nothing_with_the_solver_but_the_catalogue_and_quantities() -> None:
-    names = {name for path in ROOM.glob("*.py") for name in imported(path)}
+    names = {name for path in ROOM.rglob("*.py") for name in imported(path)}
     ours = {name for name in names if name.startswith("nodesmith")}
     assert len(ours) > len(GIVEN)
     allowed = {f"nodesmith.model.{name}" for name in GIVEN}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.preconditions import require_files, require_kubeconfig
+from nodesmith_cli.access.preconditions import require_files, require_kubeconfig
 
 CONFIG = """
 apiVersion: v1

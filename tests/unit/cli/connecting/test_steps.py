@@ -10,7 +10,21 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting.actions import (
+from nodesmith_cli.connecting.applying import State
+from nodesmith_cli.connecting.checks.problems import problems
+from nodesmith_cli.connecting.observed import (
+    Account,
+    Association,
+    Cluster,
+    Entry,
+    Inside,
+    NodeRole,
+    Object,
+    RegionStack,
+    Tagged,
+)
+from nodesmith_cli.connecting.optionchecks import parsed_settings
+from nodesmith_cli.connecting.steps.actions import (
     Apply,
     AttachPolicies,
     ChangeEntry,
@@ -23,21 +37,7 @@ from nodesmith_cli.connecting.actions import (
     SetMode,
     Tag,
 )
-from nodesmith_cli.connecting.applying import State
-from nodesmith_cli.connecting.given import parsed_settings
-from nodesmith_cli.connecting.observed import (
-    Account,
-    Association,
-    Cluster,
-    Entry,
-    Inside,
-    NodeRole,
-    Object,
-    RegionStack,
-    Tagged,
-)
-from nodesmith_cli.connecting.problems import problems
-from nodesmith_cli.connecting.steps import rows
+from nodesmith_cli.connecting.steps.connect import rows
 from nodesmith_cli.connecting.wanted import (
     NODE_POLICIES,
     Wanted,

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.connecting.actions import Standing
-from nodesmith_cli.connecting.capacitychecks import QUOTAS, QuotaReading, Quotas, quota_findings
-from nodesmith_cli.connecting.crdages import Age, age
-from nodesmith_cli.connecting.given import refuse_image
-from nodesmith_cli.connecting.leftovers import Keeping, Leftovers, removals
+from nodesmith_cli.connecting.checks.capacity import QUOTAS, QuotaReading, Quotas, quota_findings
 from nodesmith_cli.connecting.manifests import Served, hashed_name, manifests
 from nodesmith_cli.connecting.observed import Entry, NodeRole
-from nodesmith_cli.connecting.reaching import is_same, principal_of
-from nodesmith_cli.connecting.removing import DeleteEntries
+from nodesmith_cli.connecting.optionchecks import refuse_image
+from nodesmith_cli.connecting.reading.apiserver import is_same, principal_of
+from nodesmith_cli.connecting.reading.cluster import Age, age
+from nodesmith_cli.connecting.steps.actions import DeleteEntries, Standing
+from nodesmith_cli.connecting.steps.leftovers import Keeping, Leftovers, removals
 from nodesmith_formats.crds import custom_resource_definitions
 from nodesmith_forwarder.settings import read_forwarder_settings
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.explain import explain
+from nodesmith_cli.explaining.decision import explain
 from nodesmith_cli.main import app
 from nodesmith_formats.decisions.records import Folder, Records, parse_record, writable_state_folder
 from nodesmith_formats.decisions.summaries import summary

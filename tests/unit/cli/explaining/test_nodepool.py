@@ -8,7 +8,7 @@ from typing import Any
 from nodesmith.decisions.provisioning.onsale import Considered, considered
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith_cli.poolview import pool_item, pool_lines
+from nodesmith_cli.explaining.commands import pool_item, pool_lines
 from tests.builders import NOW, catalog, expression, inputs, ledger, nodepool_manifest, snapshot
 
 EVERY_TYPE = len(catalog().facts)

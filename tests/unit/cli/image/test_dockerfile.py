@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.image.dockerfile import read_recipe
-from nodesmith_cli.image.wheels import MACHINES
+from nodesmith_cli.deployment.image.dockerfile import read_recipe
+from nodesmith_cli.deployment.image.wheels import MACHINES
 from nodesmith_formats.shipped import shipped
 
 ROOT = Path(__file__).parents[4]

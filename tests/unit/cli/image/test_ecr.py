@@ -7,10 +7,10 @@ import pytest
 from botocore.stub import Stubber
 
 from nodesmith.errors import Rejected, Transient
-from nodesmith_cli.image import ecr
-from nodesmith_cli.image.credentials import Credentials, credentials_for
-from nodesmith_cli.image.ecr import Ecr, ecr_of, ensure_repository
-from nodesmith_cli.image.references import Reference, parse_reference
+from nodesmith_cli.deployment.image import ecr
+from nodesmith_cli.deployment.image.credentials import Credentials, credentials_for
+from nodesmith_cli.deployment.image.ecr import Ecr, ecr_of, ensure_repository
+from nodesmith_cli.deployment.image.references import Reference, parse_reference
 from tests.aws.account import strict_aws
 
 MINE = Ecr("123456789012", "eu-west-1")

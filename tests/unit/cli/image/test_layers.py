@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.image.layers import Entry, package_entries, write_layer
-from nodesmith_cli.image.wheels import wheel_entries
+from nodesmith_cli.deployment.image.layers import Entry, package_entries, write_layer
+from nodesmith_cli.deployment.image.wheels import wheel_entries
 from tests.registries.wheels import make_wheel
 
 FILES = {"pkg/a.py": b"a = 1\n", "pkg/sub/b.py": b"b = 2\n", "pkg-info/x": b"", "pkg/run": b"#!"}

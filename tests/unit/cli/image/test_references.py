@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith_cli.image.references import Reference, parse_reference, parse_target
+from nodesmith_cli.deployment.image.references import Reference, parse_reference, parse_target
 
 DIGEST = f"sha256:{'0a' * 32}"
 

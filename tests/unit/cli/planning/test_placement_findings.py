@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith_cli.validating.placement import placement_findings
-from nodesmith_cli.validating.pools import pool_findings
+from nodesmith_cli.manifests.validating.placement import placement_findings
+from nodesmith_cli.manifests.validating.pools import pool_findings
 from nodesmith_formats.manifests.manifests import Document
 from tests.builders import inputs, nodepool_manifest, snapshot
 

@@ -12,8 +12,8 @@ from justhtml import JustHTML
 
 from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith_cli.decisionpage import decision_picture
-from nodesmith_cli.explainpage import decision_page, decisions_page, lines_page, nodepools_page
+from nodesmith_cli.explaining.decisionpage import decision_picture
+from nodesmith_cli.explaining.page import decision_page, decisions_page, lines_page, nodepools_page
 from nodesmith_cli.localcommands.page import demo_sections, run_page
 from nodesmith_cli.planning.alternatives import Alternative, Alternatives
 from nodesmith_cli.planning.page import moves_page

@@ -13,10 +13,10 @@ import pytest
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Fleet, Seat, Shadow, Tally, write_shadow
-from nodesmith_cli.shadowing.command import kept, tell
-from nodesmith_cli.shadowing.output import page
-from nodesmith_cli.shadowing.placements import checked
-from nodesmith_cli.shadowing.report import report
+from nodesmith_cli.costs.shadowing.command import kept, tell
+from nodesmith_cli.costs.shadowing.output import page
+from nodesmith_cli.costs.shadowing.placements import checked
+from nodesmith_cli.costs.shadowing.report import report
 from tests.fakes.blobs import FakeBlobs
 from tests.objects import audits
 from tests.objects.audits import nodepool, pod

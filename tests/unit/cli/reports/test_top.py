@@ -15,14 +15,24 @@ from rich.cells import cell_len
 
 from nodesmith.errors import Rejected
 from nodesmith.observation.mirror import NODECLAIMS, NODEPOOLS, NODES, PODS
-from nodesmith_cli.selecting import selection
-from nodesmith_cli.top.actions import Actions
-from nodesmith_cli.top.feeding import budget_windows, pricing, refusals
-from nodesmith_cli.top.fleet import Fleet
-from nodesmith_cli.top.layout import below, header, heading, node_line, pod_line
-from nodesmith_cli.top.plain import data, sentences
-from nodesmith_cli.top.rows import SORTS, Gauge, NodeRow, PodRow, Prospect, State, View, chosen, duration
-from nodesmith_cli.top.screen import FRAMES_PER_SECOND, Items, TopApp
+from nodesmith_cli.access.selecting import selection
+from nodesmith_cli.views.top.actions import Actions
+from nodesmith_cli.views.top.feeding import budget_windows, pricing, refusals
+from nodesmith_cli.views.top.fleet import Fleet
+from nodesmith_cli.views.top.layout import below, header, heading, node_line, pod_line
+from nodesmith_cli.views.top.plain import data, sentences
+from nodesmith_cli.views.top.rows import (
+    SORTS,
+    Gauge,
+    NodeRow,
+    PodRow,
+    Prospect,
+    State,
+    View,
+    chosen,
+    duration,
+)
+from nodesmith_cli.views.top.screen import FRAMES_PER_SECOND, Items, TopApp
 from nodesmith_formats.prices import Price
 from tests.builders import NOW, catalog
 from tests.objects.savingsclusters import karpenter, node, pod

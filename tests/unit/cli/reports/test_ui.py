@@ -23,16 +23,17 @@ from nodesmith.errors import Rejected
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith_cli import preconditions, ui
-from nodesmith_cli.preconditions import require_page_server
-from nodesmith_cli.ui.archive import Archive, runs_of
-from nodesmith_cli.ui.charts import MOST_POINTS, line
-from nodesmith_cli.ui.fleetmap import Tile, laid_out
-from nodesmith_cli.ui.gate import HEADERS, POLICY, Gate
-from nodesmith_cli.ui.history import history
-from nodesmith_cli.ui.kept import Kept, outcomes
-from nodesmith_cli.ui.riskmap import risk_map
-from nodesmith_cli.ui.server import NAVIGATION, Site, make_app
+from nodesmith_cli.access import preconditions
+from nodesmith_cli.access.preconditions import require_page_server
+from nodesmith_cli.views import ui
+from nodesmith_cli.views.ui.archive import Archive, runs_of
+from nodesmith_cli.views.ui.charts import MOST_POINTS, line
+from nodesmith_cli.views.ui.fleetmap import Tile, laid_out
+from nodesmith_cli.views.ui.gate import HEADERS, POLICY, Gate
+from nodesmith_cli.views.ui.history import history
+from nodesmith_cli.views.ui.kept import Kept, outcomes
+from nodesmith_cli.views.ui.riskmap import risk_map
+from nodesmith_cli.views.ui.server import NAVIGATION, Site, make_app
 from tests.builders import NOW
 from tests.objects.savingsclusters import karpenter, node, pod
 from tests.servers.uipages import kept_of

@@ -20,11 +20,11 @@ from nodesmith.model.ledger.commitments import (
     Commitments,
 )
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.commitmentview import with_commitments
-from nodesmith_cli.savings.analysis import Analysis, analysed, parsed_nodes, prepared
-from nodesmith_cli.savings.capacity import Parts, families, workload_of
-from nodesmith_cli.savings.fleet import unhurried
-from nodesmith_cli.savings.reading import Cluster, Usage
+from nodesmith_cli.costs.commitments import with_commitments
+from nodesmith_cli.costs.savings.analysis import Analysis, analysed, parsed_nodes, prepared
+from nodesmith_cli.costs.savings.capacity import Parts, families, workload_of
+from nodesmith_cli.costs.savings.fleet import unhurried
+from nodesmith_cli.costs.savings.reading import Cluster, Usage
 from tests import builders
 from tests.builders import catalog
 from tests.objects.savingsclusters import (

@@ -9,15 +9,15 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.kubernetes.nodes import parse_node
-from nodesmith_cli.savings.assumptions import assumed_nodepools, selected_labels
-from nodesmith_cli.savings.nodeprices import (
+from nodesmith_cli.costs.savings.assumptions import assumed_nodepools, selected_labels
+from nodesmith_cli.costs.savings.nodeprices import (
     PricedNode,
     priced_nodes,
     region_of_nodes,
     total_hourly_usd,
     with_spot_prices,
 )
-from nodesmith_cli.savings.owners import Owner, owner_of
+from nodesmith_cli.costs.savings.owners import Owner, owner_of
 from tests.builders import catalog
 from tests.objects.savingsclusters import karpenter, node, pod
 

@@ -11,7 +11,7 @@ from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.decisions.readiness.launchconditions import launch_fault, remedy, shown
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool, parsed_nodepools
 from nodesmith.model.ledger.learned import Ending, RegistrationHealth, basis_of
-from nodesmith_cli.poolview import pool_lines
+from nodesmith_cli.explaining.commands import pool_lines
 from tests import builders
 
 ENA = (

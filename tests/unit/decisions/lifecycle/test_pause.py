@@ -12,8 +12,8 @@ from nodesmith.errors import Rejected
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.ledger import Pause, shown_pause
-from nodesmith_cli.pause import pause, resume
-from nodesmith_cli.status import lines, tell
+from nodesmith_cli.access.ledger import pause, resume
+from nodesmith_cli.views.status import lines, tell
 from tests import builders
 from tests.builders import CLUSTER, NOW
 from tests.fakes.store import FakeStore

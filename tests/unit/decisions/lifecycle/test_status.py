@@ -20,8 +20,8 @@ from nodesmith.model.ledger.spending import Share
 from nodesmith.model.policies import MONTHLY
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.model.spendinglimits import parse_spending_limit
-from nodesmith_cli.limitview import limit_lines, limits_told, read_region
-from nodesmith_cli.status import lines, tell
+from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
+from nodesmith_cli.views.status import lines, tell
 from tests.builders import NOW, bind, claim, node, shape, snapshot
 from tests.objects.nodeoverlays import overlay
 

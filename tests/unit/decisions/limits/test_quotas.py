@@ -28,8 +28,8 @@ from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import parse_cluster_limits
 from nodesmith.model.quotas import parse_quota
 from nodesmith.observation.decoding import decode, encode
-from nodesmith_cli.poolview import pool_lines
-from nodesmith_cli.status import lines, tell
+from nodesmith_cli.explaining.commands import pool_lines
+from nodesmith_cli.views.status import lines, tell
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.backends.embedded import EmbeddedCluster
 from tests.builders import (

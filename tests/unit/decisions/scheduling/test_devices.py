@@ -30,7 +30,7 @@ from nodesmith.model.kubernetes.devices import (
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith_cli.audit.devices import declared
+from nodesmith_cli.audit.reading.devices import declared
 from tests import builders
 from tests.builders import JOINED, NOW, READY
 from tests.objects.devices import (

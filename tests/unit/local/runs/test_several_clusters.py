@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from nodesmith.registration import CLUSTER_NAME
-from nodesmith_cli.explaincommands import Where
+from nodesmith_cli.explaining.commands import Where
 from nodesmith_cli.localcommands.greeting import greeting
 from nodesmith_cli.localcommands.kubeconfigs import kubeconfig_at, merged, renamed
 from nodesmith_cli.localcommands.upcommand import told

@@ -38,7 +38,7 @@ from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
 from nodesmith.observation.reduction.objects import reduce_buffer
-from nodesmith_cli.status import lines, tell
+from nodesmith_cli.views.status import lines, tell
 from nodesmith_formats.nodeclaims import shown_claim
 from tests.builders import (
     NOW,

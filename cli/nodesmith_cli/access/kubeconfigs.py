@@ -1,0 +1,80 @@
+"""Kubeconfigs: the EKS clusters they contain, and how to load one and connect through it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodesmith.errors import Rejected
+
+if TYPE_CHECKING:  # imported only when a kubeconfig is loaded
+    from kubernetes.client import Configuration
+
+    from nodesmith.adapters.kubernetes.connection import Connection
+
+
+_ARN = re.compile(r"arn:aws[\w-]*:eks:(?P<region>[a-z0-9-]+):\d{12}:cluster/(?P<name>[\w-]+)", re.ASCII)
+
+
+def regions_of(cluster: str) -> set[str]:
+    """Return the regions of EKS clusters with this name in the kubeconfig, found by ARN as the AWS CLI writes it."""
+    found = set()
+    for file in _files():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        found |= {match["region"] for match in _ARN.finditer(text) if match["name"] == cluster}
+    return found
+
+
+def has_current_context() -> bool:
+    """Return whether there is a kubeconfig."""
+    return bool(_files())
+
+
+def configuration(kubeconfig: str, context: str) -> Any:
+    """Load a kubeconfig (empty: the default one) with a context (empty: the current one). Raises Rejected."""
+    from kubernetes.client import Configuration
+    from kubernetes.config import ConfigException, load_kube_config
+
+    if kubeconfig and not Path(kubeconfig).expanduser().is_file():
+        raise Rejected(f"--kubeconfig {kubeconfig}: no such file")
+    made = Configuration()
+    file = str(Path(kubeconfig).expanduser()) if kubeconfig else None
+    try:
+        load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=file, context=context or None, client_configuration=made
+        )
+    except ConfigException as error:
+        options = {"--kubeconfig": kubeconfig, "--context": context}
+        named = " ".join(f"{option} {value}" for option, value in options.items() if value)
+        raise Rejected(f"{named or 'kubeconfig'}: {error}") from None
+    return made
+
+
+def _files() -> list[Path]:
+    usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [path for each in usual.split(os.pathsep) if (path := Path(each).expanduser()).is_file()]
+
+
+def connection(configuration: Configuration) -> Connection:
+    """Return a connection with the endpoint, TLS settings, proxy and credentials of a loaded kubeconfig.
+
+    All clients of the official library are created here, so that all accept old CA certificates. `verify_ssl=False`
+    in the configuration still disables all checks. Everything that the official client reads from a kubeconfig works,
+    such as exec plugins.
+    """
+    from kubernetes.client import ApiClient
+
+    from nodesmith.adapters.kubernetes.connection import Connection, accept_old_authorities
+
+    pool = ApiClient(configuration).rest_client.pool_manager
+
+    def authorization() -> str:
+        token = configuration.auth_settings().get("BearerToken")
+        return str(token["value"] or "") if token else ""
+
+    return Connection(configuration.host, accept_old_authorities(pool), authorization)

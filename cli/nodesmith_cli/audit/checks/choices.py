@@ -1,0 +1,130 @@
+"""The check of minValues: each node must keep enough choice for EC2 among the machines that could host its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from nodesmith_cli.audit.machines import CAPACITY_TYPE, Machine, capacity_of, machine
+from nodesmith_cli.audit.outcome import Outcome
+from nodesmith_cli.audit.purchases import Purchase, purchase
+from nodesmith_cli.audit.reading.fields import ZONE, Amounts, today
+from nodesmith_cli.audit.reading.plans import PlannedNode
+from nodesmith_cli.audit.reading.pods import Pod, finds_port_taken, needs_of
+from nodesmith_cli.audit.reading.pools import Pool, allows
+from nodesmith_cli.audit.violations import Kind
+
+_ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "habana.ai/gaudi")
+
+
+class _Suited(NamedTuple):
+    """A machine that admits some pods, with its DaemonSet pods and the resources that these leave."""
+
+    machine: Machine
+    daemons: Sequence[Pod]
+    room: Amounts
+
+    def holds(self, pods: Sequence[Pod], needs: Amounts) -> bool:
+        """Return whether the pods fit, by resources and host ports."""
+        has_room = all(amount <= self.room.get(name, 0) for name, amount in needs.items())
+        return has_room and not finds_port_taken(pods, self.daemons)
+
+
+class Suiting:
+    """A cache of the machines that admit pods, by NodePool and node constraints."""
+
+    def __init__(self, result: Outcome) -> None:
+        self._result = result
+        self._suited: dict[tuple[str, frozenset[str]], list[_Suited]] = {}
+
+    def machines(self, pool: Pool, pods: Sequence[Pod]) -> Iterator[Machine]:
+        """Yield the machines that could host all these pods on one node, regardless of other nodes."""
+        needs = needs_of(pods)
+        return (suited.machine for suited in self._suitable(pool, pods) if suited.holds(pods, needs))
+
+    def _suitable(self, pool: Pool, pods: Sequence[Pod]) -> list[_Suited]:
+        placings = {pod.placing: pod for pod in pods}
+        key = (pool.name, frozenset(placings))
+        if key not in self._suited:
+            daemons = self._result.cluster.daemons
+            tried = (purchase(pool, [m], placings.values(), {}, daemons) for m in _machines(pool))
+            self._suited[key] = [
+                _suited(found, each.daemons[found.type.name])
+                for each in tried
+                for found in each.machines
+                if not each.misfits
+            ]
+        return self._suited[key]
+
+
+def _machines(pool: Pool) -> Iterator[Machine]:
+    for found in pool.types.values():
+        for zone, capacity_type in sorted({(o.zone, o.capacity_type) for o in found.offerings}):
+            made = machine(pool, found.name, zone, capacity_type)
+            if isinstance(made, Machine):
+                yield made
+
+
+def _suited(machine: Machine, daemons: Sequence[Pod]) -> _Suited:
+    taken = needs_of(daemons)
+    room = {name: amount - taken.get(name, 0) for name, amount in machine.type.allocatable.items()}
+    return _Suited(machine, daemons, room)
+
+
+def check_min_values(result: Outcome, suiting: Suiting, *, strict: bool) -> None:
+    """Check that each node keeps the choice that minValues require, or as much as exists unless `strict`.
+
+    The plan lists the types offered in the node's zone. Types that are only offered in other zones count as well.
+    """
+    for node in result.plan.nodes:
+        bought, place = result.purchases.get(node.name), result.places.get(node.name)
+        for requirement in bought.pool.requirements if bought else ():
+            wanted, key = int(requirement.get("minValues") or 0), today(requirement["key"])
+            if not bought or not place or not wanted:
+                continue
+            found = _values(bought.pool, bought.machines, key)
+            if len(found) < wanted:
+                suited = list(_usual(bought, suiting.machines(bought.pool, place.pods), place.pods))
+                alike = [m for m in suited if m.labels[CAPACITY_TYPE] == node.capacity_type]
+                found |= _values(bought.pool, (m for m in alike if not _is_sold(m, node)), key)
+                if not strict:
+                    here = (m for m in alike if m.labels[ZONE] == node.zone)
+                    wanted = min(wanted, len(_values(bought.pool, here, key)))
+            if len(found) < wanted:
+                message = (
+                    f"minValues requires {wanted} values of {key}, but its instanceTypes have {len(found)}"
+                )
+                result.report(Kind.MIN_VALUES, node.name, message)
+
+
+def _is_sold(machine: Machine, node: PlannedNode) -> bool:
+    """Return whether a type is offered in the node's own zone."""
+    here = node.zone, node.capacity_type
+    return any((o.zone, o.capacity_type) == here and o.available for o in machine.type.offerings)
+
+
+def _usual(bought: Purchase, machines: Iterable[Machine], pods: Sequence[Pod]) -> Iterator[Machine]:
+    """Yield machines, except bare metal, unrequested accelerators, and those that use more of a limit than the node."""
+    needs = needs_of(pods)
+    most = {
+        name: max((capacity_of(m.type, name) for m in bought.machines), default=0)
+        for name in bought.pool.limits
+    }
+    for each in machines:
+        devices = (name for name in _ACCELERATORS if each.type.capacity.get(name))
+        plain = "metal" not in each.type.name and all(name in needs for name in devices)
+        if plain and all(capacity_of(each.type, name) <= amount for name, amount in most.items()):
+            yield each
+
+
+def _values(pool: Pool, machines: Iterable[Machine], key: str) -> set[str]:
+    """Return the possible values of a label on these machines."""
+    return {value for each in machines for value in _possible(pool, each, key)}
+
+
+def _possible(pool: Pool, machine: Machine, key: str) -> Iterable[str]:
+    if key == CAPACITY_TYPE:
+        return {o.capacity_type for o in machine.type.offerings if allows(pool, key, o.capacity_type)}
+    if key == ZONE:
+        return {o.zone for o in machine.type.offerings if allows(pool, key, o.zone)}
+    return [machine.labels[key]] if key in machine.labels else machine.open.get(key, ())

@@ -1,0 +1,160 @@
+"""NodePools as an audit reads them, with the images and capacity reservations in the status of their EC2NodeClass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodesmith.model.apimachinery.quantities import whole_units
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith_cli.audit.reading.cluster import Cluster
+from nodesmith_cli.audit.reading.fields import Amounts, Manifest, amounts, dig, node_labels, today
+from nodesmith_cli.audit.reading.places import NODEPOOL
+from nodesmith_cli.audit.reading.selectors import holds
+
+RESERVED = "reserved"
+_RESERVATION = "karpenter.k8s.aws/capacity-reservation"
+RESERVATION_ID = f"{_RESERVATION}-id"
+FIXED = "it has a fixed number of nodes (spec.replicas)"
+_TENANCY = "karpenter.k8s.aws/instance-tenancy"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A capacity reservation of one type in one zone, with the number of `free` instances."""
+
+    instance_type: str
+    zone: str
+    free: int
+    labels: Mapping[str, str]
+
+
+def read_reservations(nodeclass: Manifest | None) -> dict[str, Reservation]:
+    """Return the usable reservations by id. Assumes one free instance if the number is unknown."""
+    found: dict[str, Reservation] = {}
+    for each in dig(nodeclass, "status", "capacityReservations") or ():
+        if each.get("state") != "expiring":
+            labels = {
+                RESERVATION_ID: each["id"],
+                f"{_RESERVATION}-type": each.get("reservationType") or "default",
+                f"{_RESERVATION}-interruptible": "true" if each.get("interruptible") else "false",
+            }
+            free = int(each.get("availableInstanceCount", 1))
+            found[each["id"]] = Reservation(each["instanceType"], each["availabilityZone"], free, labels)
+    return found
+
+
+def read_images(nodeclass: Manifest | None) -> Sequence[Sequence[Manifest]] | None:
+    """Return the requirements of each image, or None if the EC2NodeClass does not show its images."""
+    images = dig(nodeclass, "status", "amis")
+    return [image.get("requirements") or () for image in images] if images else None
+
+
+def boots(found: InstanceType, images: Sequence[Sequence[Manifest]]) -> bool:
+    """Return whether one of the images supports a type."""
+    return any(all(_meets(found, requirement) for requirement in image) for image in images)
+
+
+def _meets(found: InstanceType, requirement: Manifest) -> bool:
+    key, operator, values = (
+        today(requirement["key"]),
+        requirement["operator"],
+        requirement.get("values") or (),
+    )
+    label = node_labels(found.labels).get(key)
+    open_ = found.requirements.get(key)
+    if label is None and open_ is not None and open_.values and not open_.complement:
+        return any(holds(operator, values, value) for value in open_.values)
+    return holds(operator, values, label)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A NodePool. `closed` is why it may launch nothing, or empty. `zones` is None if no subnets are known."""
+
+    name: str
+    weight: int
+    labels: Mapping[str, str]
+    taints: Sequence[Manifest]
+    requirements: Sequence[Manifest]
+    limits: Amounts
+    closed: str
+    zones: frozenset[str] | None
+    types: Mapping[str, InstanceType]
+    images: Sequence[Sequence[Manifest]] | None = None
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    replicas: int | None = None
+    """The fixed number of nodes of a static NodePool, or None."""
+
+
+def read_pool(manifest: Manifest, cluster: Cluster, catalog: Catalog, settings: NodeSettings) -> Pool:
+    """Parse a NodePool, with all types of the catalogue resolved for its EC2NodeClass.
+
+    Raises the exceptions in `reading.UNREADABLE`.
+    """
+    spec, about = manifest["spec"], manifest["metadata"]
+    template = spec["template"]
+    reference = template["spec"]["nodeClassRef"]
+    nodeclass = cluster.nodeclasses.get(reference["name"])
+    parsed = parse_nodeclass(nodeclass).value if nodeclass else None
+    requirements = template["spec"].get("requirements") or ()
+    tenancies = _tenancies(requirements)
+    configuration = (
+        NodeConfiguration.of(parsed, tenancies) if parsed else NodeConfiguration(tenancies=tenancies)
+    )
+    key = f"{reference['group']}/{str(reference['kind']).lower()}"
+    own = {NODEPOOL: about["name"], key: reference["name"]}
+    was = dig(about, "annotations", "nodesmith.dev/provisioner")
+    own |= {"karpenter.sh/provisioner-name": was} if was else {}
+    limits = dict(spec.get("limits") or {})
+    nodes = {"nodes": whole_units(limits.pop("nodes"))} if "nodes" in limits else {}
+    subnets = dig(nodeclass, "status", "subnets")
+    for each in requirements:
+        holds(each["operator"], each.get("values") or (), today(each["key"]))
+    return Pool(
+        about["name"],
+        int(spec.get("weight") or 0),
+        {**node_labels(dig(template, "metadata", "labels")), **own},
+        template["spec"].get("taints") or (),
+        requirements,
+        {**amounts(limits), **nodes},
+        _closed(manifest, nodeclass, bool(cluster.nodeclasses)),
+        frozenset(subnet["zone"] for subnet in subnets) if subnets else None,
+        {t.name: t for t in instance_types(catalog, configuration, settings)},
+        read_images(nodeclass),
+        read_reservations(nodeclass),
+        None if spec.get("replicas") is None else int(spec["replicas"]),
+    )
+
+
+def _tenancies(requirements: Sequence[Manifest]) -> tuple[str, ...]:
+    asked = [r for r in requirements if r["key"] == _TENANCY]
+    return tuple(
+        each
+        for each in ("default", "dedicated")
+        if all(holds(r["operator"], r.get("values") or (), each) for r in asked)
+    )
+
+
+def _closed(pool: Manifest, nodeclass: Manifest | None, told: bool) -> str:
+    if "deletionTimestamp" in pool["metadata"]:
+        return "it is being deleted"
+    if pool["spec"].get("replicas") is not None:
+        return FIXED
+    if told and nodeclass is None:
+        return "its EC2NodeClass does not exist"
+    if nodeclass and "deletionTimestamp" in nodeclass["metadata"]:
+        return "its EC2NodeClass is being deleted"
+    return ""
+
+
+def allows(pool: Pool, key: str, value: str | None) -> bool:
+    """Return whether the NodePool's requirements allow a label to have a value (None: to be absent)."""
+    return all(
+        holds(r["operator"], r.get("values") or (), value)
+        for r in pool.requirements
+        if today(r["key"]) == key
+    )

@@ -1,0 +1,1 @@
+"""The checks between pods: topology spread, pod affinity and anti-affinity."""

@@ -1,0 +1,158 @@
+"""Reading an AWS account: the region's stack, registrations, roles, subnets and security groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesmith.adapters.aws.calls import error_code
+from nodesmith.registration import parameter_name
+from nodesmith_cli.access.awssession import Asker, if_there
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, Cluster, NodeRole, RegionStack, Tagged, is_made
+
+SPOT_PATH = "/aws-service-role/spot.amazonaws.com/"
+
+
+class AccountReading(Asker):
+    """Reads everything outside EKS."""
+
+    def stack(self) -> RegionStack | None:
+        """Return the outputs of the region's stack, or None without a stack."""
+        found = self._stack(f"nodesmith-{self.region}")
+        if found is None:
+            return None
+        outputs = {each["OutputKey"]: each["OutputValue"] for each in found.get("Outputs") or ()}
+        roles = outputs.get("NodeRoles")
+        return RegionStack(
+            outputs.get("Version", ""),
+            outputs.get("BucketName", ""),
+            outputs.get("TableName", ""),
+            outputs.get("ForwarderRoleArn", ""),
+            None if roles is None else tuple(filter(None, (each.strip() for each in roles.split(",")))),
+        )
+
+    def cdk_stack(self, cluster: str) -> str:
+        """Return the name of the stack for a cluster in `clusters` of cdk.json, or an empty string."""
+        name = f"nodesmith-{self.region}-{cluster}"
+        return name if self._stack(name) is not None else ""
+
+    def _stack(self, name: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any] | None:
+            try:
+                stacks = self.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+            except ClientError as error:
+                if (
+                    error_code(error) == "ValidationError"
+                ):  # CloudFormation's error for a stack that does not exist
+                    return None
+                raise
+            there = [each for each in stacks if not str(each["StackStatus"]).startswith("DELETE_COMPLETE")]
+            return there[0] if there else None
+
+        return self.ask("cloudformation:DescribeStacks", f"stack/{name}", read, None)
+
+    def parameter(self, cluster: str, *, observed: bool = False) -> str | None:
+        """Return the text of the registration, or None."""
+        name = parameter_name(cluster, observed=observed)
+
+        def read() -> str | None:
+            found = if_there(lambda: self.client("ssm").get_parameter(Name=name))
+            return None if found is None else str(found["Parameter"]["Value"])
+
+        return self.ask("ssm:GetParameter", f"parameter{name}", read, None)
+
+    def has_spot_role(self) -> bool:
+        """Return whether the account has EC2 Spot's service-linked role."""
+
+        def read() -> bool:
+            return bool(self.client("iam").list_roles(PathPrefix=SPOT_PATH)["Roles"])
+
+        return self.ask("iam:ListRoles", "role/aws-service-role/*", read, True)
+
+    def subnets(self, cluster: Cluster) -> tuple[Tagged, ...]:
+        """Return the subnets of the cluster's VPC."""
+
+        def read() -> tuple[Tagged, ...]:
+            pages = self.client("ec2").get_paginator("describe_subnets").paginate(Filters=_of(cluster.vpc_id))
+            return tuple(_subnet(each, cluster.name) for page in pages for each in page["Subnets"])
+
+        return self.ask("ec2:DescribeSubnets", "*", read, ())
+
+    def groups(self, cluster: Cluster) -> tuple[Tagged, ...]:
+        """Return the security groups of the cluster's VPC."""
+
+        def read() -> tuple[Tagged, ...]:
+            paginator = self.client("ec2").get_paginator("describe_security_groups")
+            pages = paginator.paginate(Filters=_of(cluster.vpc_id))
+            return tuple(
+                _tagged(each["GroupId"], each, cluster.name)
+                for page in pages
+                for each in page["SecurityGroups"]
+            )
+
+        return self.ask("ec2:DescribeSecurityGroups", "*", read, ())
+
+    def node_roles(self, cluster: str, names: Iterable[str]) -> dict[str, NodeRole]:
+        """Return the named roles that exist, by name."""
+        found = {}
+        for name in names:
+            role = self.role(name)
+            if role is not None:
+                found[name] = NodeRole(
+                    name,
+                    frozenset(self._policies(name)),
+                    _trusts_ec2(role.get("AssumeRolePolicyDocument") or {}),
+                    is_made({tag["Key"]: tag["Value"] for tag in role.get("Tags") or ()}, cluster),
+                )
+        return found
+
+    def role(self, name: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any] | None:
+            answer = if_there(lambda: self.client("iam").get_role(RoleName=bare(name)))
+            return None if answer is None else answer["Role"]
+
+        return self.ask("iam:GetRole", f"role/{name}", read, None)
+
+    def _policies(self, role: str) -> list[str]:
+        def read() -> list[str]:
+            pages = (
+                self.client("iam").get_paginator("list_attached_role_policies").paginate(RoleName=bare(role))
+            )
+            return [each["PolicyArn"] for page in pages for each in page["AttachedPolicies"]]
+
+        return self.ask("iam:ListAttachedRolePolicies", f"role/{role}", read, list[str]())
+
+
+def bare(role: str) -> str:
+    """Return the name of a role without its path."""
+    return role.rpartition("/")[2]
+
+
+def _of(vpc_id: str) -> list[dict[str, Any]]:
+    return [{"Name": "vpc-id", "Values": [vpc_id]}]
+
+
+def _subnet(found: Mapping[str, Any], cluster: str) -> Tagged:
+    free = int(found.get("AvailableIpAddressCount") or 0)
+    return _tagged(found["SubnetId"], found, cluster, free, found.get("AvailabilityZone", ""))
+
+
+def _tagged(id_: str, found: Mapping[str, Any], cluster: str, free: int = 0, zone: str = "") -> Tagged:
+    tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags") or ()}
+    return Tagged(id_, tags.get(DISCOVERY_TAG, ""), free, zone, is_made(tags, cluster))
+
+
+def _trusts_ec2(policy: Mapping[str, Any]) -> bool:
+    statements = policy.get("Statement") or []
+    for each in statements if isinstance(statements, list) else [statements]:
+        principals = (
+            (each.get("Principal") or {}).get("Service", [])
+            if isinstance(each.get("Principal"), dict)
+            else []
+        )
+        named = [principals] if isinstance(principals, str) else principals
+        if each.get("Effect") == "Allow" and any(str(name).startswith("ec2.amazonaws.com") for name in named):
+            return True
+    return False

@@ -1,0 +1,166 @@
+"""Reading everything that connect and doctor need to know about a cluster from AWS. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith_cli.access.awssession import Asker, asking, if_there
+from nodesmith_cli.access.kubeconfigs import regions_of
+from nodesmith_cli.connecting.checks.problems import talking_roles
+from nodesmith_cli.connecting.manifests import FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.observed import Account, Association, Cluster, Entry, is_made
+from nodesmith_cli.connecting.reading.account import AccountReading
+from nodesmith_cli.connecting.steps.actions import AGENT
+from nodesmith_cli.connecting.wanted import Wanted, default_node_role, readable
+
+
+class EksReading(Asker):
+    """Reads the resources of EKS."""
+
+    def entries(self, cluster: Cluster, principals: Iterable[str]) -> dict[str, Entry]:
+        """Return the access entries of these principals. A cluster in the CONFIG_MAP mode has none."""
+        if cluster.mode == "CONFIG_MAP":
+            return {}
+        found = {}
+        for principal in principals:
+            entry = self._entry(cluster.name, principal)
+            if entry is not None:
+                found[principal] = entry
+        return found
+
+    def _entry(self, cluster: str, principal: str) -> Entry | None:
+        def read() -> Entry | None:
+            eks = self.client("eks")
+            answer = if_there(lambda: eks.describe_access_entry(clusterName=cluster, principalArn=principal))
+            if answer is None:
+                return None
+            entry = answer["accessEntry"]
+            return Entry(
+                entry["type"],
+                entry.get("username", ""),
+                tuple(entry.get("kubernetesGroups") or ()),
+                is_made(entry.get("tags"), cluster),
+            )
+
+        return self.ask("eks:DescribeAccessEntry", f"access-entry/{cluster}", read, None)
+
+    def association(self, cluster: str) -> Association | None:
+        """Return the forwarder's Pod Identity association, or None."""
+        eks = self.client("eks")
+
+        def read() -> Association | None:
+            listed = eks.list_pod_identity_associations(
+                clusterName=cluster, namespace=NAMESPACE, serviceAccount=FORWARDER
+            )["associations"]
+            if not listed:
+                return None
+            id_ = listed[0]["associationId"]
+            found = eks.describe_pod_identity_association(clusterName=cluster, associationId=id_)[
+                "association"
+            ]
+            at = found.get("modifiedAt") or found["createdAt"]
+            return Association(id_, found["roleArn"], at, is_made(found.get("tags"), cluster))
+
+        return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, None)
+
+    def has_agent(self, cluster: str) -> bool:
+        """Return whether the Pod Identity agent add-on is installed."""
+
+        def read() -> bool:
+            eks = self.client("eks")
+            return if_there(lambda: eks.describe_addon(clusterName=cluster, addonName=AGENT)) is not None
+
+        return self.ask("eks:DescribeAddon", f"addon/{cluster}/{AGENT}", read, True)
+
+
+class AwsReading(AccountReading, EksReading):
+    """Reads an account and EKS."""
+
+    def account(self, wanted: Wanted) -> Account:
+        """Return what AWS has for a cluster. Raises Rejected if the cluster does not exist, Transient."""
+        caller = self.caller()
+        cluster = self.cluster(wanted.cluster)
+        stack = self.stack()
+        parameter = self.parameter(wanted.cluster)
+        watched = self.parameter(wanted.cluster, observed=True)
+        known = readable(wanted.cluster, parameter if parameter is not None else watched)
+        vpc = wanted.vpc if wanted.vpc is not None else (known.reached_from if known else "")
+        default = default_node_role(wanted.cluster)
+        named = [wanted.node_role or "", *(known.node_roles if known else ()), default]
+        names = dict.fromkeys(filter(None, named))
+        partition, account = caller["Arn"].split(":")[1], caller["Account"]
+        roles = frozenset(name for name in talking_roles(self.region, vpc) if self.role(name) is not None)
+        principals = [f"arn:{partition}:iam::{account}:role/{name}" for name in (*sorted(roles), *names)]
+        return Account(
+            account,
+            partition,
+            self.region,
+            caller["Arn"],
+            cluster,
+            stack=stack,
+            cdk_stack=self.cdk_stack(wanted.cluster),
+            roles=roles,
+            entries=self.entries(cluster, principals),
+            association=self.association(cluster.name),
+            has_agent=self.has_agent(cluster.name),
+            has_spot_role=self.has_spot_role(),
+            subnets=self.subnets(cluster),
+            groups=self.groups(cluster),
+            node_roles=self.node_roles(wanted.cluster, names),
+            parameter=parameter,
+            watched=watched,
+            denied=tuple(dict.fromkeys(self.denied)),
+        )
+
+    def caller(self) -> Mapping[str, str]:
+        """Return the identity of the caller. Raises Rejected without credentials."""
+        with asking("sts:GetCallerIdentity", "*"):
+            found: Mapping[str, str] = self.client("sts").get_caller_identity()
+        return found
+
+    def cluster(self, name: str) -> Cluster:
+        """Describe the cluster. Raises Rejected, with the existing clusters, if it does not exist."""
+        with asking("eks:DescribeCluster", f"cluster/{name}"):
+            found = if_there(lambda: self.client("eks").describe_cluster(name=name))
+        if found is None:
+            raise Rejected(self._unknown(name))
+        return cluster_of(found["cluster"])
+
+    def _unknown(self, name: str) -> str:
+        elsewhere = sorted(regions_of(name) - {self.region})
+        if elsewhere:
+            return (
+                f"there is no cluster {name!r} in {self.region}; your kubeconfig has one of that name in "
+                f"{' and '.join(elsewhere)}: use --region {elsewhere[0]}"
+            )
+        names = self.ask("eks:ListClusters", "*", self._cluster_names, list[str]())
+        hint = did_you_mean(name, names) or (
+            f"; clusters: {', '.join(names[:10])}" if names else ", which has no clusters"
+        )
+        return f"there is no cluster {name!r} in {self.region}{hint}"
+
+    def _cluster_names(self) -> list[str]:
+        pages = self.client("eks").get_paginator("list_clusters").paginate()
+        return sorted(name for page in pages for name in page["clusters"])
+
+
+def cluster_of(found: Mapping[str, Any]) -> Cluster:
+    """Parse the cluster in a DescribeCluster response."""
+    vpc = found.get("resourcesVpcConfig") or {}
+    return Cluster(
+        found["name"],
+        found.get("status", ""),
+        found.get("version", ""),
+        (found.get("accessConfig") or {}).get("authenticationMode", "CONFIG_MAP"),
+        vpc.get("vpcId", ""),
+        found.get("endpoint", ""),
+        (found.get("certificateAuthority") or {}).get("data", ""),
+        tuple(vpc.get("subnetIds") or ()),
+        vpc.get("clusterSecurityGroupId", ""),
+        bool(vpc.get("endpointPublicAccess", True)),
+        tuple(vpc.get("publicAccessCidrs") or ()),
+        bool((found.get("computeConfig") or {}).get("enabled")),
+    )

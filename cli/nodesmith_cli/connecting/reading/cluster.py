@@ -1,0 +1,133 @@
+"""Reading a cluster: the objects that connect installs, other autoscalers, and the forwarder's pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from nodesmith.adapters.kubernetes.apiserver import ApiServer
+from nodesmith_cli.connecting.applying import Applier, State, path_of
+from nodesmith_cli.connecting.manifests import CRD, FORWARDER, NAMESPACE
+from nodesmith_cli.connecting.observed import Inside, Object
+from nodesmith_cli.sharing.survey import Manifest, Survey, listed, name_of, take_survey
+
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+_FORWARDER = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{FORWARDER}"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+OF_FORWARDER = "labelSelector=app.kubernetes.io%2Fcomponent%3Dforwarder"
+_CREDENTIALS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+"""The environment variable that points the SDK to its credentials. EKS sets it when a pod is created."""
+_AUTOSCALERS = ("cluster-autoscaler", "aws-cluster-autoscaler")
+
+
+def look_inside(server: Applier, manifests: Sequence[Mapping[str, Any]], survey: Survey) -> Inside:
+    """Compare the cluster with the manifests, without changing anything. Raises Transient, Rejected."""
+    return Inside(
+        survey,
+        tuple(_object(server, each, survey) for each in manifests),
+        tuple(_autoscalers(server)),
+        without_credentials(server),
+        image_of(server),
+    )
+
+
+def survey_of(server: ApiServer, now: datetime) -> Survey:
+    """Return what in the cluster belongs to nodesmith, and what to other software."""
+    return take_survey(server, now)
+
+
+def image_of(server: ApiServer) -> str:
+    """Return the image of the installed forwarder, or an empty string."""
+    found = server.get(_FORWARDER)
+    containers = ((((found or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
+        "containers"
+    )
+    return str((containers or [{}])[0].get("image") or "")
+
+
+def without_credentials(server: ApiServer) -> tuple[str, ...]:
+    """Return the names of the forwarder's pods without EKS Pod Identity credentials."""
+    return tuple(name_of(each) for each in forwarders_pods(server) if not _has_credentials(each))
+
+
+def forwarders_pods(server: ApiServer) -> list[Manifest]:
+    """Return the forwarder's pods, except terminating ones."""
+    pods = listed(server, PODS, OF_FORWARDER)
+    return [each for each in pods if not each["metadata"].get("deletionTimestamp")]
+
+
+def _has_credentials(pod: Mapping[str, Any]) -> bool:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return any(each.get("name") == _CREDENTIALS for c in containers for each in c.get("env") or ())
+
+
+def _object(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> Object:
+    state = server.state(manifest)
+    leave = (
+        _why_left(server, manifest, survey) if state is State.DIFFERENT and manifest["kind"] == CRD else ""
+    )
+    return Object(manifest, state, leave)
+
+
+def _why_left(server: Applier, manifest: Mapping[str, Any], survey: Survey) -> str:
+    """Return the reason why a CRD is not replaced, or an empty string.
+
+    It is kept if it is newer than ours, or if other software manages it and both have fields the other lacks.
+    """
+    there, manager = server.get(path_of(manifest)), survey.crds.get(name_of(manifest), "")
+    found = age(there or {}, manifest)
+    if found is Age.NEWER:
+        return "is newer than the one in this release"
+    return f"is managed by {manager} and has fields of its own" if manager and found is Age.DIFFERENT else ""
+
+
+def _autoscalers(server: ApiServer) -> Iterator[str]:
+    for each in running_autoscalers(server):
+        yield f"{each['metadata'].get('namespace', '')}/{name_of(each)}"
+
+
+def running_autoscalers(server: ApiServer) -> Iterator[Manifest]:
+    """Yield the Deployments of Cluster Autoscaler that have replicas. Raises Transient, Rejected."""
+    for each in listed(server, _DEPLOYMENTS):
+        labels, name = each["metadata"].get("labels") or {}, name_of(each)
+        is_one = labels.get("app.kubernetes.io/name") in _AUTOSCALERS or name.endswith("cluster-autoscaler")
+        if is_one and (each.get("spec") or {}).get("replicas", 1):
+            yield each
+
+
+class Age(StrEnum):
+    """How an installed CRD compares with ours, by the fields of each."""
+
+    SAME = "same"
+    OLDER = "older"
+    NEWER = "newer"
+    DIFFERENT = "different"
+
+
+def age(there: Mapping[str, Any], ours: Mapping[str, Any]) -> Age:
+    """Compare the fields of two CRDs, in all their API versions."""
+    theirs, own = set(_fields(there)), set(_fields(ours))
+    if theirs == own:
+        return Age.SAME
+    if theirs < own:
+        return Age.OLDER
+    return Age.NEWER if own < theirs else Age.DIFFERENT
+
+
+def _fields(crd: Mapping[str, Any]) -> Iterator[str]:
+    for version in (crd.get("spec") or {}).get("versions") or ():
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield str(version.get("name"))
+        yield from _paths(schema, str(version.get("name")))
+
+
+def _paths(schema: Mapping[str, Any], at: str) -> Iterator[str]:
+    for name, inner in (schema.get("properties") or {}).items():
+        yield f"{at}.{name}"
+        yield from _paths(inner, f"{at}.{name}")
+    for part in ("items", "additionalProperties"):
+        inner = schema.get(part)
+        if isinstance(inner, Mapping):
+            yield from _paths(inner, f"{at}[]")

@@ -1,0 +1,176 @@
+"""Reading what AWS still has of a cluster, whether the cluster exists or not. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from nodesmith.adapters.dynamodb.partition import Partition
+from nodesmith.adapters.ec2.instances import LIVING, described, where
+from nodesmith.adapters.ownedresources import profile_path
+from nodesmith.keys import forwarder_partition_key, health_partition_key, notices_partition_key, partition_key
+from nodesmith.model.karpenter.ownership import MANAGED_BY_TAG, owned_tag
+from nodesmith.model.ledger.ledger import read_handover
+from nodesmith_cli.access.awssession import if_there
+from nodesmith_cli.access.ledger import TABLE
+from nodesmith_cli.connecting.observed import DISCOVERY_TAG, MADE_TAG, Cluster, is_made
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.connecting.steps.actions import AGENT
+from nodesmith_cli.connecting.steps.leftovers import Leftovers
+from nodesmith_cli.connecting.wanted import default_node_role, readable
+
+
+class LeftoverReading(AwsReading):
+    """Reads what disconnect may remove."""
+
+    def leftovers(self, name: str, cluster: Cluster | None) -> Leftovers:
+        """Return all resources. `cluster` is None if it no longer exists in EKS. Raises Transient, Rejected."""
+        parameter = self.parameter(name)
+        if parameter is None:
+            parameter = self.parameter(name, observed=True)
+        known = readable(name, parameter)
+        roles = dict.fromkeys([default_node_role(name), *(known.node_roles if known else ())])
+        stack = self.stack()
+        return Leftovers(
+            name,
+            self.region,
+            parameter is not None,
+            self.entries(cluster, self._principals(cluster)) if cluster else {},
+            self.association(name) if cluster else None,
+            cluster is not None and self._is_agent_made(name),
+            cluster is None or self._associations(name) <= 1,
+            self._tagged(name),
+            self._templates(name),
+            self._profiles(name),
+            self._objects(stack.bucket, name) if stack and stack.bucket else 0,
+            self._items(name) if stack else 0,
+            tuple(self.node_roles(name, roles).values()),
+            bool(self._used_profiles(name)),
+            stack is not None and bool(stack.table_name) and self._is_released(name, stack.table_name),
+        )
+
+    def _is_released(self, cluster: str, table: str) -> bool:
+        """Return whether the cluster's nodes were released to Karpenter."""
+
+        def read() -> bool:
+            found = Partition(self.client("dynamodb"), table, partition_key(cluster)).items("HANDOVER")
+            return any(read_handover(json.loads(item["doc"]["S"])).is_settled for item in found)
+
+        return self.ask("dynamodb:Query", f"table/{TABLE}", read, False)
+
+    def _principals(self, cluster: Cluster) -> list[str]:
+        if cluster.mode == "CONFIG_MAP":
+            return []
+
+        def read() -> list[str]:
+            pages = self.client("eks").get_paginator("list_access_entries").paginate(clusterName=cluster.name)
+            return [each for page in pages for each in page["accessEntries"]]
+
+        return self.ask("eks:ListAccessEntries", f"cluster/{cluster.name}", read, list[str]())
+
+    def _associations(self, cluster: str) -> int:
+        def read() -> int:
+            paginator = self.client("eks").get_paginator("list_pod_identity_associations")
+            return sum(len(page["associations"]) for page in paginator.paginate(clusterName=cluster))
+
+        return self.ask("eks:ListPodIdentityAssociations", f"cluster/{cluster}", read, 0)
+
+    def _is_agent_made(self, cluster: str) -> bool:
+        def read() -> bool:
+            eks = self.client("eks")
+            found = if_there(lambda: eks.describe_addon(clusterName=cluster, addonName=AGENT))
+            return found is not None and is_made(found["addon"].get("tags"), cluster)
+
+        return self.ask("eks:DescribeAddon", f"addon/{cluster}/{AGENT}", read, False)
+
+    def _tagged(self, cluster: str) -> tuple[str, ...]:
+        filters = _tags({DISCOVERY_TAG: cluster, MADE_TAG: cluster})
+
+        def read() -> tuple[str, ...]:
+            ec2 = self.client("ec2")
+            subnets = ec2.get_paginator("describe_subnets").paginate(Filters=filters)
+            groups = ec2.get_paginator("describe_security_groups").paginate(Filters=filters)
+            return (
+                *(each["SubnetId"] for page in subnets for each in page["Subnets"]),
+                *(each["GroupId"] for page in groups for each in page["SecurityGroups"]),
+            )
+
+        return self.ask("ec2:DescribeSubnets", "*", read, ())
+
+    def _templates(self, cluster: str) -> tuple[str, ...]:
+        filters = _tags({MANAGED_BY_TAG: cluster})
+
+        def read() -> tuple[str, ...]:
+            pages = self.client("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
+            return tuple(each["LaunchTemplateId"] for page in pages for each in page["LaunchTemplates"])
+
+        return self.ask("ec2:DescribeLaunchTemplates", "*", read, ())
+
+    def _profiles(self, cluster: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the profiles that no instance uses, with their roles. Nodes released to Karpenter keep theirs."""
+        path, used = profile_path(cluster, self.region), self._used_profiles(cluster)
+
+        def read() -> Mapping[str, tuple[str, ...]]:
+            pages = self.client("iam").get_paginator("list_instance_profiles").paginate(PathPrefix=path)
+            found = [each for page in pages for each in page["InstanceProfiles"]]
+            return {
+                each["InstanceProfileName"]: _roles_in(each)
+                for each in found
+                if each["InstanceProfileName"] not in used
+            }
+
+        return self.ask("iam:ListInstanceProfiles", f"instance-profile{path}*", read, {})
+
+    def _used_profiles(self, cluster: str) -> frozenset[str]:
+        """Return the instance profiles of the cluster's living instances."""
+
+        def read() -> frozenset[str]:
+            owned = where(f"tag:{owned_tag(cluster)}", "owned")
+            return frozenset(each.instance_profile for each in described(self.client("ec2"), owned, LIVING))
+
+        return self.ask("ec2:DescribeInstances", "*", read, frozenset())
+
+    def _objects(self, bucket: str, cluster: str) -> int:
+        def read() -> int:
+            paginator = self.client("s3").get_paginator("list_object_versions")
+            pages = paginator.paginate(Bucket=bucket, Prefix=prefix(cluster))
+            return sum(len(page.get("Versions", ())) + len(page.get("DeleteMarkers", ())) for page in pages)
+
+        return self.ask("s3:ListBucketVersions", bucket, read, 0)
+
+    def _items(self, cluster: str) -> int:
+        def read() -> int:
+            paginator = self.client("dynamodb").get_paginator("query")
+            queries = partition_queries(cluster)
+            return sum(
+                page["Count"] for each in queries for page in paginator.paginate(**each, Select="COUNT")
+            )
+
+        return self.ask("dynamodb:Query", f"table/{TABLE}", read, 0)
+
+
+def prefix(cluster: str) -> str:
+    """Return the key prefix of a cluster's objects in the bucket."""
+    return f"clusters/{cluster}/"
+
+
+def partition_queries(cluster: str) -> list[dict[str, Any]]:
+    """Return the queries for a cluster's items in the table: ledger, heartbeat, health records, notices."""
+    keys = (partition_key, forwarder_partition_key, health_partition_key, notices_partition_key)
+    return [
+        {
+            "TableName": TABLE,
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": key(cluster)}},
+        }
+        for key in keys
+    ]
+
+
+def _roles_in(profile: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(role["RoleName"]) for role in profile.get("Roles") or ())
+
+
+def _tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]

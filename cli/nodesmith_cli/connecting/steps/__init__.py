@@ -1,0 +1,1 @@
+"""The steps of connect and disconnect: actions as values, which of them are due, and how they are carried out."""

@@ -1,0 +1,159 @@
+"""What AWS still has of a connected cluster, and which parts disconnect removes. Pure: values only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from nodesmith.model.functions import TALKING
+from nodesmith.registration import parameter_name
+from nodesmith_cli.connecting.observed import Association, Entry, NodeRole
+from nodesmith_cli.connecting.steps.actions import (
+    AGENT,
+    DeleteAgent,
+    DeleteAssociation,
+    DeleteEntries,
+    DeleteItems,
+    DeleteNodeRole,
+    DeleteObjects,
+    DeleteProfiles,
+    DeleteRegistration,
+    DeleteTemplates,
+    RemoveAction,
+    Row,
+    Standing,
+    Untag,
+)
+from nodesmith_formats.wording import counted, some
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What exists. `entries` are all access entries by principal; `profiles` are names with the roles in them.
+
+    `is_only_association` is True if no other software uses Pod Identity. `objects` and `items` are counts. `has_nodes`
+    is True if instances of the cluster are left, such as nodes that were released to Karpenter. If it `is_released`,
+    NodePools and EC2NodeClasses are Karpenter's.
+    """
+
+    cluster: str
+    region: str
+    is_registered: bool = False
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    association: Association | None = None
+    is_agent_made: bool = False
+    is_only_association: bool = True
+    tagged: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
+    profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    objects: int = 0
+    items: int = 0
+    node_roles: tuple[NodeRole, ...] = ()
+    has_nodes: bool = False
+    is_released: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """True if AWS has nothing of the cluster."""
+        anything = (
+            self.is_registered,
+            self.association,
+            self.functions,
+            self.tagged,
+            self.templates,
+            self.profiles,
+            self.objects,
+            self.items,
+            self.is_agent_made,
+            any(role.is_made for role in self.node_roles),
+        )
+        return not any(anything)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The principals that are nodesmith's functions, in any VPC."""
+        concerns = "|".join(TALKING)
+        name = re.compile(rf"nodesmith-(?:[a-z][a-z0-9-]*-)?(?:{concerns})-{re.escape(self.region)}")
+        return tuple(each for each in sorted(self.entries) if name.fullmatch(each.rpartition("/")[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What to keep: nodes and all that they need, the cluster's data, and the node role."""
+
+    nodes: bool = False
+    data: bool = False
+    node_role: bool = True
+
+
+def removals(left: Leftovers, keeping: Keeping) -> list[Row]:
+    """Return the rows of what is removed, in order, and of what stays."""
+    return [*_access(left, keeping), *_made_at_run_time(left, keeping), *_roles(left, keeping)]
+
+
+def _access(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+    if left.is_registered:
+        yield _goes(f"registration {parameter_name(left.cluster)}", "", DeleteRegistration())
+    if left.functions:
+        names = some(each.rpartition("/")[2] for each in left.functions)
+        yield _goes("access entries of functions", names, DeleteEntries(left.functions))
+    if left.association is not None:
+        yield _goes("Pod Identity association of the forwarder", "", DeleteAssociation(left.association.id))
+    if left.is_agent_made and left.is_only_association:
+        yield _goes(f"add-on {AGENT}", "installed by connect", DeleteAgent())
+    elif left.is_agent_made:
+        yield _stays(f"add-on {AGENT}", "other Pod Identity associations need it")
+    if left.tagged and keeping.nodes:
+        yield _stays("discovery tags", some(left.tagged))
+    elif left.tagged:
+        yield _goes("discovery tags", some(left.tagged), Untag(left.tagged))
+
+
+def _made_at_run_time(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+    if left.templates:
+        yield _goes(
+            "launch templates", counted(len(left.templates), "template"), DeleteTemplates(left.templates)
+        )
+    if left.profiles and keeping.nodes:
+        yield _stays("instance profiles", "used by remaining nodes")
+    elif left.profiles:
+        yield _goes("instance profiles", some(left.profiles), DeleteProfiles(left.profiles))
+    for what, count, noun, action in (
+        ("snapshots, decisions and metrics in the bucket", left.objects, "object", DeleteObjects()),
+        ("items in the table", left.items, "item", DeleteItems()),
+    ):
+        if count and (keeping.data or keeping.nodes):
+            yield _stays(what, counted(count, noun))
+        elif count:
+            yield _goes(what, counted(count, noun), action)
+
+
+def _roles(left: Leftovers, keeping: Keeping) -> Iterator[Row]:
+    for role in left.node_roles:
+        entry = [
+            each
+            for each in left.entries
+            if each.rpartition("/")[2] == role.name and left.entries[each].is_made
+        ]
+        if keeping.nodes or left.has_nodes:
+            yield _stays(f"role {role.name}", "used by remaining nodes")
+            continue
+        if entry:
+            yield _goes(f"access entry of {role.name}", "created by connect", DeleteEntries(tuple(entry)))
+        if not role.is_made:
+            continue
+        if keeping.node_role:
+            yield _stays(f"role {role.name}", "use --delete-node-role to delete it")
+        else:
+            yield _goes(
+                f"role {role.name}", "created by connect", DeleteNodeRole(role.name, tuple(role.policies))
+            )
+
+
+def _goes(what: str, detail: str, action: RemoveAction) -> Row:
+    return Row(what, Standing.REMOVED, detail, action)
+
+
+def _stays(what: str, why: str) -> Row:
+    return Row(what, Standing.KEPT, why)

@@ -1,0 +1,83 @@
+"""SpendingLimits for people: how much of each all of its clusters use, and since when it is nearly used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.readiness.launchconditions import NEAR_LIMIT
+from nodesmith.errors import Rejected, Transient
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ledger.region import Region
+from nodesmith.model.policies import USD_PER_MONTH
+from nodesmith.model.quotas import used_in_words
+from nodesmith.model.spendinglimits import SpendingLimit
+from nodesmith_cli.access.ledger import TABLE
+
+Told = Mapping[str, Any]
+NEARLY_PERCENT = 80
+
+
+def read_region(client: Any, table: str = TABLE) -> tuple[Region | None, str]:
+    """Return what clusters share, by a boto3 DynamoDB client, and why it cannot be read, empty if it can."""
+    from nodesmith.adapters.aws.calls import all_errors
+    from nodesmith.adapters.dynamodb.regionitems import DynamoSharedLimits
+
+    try:
+        with all_errors(f"DynamoDB table {table!r}"):
+            return DynamoSharedLimits(client, table).region(), ""
+    except (Rejected, Transient) as error:
+        return None, str(error)
+
+
+def limits_told(region: Region, now: datetime, nodepools: Sequence[Mapping[str, Any]] = ()) -> list[Told]:
+    """Return each limit of money with its use, sorted by name; `nodepools` say since when it is nearly used."""
+    return [each for limit in region.limits for each in _told(region, limit, now, nodepools)]
+
+
+def _told(
+    region: Region, limit: SpendingLimit, now: datetime, nodepools: Sequence[Mapping[str, Any]]
+) -> Iterator[Told]:
+    quota = limit.quota
+    if quota.fault:
+        yield {"name": quota.owner, "fault": f"{quota.fault}: {quota.remedy}"}
+        return
+    used = region.told(limit, now)
+    for resource, most in sorted(quota.limits.items()):
+        since = _near_since(quota.owner, nodepools)
+        if not since and resource == USD_PER_MONTH:
+            since = format_time(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0))
+        yield {
+            "name": quota.owner,
+            "resource": resource,
+            "used": used_in_words(resource, used[resource], most),
+            "percent": used[resource] * 100 // most if most else 100,
+            "since": since,
+            "clusters": list(limit.clusters) or None,
+        }
+
+
+def _near_since(owner: str, nodepools: Sequence[Mapping[str, Any]]) -> str:
+    """Return since when a NodePool shows that a limit is nearly used; empty if none does."""
+    return min(
+        (
+            str(condition.get("lastTransitionTime") or "")
+            for pool in nodepools
+            for condition in (pool.get("status") or {}).get("conditions") or ()
+            if condition.get("type") == NEAR_LIMIT
+            and condition.get("status") == "True"
+            and owner in str(condition.get("message"))
+        ),
+        default="",
+    )
+
+
+def limit_lines(told: Sequence[Told]) -> Iterator[str]:
+    """Yield a line for each limit."""
+    for each in told:
+        if "fault" in each:
+            yield f"{each['name']} cannot be read, so nothing is bought that it may select: {each['fault']}"
+            continue
+        since = f" since {each['since']}" if each["since"] else ""
+        yield f"{each['name']}: {each['used']} used ({each['percent']} %){since}"

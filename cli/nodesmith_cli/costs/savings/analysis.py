@@ -1,0 +1,243 @@
+"""The whole analysis of a cluster that was read: a pure function of its objects, the catalogue and the time.
+
+Only the optional parts (what constraints cost, further passes of moves) depend on how much time the caller grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.provisioning import Inputs
+from nodesmith.decisions.provisioning.nodepooltiers import pools as nodepool_offers
+from nodesmith.decisions.shadow.fleet import OTHERS, others
+from nodesmith.errors import Rejected
+from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.ownership import is_foreign, is_marked, nodeclass_name, provider_id
+from nodesmith.model.kubernetes.nodes import Node, parse_node
+from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.observation.decoding import UNREADABLE
+from nodesmith_cli.costs.commitments import covered_hourly_usd
+from nodesmith_cli.costs.savings.assumptions import assumed_nodepools, in_zones
+from nodesmith_cli.costs.savings.capacity import (
+    Family,
+    Held,
+    Parts,
+    Workload,
+    daemonsets,
+    families,
+    held_by_rule,
+    oversized,
+    parts_by_node,
+)
+from nodesmith_cli.costs.savings.constraints import (
+    Costs,
+    SpotOption,
+    constraint_costs,
+    protection_costs,
+    spot_option,
+)
+from nodesmith_cli.costs.savings.fleet import adopted, on_demand_only, unhurried
+from nodesmith_cli.costs.savings.nodeprices import PricedNode, priced_nodes, total_hourly_usd
+from nodesmith_cli.costs.savings.reading import Cluster, Usage
+from nodesmith_cli.costs.savings.repacking import Reached, Repacked, reached, repacked
+from nodesmith_cli.planning.checking import checked
+from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.manifests import Manifests
+from nodesmith_cli.planning.nodeclasses import AVAILABLE, assumed_nodeclass
+from nodesmith_formats.manifests.manifests import Document
+
+_READ = frozenset({"NodePool", "EC2NodeClass"})
+_CUSTOM = _READ | {"NodeClaim"}
+_NOWHERE = "savings"
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Everything that was found. Prices are USD an hour.
+
+    `whole` is the plan for all pods, `on_demand` the same without spot for pods that run on on-demand now. `nodepools`
+    are the manifests that the plan buys from; `are_assumed` is True if they are not the cluster's own. `faults` are
+    objects that could not be used, each in a sentence. `best_hourly_usd` is the lowest price found for all pods.
+    """
+
+    nodes: tuple[PricedNode, ...]
+    pods: int
+    pending: int
+    now_hourly_usd: float
+    whole: Repacked
+    on_demand: Repacked
+    moves: Reached
+    parts: Mapping[str, Parts]
+    held: tuple[Held, ...]
+    protections: tuple[tuple[Held, float], ...]
+    constraints: Costs
+    spot: SpotOption | None
+    families: tuple[Family, ...]
+    daemonsets: tuple[Workload, ...]
+    oversized: tuple[Workload, ...]
+    nodepools: tuple[Mapping[str, Any], ...]
+    are_assumed: bool
+    faults: tuple[str, ...]
+    claims_without_nodes: int
+    foreign_nodepools: tuple[str, ...]
+
+    @property
+    def best_hourly_usd(self) -> float:
+        """The lowest price that a plan for all pods has, whether made anew or reached by moves."""
+        return min(self.whole.hourly_usd, self.moves.hourly_usd, self.now_hourly_usd)
+
+    @property
+    def bound_hourly_usd(self) -> float:
+        """A price that no plan for all pods under these NodePools can undercut."""
+        return min(self.whole.bound_hourly_usd, self.best_hourly_usd)
+
+    @property
+    def priced(self) -> tuple[PricedNode, ...]:
+        """The nodes with a known price."""
+        return tuple(each for each in self.nodes if each.price is not None)
+
+
+def parsed_nodes(manifests: Iterable[Mapping[str, Any]]) -> tuple[list[Node], list[str]]:
+    """Return the readable Nodes, and a sentence for each other one."""
+    nodes: list[Node] = []
+    faults: list[str] = []
+    for manifest in manifests:
+        try:
+            nodes.append(parse_node(manifest))
+        except UNREADABLE as error:
+            name = (manifest.get("metadata") or {}).get("name")
+            faults.append(f"Node/{name}: cannot be read and is left out: {error!r}")
+    return nodes, faults
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A cluster ready for analysis: its priced nodes, and the inputs of decisions with the NodePools to plan with."""
+
+    nodes: tuple[PricedNode, ...]
+    inputs: Inputs
+    nodepools: tuple[Mapping[str, Any], ...]
+    are_assumed: bool
+    faults: tuple[str, ...]
+    claims_without_nodes: int
+    foreign_nodepools: tuple[str, ...]
+
+
+def prepared(
+    cluster: Cluster, nodes: Sequence[Node], catalog: Catalog, settings: NodeSettings, now: datetime
+) -> Prepared:
+    """Return the cluster's nodes with prices, and inputs with its own NodePools or assumed ones.
+
+    Raises Rejected if no node has a price, because there is nothing to compare then.
+    """
+    claims = cluster.of_kind("NodeClaim")
+    marked = [provider_id(claim) for claim in claims if is_marked(claim)]
+    priced = tuple(
+        priced_nodes(nodes, catalog, marked, has_cluster_autoscaler=cluster.has_cluster_autoscaler)
+    )
+    if not any(each.price for each in priced):
+        why = f": {priced[0].name}: {priced[0].unknown}" if priced else ""
+        raise Rejected(f"none of the cluster's {len(priced):,} nodes has a known price{why}")
+    custom, faults = checked(each for each in cluster.documents if each.manifest["kind"] in _READ)
+    pools = [each.manifest for each in custom if each.manifest["kind"] == "NodePool"]
+    ours = [pool for pool in pools if not is_foreign(pool)]
+    classes = [without_free_reservations(e.manifest) for e in custom if e.manifest["kind"] == "EC2NodeClass"]
+    used = ours or assumed_nodepools(priced, cluster.of_kind("Pod"))
+    nodeclasses, nodepools = _split(used)
+    own = {str(each["metadata"]["name"]) for each in (*classes, *nodeclasses)}
+    lacking = sorted({*map(nodeclass_name, nodepools)} - own - {""})
+    assumed = [in_zones(each, priced) for each in (*nodeclasses, *map(assumed_nodeclass, lacking))]
+    rest = [each for each in cluster.documents if each.manifest["kind"] not in _CUSTOM]
+    planned = [*map(unhurried, nodepools), *classes, *assumed, *others(assumed_nodeclass(OTHERS))]
+    made = tuple(Document(each, _NOWHERE, n) for n, each in enumerate(planned, start=1))
+    inputs = plan_inputs(Manifests((*rest, *made)), catalog, settings=settings, now=now)
+    shown = {each.node.provider_id for each in priced} - {""}
+    return Prepared(
+        priced,
+        inputs,
+        (*nodeclasses, *nodepools),
+        not ours,
+        (*(str(f) for f in faults if not f.field.endswith(AVAILABLE)), *inputs.snapshot.problems),
+        sum(provider_id(claim) not in shown for claim in claims),
+        tuple(sorted(str(p["metadata"]["name"]) for p in pools if is_foreign(p))),
+    )
+
+
+def without_free_reservations(nodeclass: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an EC2NodeClass whose capacity reservations have no free instances: how many they have is not known."""
+    status = nodeclass.get("status")
+    held = status.get("capacityReservations") if isinstance(status, Mapping) else None
+    if not isinstance(status, Mapping) or not isinstance(held, list):
+        return nodeclass
+    full = [{AVAILABLE: 0, **each} for each in held if isinstance(each, Mapping)]
+    return {**nodeclass, "status": {**status, "capacityReservations": full}}
+
+
+def _split(
+    manifests: Iterable[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return EC2NodeClasses and NodePools."""
+    found = list(manifests)
+    return [m for m in found if m["kind"] == "EC2NodeClass"], [m for m in found if m["kind"] == "NodePool"]
+
+
+def _always() -> bool:
+    return True
+
+
+def _on_demand_nodes(nodes: Iterable[PricedNode]) -> frozenset[str]:
+    return frozenset(each.name for each in nodes if each.capacity_type in (ON_DEMAND, RESERVED))
+
+
+def _pinned_to(free: Inputs, keys: frozenset[str]) -> Inputs:
+    return replace(free, snapshot=on_demand_only(free.snapshot, keys))
+
+
+def analysed(
+    ready: Prepared, usage: Usage, budget: Callable[[], Callable[[], bool]] = lambda: _always
+) -> Analysis:
+    """Analyse a cluster. `budget` begins an optional part, and returns a function that is True while it has time."""
+    there, nodes = adopted(ready.inputs, ready.nodes), ready.nodes
+    snapshot, catalog = there.inputs.snapshot, ready.inputs.catalog
+    whole = repacked(there.inputs)
+    paid = _on_demand_nodes(nodes)
+    everyone = frozenset(pod.key for pod in snapshot.pods if pod.node in paid)
+    on_demand = whole if everyone == there.pinned else repacked(_pinned_to(there.free, everyone))
+    moves = reached(there.inputs, budget())
+    parts = parts_by_node(nodes, snapshot)
+    held = held_by_rule(moves.blocked, nodes, parts, snapshot.pods)
+    spot = spot_option(there.free, there.pinned)
+    has_time = budget()
+    protections = protection_costs(there.inputs, held, has_time)
+    costs = constraint_costs(there.inputs, whole, there.pinned, has_time)
+    offers = nodepool_offers(snapshot, there.inputs.ledger, catalog, there.inputs.settings, there.inputs.now)
+    allowed = {choice.type.name for one in offers.templates for choice in one.choices}
+    obstacles = [
+        f"NodePool {name} launches nothing: {why}" for name, why in offers.obstacles.items() if name != OTHERS
+    ]
+    return Analysis(
+        nodes,
+        len(snapshot.pods),
+        len(ready.inputs.snapshot.pods) - len(snapshot.pods),
+        total_hourly_usd(nodes) - covered_hourly_usd(there.inputs),
+        whole,
+        on_demand,
+        moves,
+        parts,
+        tuple(held),
+        tuple(protections),
+        costs,
+        spot,
+        tuple(families(nodes, catalog, allowed)),
+        tuple(daemonsets(nodes, snapshot)),
+        tuple(oversized(nodes, snapshot, usage)),
+        ready.nodepools,
+        ready.are_assumed,
+        (*ready.faults, *obstacles),
+        ready.claims_without_nodes,
+        ready.foreign_nodepools,
+    )

@@ -1,0 +1,274 @@
+"""The report as one HTML file, in the frame of all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from nodesmith_cli.output.reporting.charts import Bar, bars, stack
+from nodesmith_cli.output.reporting.fleetmap import Kind, fleet_map
+from nodesmith_cli.output.reporting.frame import (
+    Card,
+    figure,
+    items,
+    page,
+    paragraph,
+    preformatted,
+    section,
+    table,
+)
+from nodesmith_cli.output.reporting.markup import Html
+from nodesmith_formats.wording import counted
+
+Report = Mapping[str, Any]
+_MOST_BARS = 25
+_SPENDING = {
+    "podsMonthly": "Requests of pods",
+    "daemonSetsMonthly": "DaemonSets and static pods",
+    "unrequestedCpuMonthly": "CPU that nothing requests",
+    "unrequestedMemoryMonthly": "Memory that nothing requests",
+    "unrequestedAcceleratorsMonthly": "Accelerators that nothing requests",
+}
+
+
+def savings_page(written: Report) -> Html:
+    """Return the HTML file. `written` is the report's JSON data."""
+    cluster, now, best = written["cluster"], written["now"], written["repacked"]
+    reachable, bound = written["reachable"], written["lowerBound"]
+    cards = [
+        _card("Now", now, counted(now["nodes"], "node")),
+        _card("Reachable by moves", reachable, _saved(reachable)),
+        _card("Repacked today", best, _saved(best)),
+        _card("Lower bound", bound, "no plan can cost less"),
+    ]
+    lead = (
+        f"{counted(cluster['nodes'], 'node')}, {counted(cluster['pods'], 'pod')}, {cluster['region']}. On-demand "
+        f"prices of {written['prices']['catalogue']}, spot prices: {written['prices']['spot']}."
+    )
+    title = f"{cluster['context'] or 'The cluster'}: what it costs"
+    return page(title, lead, cards, _sections(written), f"Read {cluster['readAt']}.")
+
+
+def _card(name: str, each: Report, note: str) -> Card:
+    return Card(name, _dollars(each["monthly"]), "/month", (note, f"${each['hourly']:,.2f}/hour"))
+
+
+def _saved(each: Report) -> str:
+    return f"saves {_dollars(each['savingMonthly'])} ({each['savingPercent']:.0f} %)"
+
+
+def _sections(written: Report) -> Iterator[Html]:
+    yield _prices(written)
+    yield _spending(written)
+    yield _fleet(written)
+    yield _table(
+        "Who manages the nodes",
+        ("Manager", "Group", "#Nodes", "#$/month", "nodesmith can take over"),
+        (
+            (
+                e["software"],
+                e["group"],
+                e["nodes"],
+                _dollars(e["monthly"]),
+                "yes" if e["canTakeOver"] else "no",
+            )
+            for e in written["owners"]
+        ),
+    )
+    yield _table(
+        "The best moves",
+        ("Removed", "Launched", "#Pods", "#Saves $/month"),
+        (
+            (
+                _kinds(e["removed"]),
+                _kinds(e["launched"]) or "nothing",
+                e["pods"],
+                _dollars(e["savingMonthly"]),
+            )
+            for e in written["moves"]
+        ),
+    )
+    yield from _obstacles(written)
+    yield from _opportunities(written)
+    yield from _left_out(written)
+
+
+def _prices(written: Report) -> Html:
+    names = (
+        ("Now", "now"),
+        ("Reachable", "reachable"),
+        ("Repacked today", "repacked"),
+        ("Lower bound", "lowerBound"),
+    )
+    rows = [
+        Bar(name, written[key]["monthly"], _dollars(written[key]["monthly"]), colour)
+        for colour, (name, key) in enumerate(names)
+    ]
+    reachable, option = written["reachable"], written["spotOption"]
+    told = (
+        f"{counted(reachable['moves'], 'move')} with {counted(reachable['evictions'], 'restart')} of pods"
+        f"{'' if reachable['isFinished'] else '; the search was not finished, so more may be reachable'}."
+    )
+    if written["repacked"]["ofWhichSpotMonthly"]:
+        part = _dollars(written["repacked"]["ofWhichSpotMonthly"])
+        told += f" {part} of the saving comes from spot that the NodePools allow already."
+    if option and option["furtherSavingMonthly"]:
+        told += (
+            f" An option that is in none of the figures: {counted(option['pods'], 'pod')} on spot instead of on-demand"
+            f" would save {_dollars(option['furtherSavingMonthly'])} a month more."
+        )
+    listed = table(
+        ("Plan", "#$/hour", "#$/month", "#Saves $/month"),
+        (
+            (
+                name,
+                f"{written[key]['hourly']:,.4f}",
+                _dollars(written[key]["monthly"]),
+                _dollars(written[key]["savingMonthly"]) if "savingMonthly" in written[key] else "",
+            )
+            for name, key in names
+        ),
+        "Price a month",
+    )
+    drawn = figure(bars("Price a month", rows), name="Price a month")
+    return section("Price a month", drawn, paragraph(told), listed)
+
+
+def _spending(written: Report) -> Html:
+    rows = [
+        Bar(name, written["spending"][key], _dollars(written["spending"][key]), colour)
+        for colour, (key, name) in enumerate(_SPENDING.items())
+        if written["spending"][key]
+    ]
+    title = "Where the money goes now"
+    listed = table(("What nodes are paid for", "#$/month"), ((row.label, row.value) for row in rows), title)
+    return section(title, figure(stack(title, rows), name=title), listed)
+
+
+def _fleet(written: Report) -> Html:
+    kinds = [
+        Kind(e["zone"], e["instanceType"], e["capacityType"], e["nodes"], e["hourly"])
+        for e in written["fleet"]
+    ]
+    told = "Each tile is a kind of node, and its area is what these nodes cost."
+    return section(
+        "Nodes by zone and type", figure(fleet_map("Nodes by zone and type", kinds), told, "Nodes")
+    )
+
+
+def _obstacles(written: Report) -> Iterator[Html]:
+    yield _table(
+        "Rules that keep nodes",
+        ("Rule", "Object", "#Nodes", "#$/month", "#Not requested $/month", "Message"),
+        (
+            (
+                e["rule"],
+                e["object"],
+                e["nodes"],
+                _dollars(e["monthly"]),
+                _dollars(e["unrequestedMonthly"]),
+                e["message"],
+            )
+            for e in written["kept"]
+        ),
+    )
+    costs = [
+        *((e["constraint"], e["workload"], e["pods"], e["monthly"]) for e in written["constraints"]["costs"]),
+        *((e["rule"], e["object"], e["nodes"], e["costMonthly"]) for e in written["protections"]),
+    ]
+    costs.sort(key=lambda cost: (-cost[3], cost[0], cost[1]))
+    paid = [Bar(f"{what}, {on}", usd, _dollars(usd), 1) for what, on, _, usd in costs if usd][:_MOST_BARS]
+    examined = written["constraints"]
+    told = (
+        f"The plan made again without each constraint: {examined['examined']} of {examined['found']} examined. "
+        "A difference within the planner's tolerance counts as 0."
+    )
+    if costs:
+        listed = table(
+            ("Constraint", "Of", "#Pods or nodes", "#$/month"),
+            ((what, on, number, _dollars(usd)) for what, on, number, usd in costs),
+            "What constraints cost",
+        )
+        drawn = figure(bars("What constraints cost a month", paid), name="Chart") if paid else ""
+        yield section("What constraints cost", paragraph(told), drawn, listed)
+
+
+def _opportunities(written: Report) -> Iterator[Html]:
+    yield _table(
+        "Instance families with cheaper types of the same size",
+        ("Family", "Sold", "#Nodes", "#$/month", "Cheapest type", "#Saves $/month"),
+        (
+            (
+                e["family"],
+                e["capacityType"],
+                e["nodes"],
+                _dollars(e["monthly"]),
+                e["cheapestType"],
+                _dollars(e["savingMonthly"]),
+            )
+            for e in written["families"]
+        ),
+    )
+    yield _table(
+        "DaemonSets",
+        ("DaemonSet", "#Pods", "#CPU", "#Memory", "#$/month"),
+        (
+            (e["workload"], e["pods"], e["requests"]["cpu"], e["requests"]["memory"], _dollars(e["monthly"]))
+            for e in written["daemonSets"]
+        ),
+    )
+    yield _table(
+        "Requests beyond use (one sample of metrics-server; peaks are higher; in none of the figures)",
+        ("Workload", "#CPU", "#Used", "#Memory", "#Used", "#$/month"),
+        (
+            (
+                e["workload"],
+                e["requests"]["cpu"],
+                e["used"]["cpu"],
+                e["requests"]["memory"],
+                e["used"]["memory"],
+                _dollars(e["unusedMonthly"]),
+            )
+            for e in written["oversized"]["workloads"]
+        ),
+    )
+
+
+def _left_out(written: Report) -> Iterator[Html]:
+    yield _table(
+        "Not priced, and in none of the figures",
+        ("Node", "Manager", "Why"),
+        ((e["node"], e["owner"], e["reason"]) for e in written["unknown"]),
+    )
+    yield _table(
+        "Nodes that keep their pods",
+        ("Node", "Why"),
+        ((e["node"], e["reason"]) for e in written["unplaceable"]),
+    )
+    yield _table(
+        "What could not be read",
+        ("Kind", "Why", "What that means"),
+        ((e["kind"], e["why"], e["meaning"]) for e in written["missing"]),
+    )
+    oversized = written["oversized"]
+    known = [] if oversized["isKnown"] else [f"Use of requests is not known: {oversized['why']}."]
+    yield section("How to read the figures", items((*written["caveats"], *known, *written["faults"])))
+    manifests = written["nodePools"]["manifests"]
+    if manifests:
+        shown = "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests)
+        yield section("Assumed NodePools", preformatted(shown))
+
+
+def _table(title: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
+    """Return a section with a table, or nothing if there are no rows."""
+    return section(title, table(titles, rows, title))
+
+
+def _kinds(kinds: Iterable[Report]) -> str:
+    return ", ".join(f"{each['count']} × {each['kind']}" for each in kinds)
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.0f}" if abs(amount) >= 10 or not amount else f"${amount:,.2f}"

@@ -1,0 +1,375 @@
+"""The analysis as JSON data, the one source of the table and the page. `docs/savings.md` lists the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import reduce
+from math import fsum
+from operator import add
+from typing import Literal
+
+from nodesmith.decisions.disruption.proposals import Proposal
+from nodesmith.model.apimachinery.labels import RESERVED
+from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources, format_amount
+from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith_cli.costs.savings.analysis import Analysis
+from nodesmith_cli.costs.savings.capacity import Held, Parts, Workload
+from nodesmith_cli.costs.savings.constraints import MOST
+from nodesmith_cli.costs.savings.nodeprices import PricedNode, monthly
+from nodesmith_cli.costs.savings.owners import AUTO_MODE
+from nodesmith_cli.costs.savings.reading import Cluster, Usage
+from nodesmith_cli.costs.savings.repacking import best_moves
+from nodesmith_cli.output.documents.savings import (
+    Alike,
+    HeldNodes,
+    Kind,
+    Money,
+    Owner,
+    Repacked,
+    Saving,
+    SavingMove,
+    Savings,
+    Spending,
+    SpotOption,
+    WorkloadCost,
+)
+from nodesmith_formats.prices import HOURS_A_MONTH
+from nodesmith_formats.wording import counted, printable
+
+SCHEMA_VERSION: Literal[1] = 1
+_DIGITS = 6
+_MOST = 10
+_MOST_NAMES = 100
+_REACHABLE = (
+    "Reachable: moves that nodesmith's search finds worth their evictions, and that annotations, policies and "
+    "PodDisruptionBudgets allow now. They take days where NodePools' budgets are small. 6 % of the price of nodes that "
+    "pods move to is added, because kube-scheduler does not follow plans."
+)
+_PASSING = frozenset({"Nominated", "Ending", "Moving", "NotInitialized", "NotConsolidatable"})
+"""Rules that keep a node for a moment only, and are not reported as what keeps it."""
+
+
+def report(
+    found: Analysis,
+    cluster: Cluster,
+    usage: Usage,
+    catalog: Catalog,
+    *,
+    context: str,
+    spot: str,
+    at: datetime,
+    selector: str = "",
+) -> Savings:
+    """Return the report. `spot` is the source of spot prices, `at` the time of the reading. Prices are USD.
+
+    `selector` is the label selector of the nodes that it is about, empty for all.
+    """
+    now = found.now_hourly_usd
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "cluster": {
+            "context": printable(context),
+            "region": catalog.region,
+            "readAt": format_time(at),
+            "nodes": len(found.nodes),
+            "pricedNodes": len(found.priced),
+            "pods": found.pods,
+            "pendingPods": found.pending,
+            "selector": printable(selector),
+        },
+        "prices": {
+            "catalogue": f"{catalog.made_at:%Y-%m-%d}",
+            "spot": spot,
+            "currency": catalog.currency,
+            "hoursAMonth": HOURS_A_MONTH,
+        },
+        "now": {
+            **_money(now),
+            "estimatedMonthly": _cents(monthly(_estimated(found.priced))),
+            "nodes": len(found.priced),
+        },
+        "repacked": _repacked(found),
+        "reachable": {
+            **_saving(now, min(now, found.moves.hourly_usd), found.moves.nodes),
+            "moves": len(found.moves.moves),
+            "evictions": found.moves.evictions,
+            "isFinished": found.moves.is_finished,
+        },
+        "lowerBound": _money(found.bound_hourly_usd),
+        "owners": _owners(found.nodes),
+        "fleet": _fleet(found.nodes),
+        "nodePools": {
+            "areAssumed": found.are_assumed,
+            "names": [str(m["metadata"]["name"]) for m in found.nodepools if m["kind"] == "NodePool"],
+            "leftAlone": list(found.foreign_nodepools),
+            "manifests": [dict(each) for each in found.nodepools] if found.are_assumed else [],
+        },
+        "unknown": [
+            {"node": each.name, "owner": each.owner.software, "reason": each.unknown}
+            for each in found.nodes
+            if each.price is None
+        ],
+        "spending": _spending(found.parts),
+        "kept": [_held(each) for each in found.held if each.rule not in _PASSING],
+        "protections": [
+            {**_held(held), "costMonthly": _cents(monthly(cost))} for held, cost in found.protections
+        ],
+        "unplaceable": [{"node": name, "reason": why} for name, why in sorted(found.whole.kept.items())],
+        "families": [
+            {
+                "family": each.name,
+                "capacityType": each.capacity_type,
+                "nodes": each.nodes,
+                "monthly": _cents(monthly(each.hourly_usd)),
+                "cheapestType": each.cheapest,
+                "savingMonthly": _cents(monthly(each.hourly_usd - each.cheapest_hourly_usd)),
+            }
+            for each in found.families[:_MOST]
+        ],
+        "spotOption": _spot(found),
+        "daemonSets": [_workload(each) for each in found.daemonsets[:_MOST]],
+        "oversized": {
+            "isKnown": not usage.fault,
+            "why": usage.fault,
+            "monthly": _cents(monthly(fsum(each.unused_hourly_usd for each in found.oversized))),
+            "workloads": [_workload(each) for each in found.oversized[:_MOST]],
+        },
+        "moves": [_move(move, found) for move in best_moves(found.moves.moves, _MOST)],
+        "constraints": {
+            "costs": [
+                {
+                    "workload": cost.constraint.workload,
+                    "constraint": cost.constraint.kind,
+                    "key": cost.constraint.key,
+                    "pods": cost.pods,
+                    "monthly": _cents(monthly(cost.hourly_usd)),
+                }
+                for cost in found.constraints.costs
+            ],
+            "examined": found.constraints.examined,
+            "found": found.constraints.found,
+        },
+        "missing": [
+            {"kind": each.kind, "why": each.why, "meaning": each.meaning} for each in cluster.missing
+        ],
+        "faults": list(found.faults[:_MOST_NAMES]),
+        "caveats": [*_of_selection(selector), *_caveats(found, spot)],
+    }
+
+
+def _cents(usd: float) -> float:
+    return round(usd, 2) + 0.0
+
+
+def _money(hourly: float) -> Money:
+    return {"hourly": round(hourly, _DIGITS), "monthly": _cents(monthly(hourly))}
+
+
+def _saving(now: float, then: float, nodes: int) -> Saving:
+    share = (now - then) / now if now else 0.0
+    return {
+        **_money(then),
+        "savingMonthly": _cents(monthly(now - then)),
+        "savingPercent": round(100 * share, 1),
+        "nodes": nodes,
+    }
+
+
+def _estimated(nodes: Iterable[PricedNode]) -> float:
+    return fsum(each.hourly_usd for each in nodes if each.price and each.price.estimated)
+
+
+def _repacked(found: Analysis) -> Repacked:
+    now, best = found.now_hourly_usd, found.best_hourly_usd
+    is_plan = found.whole.hourly_usd <= best
+    number = found.whole.number if is_plan else found.moves.nodes
+    more_spot = min(found.on_demand.hourly_usd, now) - best
+    return {
+        **_saving(now, best, number if best < now else len(found.priced)),
+        "estimatedMonthly": _cents(monthly(found.whole.estimated_hourly_usd)) if is_plan else 0.0,
+        "ofWhichSpotMonthly": _cents(monthly(max(0.0, more_spot))),
+    }
+
+
+def _owners(nodes: Iterable[PricedNode]) -> list[Owner]:
+    groups: dict[tuple[str, str, bool], list[PricedNode]] = {}
+    for each in nodes:
+        key = each.owner.software, each.owner.group, each.owner.is_ours
+        groups.setdefault(key, []).append(each)
+    found: list[Owner] = [
+        {
+            "software": software,
+            "group": group,
+            "nodes": len(mine),
+            "unpriced": sum(each.price is None for each in mine),
+            "monthly": _cents(monthly(fsum(each.hourly_usd for each in mine))),
+            "canTakeOver": ours,
+        }
+        for (software, group, ours), mine in groups.items()
+    ]
+    return sorted(found, key=lambda each: (-each["monthly"], each["software"], each["group"]))
+
+
+def _fleet(nodes: Iterable[PricedNode]) -> list[Kind]:
+    """Return the kinds of nodes by zone, the most expensive first; `hourly` is the price of all nodes of a kind."""
+    kinds: dict[tuple[str, str, str], list[PricedNode]] = {}
+    for each in nodes:
+        kinds.setdefault((each.zone, each.instance_type, each.capacity_type), []).append(each)
+    found: list[Kind] = [
+        {
+            "zone": zone,
+            "instanceType": kind,
+            "capacityType": sold,
+            "nodes": len(members),
+            "hourly": round(fsum(each.hourly_usd for each in members), _DIGITS),
+        }
+        for (zone, kind, sold), members in sorted(kinds.items())
+    ]
+    return sorted(found, key=lambda each: -each["hourly"])
+
+
+def _spending(parts: Mapping[str, Parts]) -> Spending:
+    whole = reduce(add, parts.values(), Parts())
+    return {
+        "podsMonthly": _cents(monthly(whole.pods)),
+        "daemonSetsMonthly": _cents(monthly(whole.daemons)),
+        "unrequestedCpuMonthly": _cents(monthly(whole.free_cpu)),
+        "unrequestedMemoryMonthly": _cents(monthly(whole.free_memory)),
+        "unrequestedAcceleratorsMonthly": _cents(monthly(whole.free_accelerators)),
+    }
+
+
+def _held(each: Held) -> HeldNodes:
+    return {
+        "rule": each.rule,
+        "object": each.object,
+        "message": each.message,
+        "nodes": len(each.nodes),
+        "names": list(each.nodes[:_MOST_NAMES]),
+        "monthly": _cents(monthly(each.hourly_usd)),
+        "unrequestedMonthly": _cents(monthly(each.free_hourly_usd)),
+    }
+
+
+def _spot(found: Analysis) -> SpotOption | None:
+    if found.spot is None:
+        return None
+    saved = found.best_hourly_usd - found.spot.hourly_usd
+    return {"pods": found.spot.pods, "furtherSavingMonthly": _cents(monthly(max(0.0, saved)))}
+
+
+def _workload(each: Workload) -> WorkloadCost:
+    return {
+        "workload": each.name,
+        "pods": each.pods,
+        "requests": _amounts(each.requests),
+        "used": None if each.used is None else _amounts(each.used),
+        "monthly": _cents(monthly(each.hourly_usd)),
+        "unusedMonthly": _cents(monthly(each.unused_hourly_usd)),
+    }
+
+
+def _amounts(resources: Resources) -> dict[str, str]:
+    return {name: format_amount(name, resources.of(name)) for name in (CPU, MEMORY)}
+
+
+def _move(move: Proposal, found: Analysis) -> SavingMove:
+    types = {each.name: f"{each.instance_type} {each.capacity_type}" for each in found.nodes}
+    launched = [f"{n.request.cheapest.instance_type} {n.request.capacity_type}" for n in move.replacements]
+    return {
+        "reason": move.reason.value,
+        "removed": _alike(types.get(name, "a node of an earlier move") for name in move.sources),
+        "nodes": list(move.sources),
+        "launched": _alike(launched),
+        "pods": len(move.destinations),
+        "savingMonthly": _cents(monthly(move.saving_hourly_usd)),
+    }
+
+
+def _alike(kinds: Iterable[str]) -> list[Alike]:
+    counts: dict[str, int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    return [{"kind": kind, "count": number} for kind, number in counts.items()]
+
+
+def _caveats(found: Analysis, spot: str) -> list[str]:
+    """Return what the reader must know to judge the figures, each in a sentence."""
+    return [
+        text for texts in (_of_prices(found, spot), _of_plans(found), _of_objects(found)) for text in texts
+    ]
+
+
+def _of_selection(selector: str) -> Iterator[str]:
+    if selector:
+        yield (
+            f"Only the nodes that -l {printable(selector)} matches, and their pods, as if there were no others: rules "
+            "between these pods and those of other nodes, and free capacity on other nodes, are not taken into account."
+        )
+
+
+def _of_prices(found: Analysis, spot: str) -> list[str]:
+    told = [
+        "Prices are AWS list prices of instances: Savings Plans, other discounts, volumes and traffic are not known."
+    ]
+    has_spot = any(each.price and each.price.estimated for each in found.priced)
+    if spot != "EC2" and (has_spot or found.spot or found.whole.estimated_hourly_usd):
+        told.append(
+            "Spot prices are estimated as 35 % of on-demand: with AWS credentials they are read from EC2."
+        )
+    assumed = sum(each.is_assumed for each in found.priced)
+    if assumed:
+        told.append(
+            f"{counted(assumed, 'node')} without a label for the capacity type: on-demand is assumed."
+        )
+    reserved = sum(each.capacity_type == RESERVED for each in found.priced)
+    if reserved:
+        told.append(
+            f"{counted(reserved, 'node')} of capacity reservations count as 0 USD: they are paid for anyway."
+        )
+    if any(each.owner.software == AUTO_MODE for each in found.priced):
+        told.append("The fee of EKS Auto Mode for each instance is not included.")
+    unknown = len(found.nodes) - len(found.priced)
+    if unknown:
+        told.append(
+            f"{counted(unknown, 'node')} of unknown price, and their pods, are in none of the figures."
+        )
+    return told
+
+
+def _of_plans(found: Analysis) -> list[str]:
+    told = [
+        "Repacked: a plan for all pods at once, whatever delays it (PodDisruptionBudgets, do-not-disrupt).",
+        _REACHABLE,
+    ]
+    foreign = sorted({e.owner.software for e in found.priced if not e.owner.is_ours})
+    if foreign:
+        told.append(
+            f"nodesmith leaves nodes of others alone ({', '.join(foreign)}): for these, the figures assume that their "
+            "pods move to its NodePools and that you scale the groups down."
+        )
+    if found.are_assumed:
+        told.append(
+            "There is no NodePool for nodesmith in the cluster: NodePools like the present nodes are assumed. "
+            "--write-nodepools FILE writes them."
+        )
+    left = min(MOST, found.constraints.found) - found.constraints.examined
+    if left or not found.moves.is_finished:
+        told.append("There was no time for all moves and all costs of constraints: --seconds grants more.")
+    return told
+
+
+def _of_objects(found: Analysis) -> list[str]:
+    told: list[str] = []
+    if found.pending:
+        told.append(f"{counted(found.pending, 'pod')} without a node are in none of the figures.")
+    if found.claims_without_nodes:
+        told.append(f"Not priced: {counted(found.claims_without_nodes, 'NodeClaim')} without a Node.")
+    static: Sequence[str] = sorted(found.whole.kept)
+    if static:
+        told.append(
+            f"{counted(len(static), 'node')} stay as they are: no NodePool accepts their pods, or it is static."
+        )
+    return told

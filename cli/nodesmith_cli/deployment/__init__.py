@@ -1,0 +1,1 @@
+"""What a deployment runs: `nodesmith image push` and `nodesmith rollback`."""

@@ -1,0 +1,60 @@
+"""The Lambda functions of a region: their versions, and the version that each alias points to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.settings import ALIAS, function_name
+from nodesmith_cli.access.awssession import asking, if_there
+from nodesmith_cli.deployment.rollback.releases import FunctionVersion
+
+_PREFIX = function_name("")
+_LATEST = "$LATEST"
+
+
+class Functions:
+    """The Lambda calls of a rollback. Every method may raise Denied, Transient, Rejected."""
+
+    def __init__(self, client: Callable[[str], Any]) -> None:
+        self._lambda = client("lambda")
+
+    def live(self) -> dict[str, int]:
+        """Return the live version of each nodesmith function, by function name."""
+        found = {}
+        for name in self._names():
+            with asking("lambda:GetAlias", name):
+                alias = if_there(partial(self._lambda.get_alias, FunctionName=name, Name=ALIAS))
+            if alias is not None:
+                found[name] = int(alias["FunctionVersion"])
+        return found
+
+    def versions(self, function: str) -> list[FunctionVersion]:
+        """Return the published versions of a function."""
+        with asking("lambda:ListVersionsByFunction", function):
+            pages = self._lambda.get_paginator("list_versions_by_function").paginate(FunctionName=function)
+            found = [version for page in pages for version in page["Versions"]]
+        return [_version(function, each) for each in found if each["Version"] != _LATEST]
+
+    def switch(self, function: str, version: int) -> None:
+        """Point a function's alias to this version."""
+        with asking("lambda:UpdateAlias", f"{function}:{ALIAS}"):
+            self._lambda.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=str(version))
+
+    def _names(self) -> Iterator[str]:
+        with asking("lambda:ListFunctions", "*"):
+            pages = list(self._lambda.get_paginator("list_functions").paginate())
+        for page in pages:
+            yield from (str(f["FunctionName"]) for f in page["Functions"] if _is_ours(f["FunctionName"]))
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(_PREFIX)
+
+
+def _version(function: str, raw: Any) -> FunctionVersion:
+    release = raw.get("Environment", {}).get("Variables", {}).get("RELEASE", "")
+    published_at = parse_time(raw["LastModified"])
+    return FunctionVersion(function, int(raw["Version"]), release, published_at)

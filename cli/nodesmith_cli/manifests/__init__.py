@@ -1,0 +1,1 @@
+"""What the commands on manifests do: `convert`, `hash` and `validate`."""

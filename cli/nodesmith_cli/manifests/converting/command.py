@@ -1,0 +1,118 @@
+"""The implementation of `nodesmith convert`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import typer
+
+from nodesmith.errors import Rejected
+from nodesmith.model.conversion.converting import convert
+from nodesmith.model.conversion.drafts import Conversion, Converted, Fate
+from nodesmith.model.conversion.nodeclasses import Surroundings
+from nodesmith_cli.manifests.converting.layout import Remarks, finder, remarks_of, write_yaml
+from nodesmith_cli.manifests.converting.objects import as_of_a_file, faults_of, unreadable
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
+
+OK, REFUSED, BAD_INPUT = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to convert, and how."""
+
+    files: tuple[str, ...]
+    around: Surroundings
+    report: bool = False
+
+
+def run(wanted: Wanted, output: Literal["yaml", "json"]) -> int:
+    """Convert and print objects, with findings on standard error. Returns the exit status.
+
+    Raises Rejected if there is nothing to convert.
+    """
+    found = list(read_documents(wanted.files))
+    documents = [each for each in found if isinstance(each, Document)]
+    faults = [each for each in found if isinstance(each, Fault)]
+    for fault in faults:
+        _say(fault, "red")
+    if not documents:
+        raise Rejected(f"nothing to convert: {', '.join(wanted.files)}: no readable object")
+    conversion = convert([document.manifest for document in documents], wanted.around, workloads=True)
+    print(_WRITERS[output](documents, conversion), end="")
+    if wanted.report:
+        _print_report(documents, conversion)
+    else:
+        for each in faults_of(documents, conversion):
+            _say(each, "yellow")
+    refused = unreadable(documents, conversion)
+    for fault in refused:
+        _say(fault, "red")
+    if faults:
+        return BAD_INPUT
+    return REFUSED if refused or any(c.fate is Fate.REFUSED for c in conversion.changes) else OK
+
+
+def _say(fault: Fault, colour: str) -> None:
+    typer.secho(str(fault), fg=colour, err=True)
+
+
+def _print_report(documents: Sequence[Document], conversion: Conversion) -> None:
+    """Print every change with its risk, as tables on standard error."""
+    from nodesmith_cli.manifests.converting.report import LEGEND, report_tables
+    from nodesmith_cli.output.terminal import console
+
+    side = console(stderr=True)
+    for table in report_tables(documents, conversion):
+        side.print(table)
+    side.print(LEGEND, style="dim")
+
+
+def as_yaml(documents: Sequence[Document], conversion: Conversion) -> str:
+    """Return all objects as YAML. An unchanged document stays the same, byte for byte."""
+    roots = {number: document.node for number, document in enumerate(documents)}
+    remarks = {number: _remarks(document) for number, document in enumerate(documents)}
+    parts: list[str] = []
+    for _, group in groupby(conversion.objects, key=lambda each: _place(documents[each.number])):
+        objects = list(group)
+        if all(each.manifest is documents[each.number].manifest for each in objects):
+            parts.append(documents[objects[0].number].text.strip("\n") + "\n")
+            continue
+        parts += list(_written(objects, finder(roots), remarks, documents))
+    return "---\n".join(parts)
+
+
+def _written(
+    objects: Sequence[Converted], node_of: Any, remarks: Mapping[int, Remarks], documents: Sequence[Document]
+) -> Iterator[str]:
+    for at, each in enumerate(objects):
+        text = write_yaml(as_of_a_file(each), node_of, remarks, documents[each.number].node)
+        last = at + 1 == len(objects) or objects[at + 1].number != each.number
+        rest = remarks[each.number].rest() if last else []
+        yield text + "".join(f"{line}\n" for line in rest)
+
+
+def _remarks(document: Document) -> Remarks:
+    """Return the comments of a document with one object. The comments of a List are not attributed to its items."""
+    kind = str(document.manifest.get("kind"))
+    whole = document.node is not None and document.node.start_mark.index <= len(document.text)
+    return remarks_of(document.text if whole and not kind.endswith("List") else "", document.node)
+
+
+def _place(document: Document) -> tuple[str, int]:
+    return document.file, document.number
+
+
+def as_json(documents: Sequence[Document], conversion: Conversion) -> str:
+    """Return all objects as JSON, as a List if there is more than one."""
+    del documents
+    objects = [as_of_a_file(each).manifest for each in conversion.objects]
+    whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
+    return json.dumps(whole, indent=2, default=str) + "\n"
+
+
+_WRITERS = {"yaml": as_yaml, "json": as_json}

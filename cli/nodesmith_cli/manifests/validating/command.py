@@ -1,0 +1,174 @@
+"""The implementation of `nodesmith validate`.
+
+Modules that only some files need are imported lazily, since imports take most of a check's time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Literal
+
+import typer
+
+from nodesmith.errors import Rejected
+from nodesmith.model.karpenter.nodepools import parse_nodepool
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
+from nodesmith.model.schema.nodepools import NODE_OVERLAY, NODE_POOL
+from nodesmith_cli.manifests.converting.objects import todays_documents
+from nodesmith_cli.manifests.validating.findings import Finding, in_order, warning
+from nodesmith_cli.manifests.validating.objects import object_findings
+from nodesmith_cli.manifests.validating.references import class_findings
+from nodesmith_cli.sharing.foreign import said_of
+from nodesmith_formats.manifests.manifests import Document, Fault, read_documents
+from nodesmith_formats.wording import counted
+
+OK, ERRORS = 0, 1
+_MOST_VALUES = 100_000
+"""The most values in one document. Larger documents take too long to check."""
+_MOST_DOCUMENTS = 5_000
+_ANY_POOL = {
+    "apiVersion": NODE_POOL.api_version,
+    "kind": NODE_POOL.name,
+    "metadata": {"name": "any"},
+    "spec": {
+        "template": {
+            "spec": {
+                "requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "any"},
+            }
+        }
+    },
+}
+_MOST_POOLS = 100
+"""The most NodePools whose instance types are checked, which takes some hundredths of a second each."""
+
+
+def run(files: Sequence[str], region: str, output: Literal["text", "json"], commitments: str = "") -> int:
+    """Check files, and print the findings. Returns 1 if there is an error.
+
+    `commitments` is a file that lists Savings Plans and Reserved Instances, empty for none.
+    """
+    found = list(islice(read_documents(files, _MOST_VALUES), _MOST_DOCUMENTS + 1))
+    documents = [each for each in found if isinstance(each, Document)]
+    unreadable = [Finding(each) for each in found if isinstance(each, Fault)]
+    if len(found) > _MOST_DOCUMENTS:
+        why = f"more than {_MOST_DOCUMENTS:,} objects and errors: check fewer at a time"
+        documents, unreadable = [], [*unreadable[:1], Finding(Fault(why, ", ".join(files)))]
+    listed = _commitment_findings(commitments, region) if commitments else ()
+    findings = list(in_order([*unreadable, *check(documents, region), *listed]))
+    errors = sum(finding.is_error for finding in findings)
+    if output == "json":
+        print(json.dumps([_item(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            typer.secho(str(finding), fg="red" if finding.is_error else "yellow")
+        said = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
+        typer.secho(f"{counted(len(documents), 'object')}: {said}", dim=True)
+    return ERRORS if errors else OK
+
+
+def _commitment_findings(file: str, region: str) -> Iterator[Finding]:
+    from nodesmith.adapters.catalog.catalogs import REFERENCE_REGION, embedded_catalog
+    from nodesmith_cli.costs.commitments import listed_in
+
+    _, problems = listed_in(file, embedded_catalog(region or REFERENCE_REGION), datetime.now(UTC))
+    for problem in problems:
+        fault = Fault(
+            f"is {problem.found}: {problem.remedy}", file, object=problem.object, field=problem.field
+        )
+        yield Finding(fault, is_error=problem.fatal)
+
+
+def check(documents: Sequence[Document], region: str) -> Iterator[Finding]:
+    """Yield all findings about the objects, alone and together."""
+    others = [each for each in documents if _is_of_others(each)]
+    yield from (warning(each.fault(said_of(each.manifest))) for each in others)
+    documents = [each for each in documents if not _is_of_others(each)]
+    alone, _ = object_findings(documents)
+    yield from alone
+    if any(each.manifest["kind"] == "ProvisioningRequest" for each in documents):
+        from nodesmith_cli.manifests.validating.requests import request_findings
+
+        yield from request_findings(documents)
+    if any(each.manifest["kind"] == "PodDisruptionBudget" for each in documents):
+        from nodesmith_cli.manifests.validating.budgets import budget_findings
+
+        yield from budget_findings(documents)
+    if any(each.manifest["kind"] == "CapacityBuffer" for each in documents):
+        from nodesmith_cli.manifests.validating.buffers import buffer_findings
+
+        yield from buffer_findings(documents)
+    todays, _ = todays_documents(documents)
+    pools_there = {_name(each): each for each in todays if each.manifest["kind"] == "NodePool"}
+    classes = {_name(each): each for each in todays if each.manifest["kind"] == "EC2NodeClass"}
+    missing = list(class_findings(pools_there, classes))
+    yield from missing
+    yield from _unlaunchable(classes.values())
+    sound = {
+        name: each for name, each in pools_there.items() if parse_nodepool(each.manifest).value is not None
+    }
+    if not sound:
+        yield from _overlays_alone(documents, region)
+        return
+    if len(sound) > _MOST_POOLS:
+        why = (
+            f"is one of {len(sound)} NodePools: instance types and pods are checked for at most {_MOST_POOLS}"
+        )
+        yield warning(next(iter(sound.values())).fault(why))
+        return
+    from nodesmith_cli.manifests.validating.hosting import hosting_findings, inputs_of
+    from nodesmith_cli.manifests.validating.pools import overlay_findings, pool_findings
+
+    try:
+        inputs, manifests = inputs_of(documents, region)
+    except Rejected as error:
+        yield Finding(next(iter(sound.values())).fault(str(error)))
+        return
+    yield from pool_findings(inputs, sound)
+    yield from overlay_findings(inputs, documents)
+    if len(sound) == len(pools_there) and not any(finding.is_error for finding in missing):
+        yield from hosting_findings(inputs, manifests, documents)
+
+
+def _overlays_alone(documents: Sequence[Document], region: str) -> Iterator[Finding]:
+    """Yield which NodeOverlays contradict each other for a NodePool that allows everything, as there is none."""
+    overlays = [each for each in documents if each.manifest["kind"] == NODE_OVERLAY.name]
+    if len(overlays) > 1:
+        from nodesmith_cli.manifests.validating.hosting import inputs_of
+        from nodesmith_cli.manifests.validating.pools import contradictions
+
+        inputs, _ = inputs_of([replace(overlays[0], manifest=_ANY_POOL), *overlays], region)
+        yield from contradictions(inputs, overlays)
+
+
+def _is_of_others(document: Document) -> bool:
+    return document.manifest["kind"] in {"NodePool", "NodeClaim"} and is_foreign(document.manifest)
+
+
+def _unlaunchable(classes: Iterable[Document]) -> Iterator[Finding]:
+    sound = [each for each in classes if parse_nodeclass(each.manifest).value is not None]
+    if sound:
+        from nodesmith_cli.planning.nodeclasses import unlaunchable
+
+        yield from (Finding(fault) for fault in map(unlaunchable, sound) if fault is not None)
+
+
+def _name(document: Document) -> str:
+    return str(document.manifest["metadata"].get("name"))
+
+
+def _item(finding: Finding) -> dict[str, object]:
+    fault = finding.fault
+    return {
+        "severity": "error" if finding.is_error else "warning",
+        "file": fault.file,
+        "line": fault.line or None,
+        "object": fault.object,
+        "field": fault.field,
+        "message": fault.message,
+    }

@@ -1,0 +1,78 @@
+"""Validation of ProvisioningRequests: their class, their pod sets and the PodTemplates that they refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith.model.kubernetes.provisioningrequests import CLASSES, GROUP, KIND, class_fault, request_faults
+from nodesmith_cli.manifests.validating.findings import Finding
+from nodesmith_formats.manifests.manifests import Document, Fault
+
+_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+_CLASS = "spec.provisioningClassName"
+
+
+def request_findings(documents: Sequence[Document]) -> Iterator[Finding]:
+    """Yield what is wrong with each ProvisioningRequest.
+
+    A missing PodTemplate is an error if the files contain others. A class of another autoscaler is a warning.
+    """
+    templates = {_key(each) for each in documents if each.manifest["kind"] == "PodTemplate"}
+    for document in documents:
+        if not is_request(document.manifest):
+            continue
+        yield from (Finding(fault, is_error) for fault, is_error in faults_of(document))
+        for number, name in enumerate(_templates(document.manifest)):
+            namespace, _ = _key(document)
+            if (namespace, name) not in templates:
+                here = frozenset(each for place, each in templates if place == namespace)
+                hint = (
+                    did_you_mean(name, here) or f"; found: {', '.join(sorted(here)) or 'none in these files'}"
+                )
+                message = f"is {name!r}: no such PodTemplate in namespace {namespace}{hint}"
+                where = f"spec.podSets[{number}].podTemplateRef.name"
+                yield Finding(document.fault(message, where), is_error=bool(here))
+
+
+def is_request(manifest: Mapping[str, Any]) -> bool:
+    """Return whether an object is a ProvisioningRequest, of whatever version."""
+    return manifest["kind"] == KIND and str(manifest["apiVersion"]).startswith(f"{GROUP}/")
+
+
+def faults_of(document: Document) -> Iterator[tuple[Fault, bool]]:
+    """Yield the faults of a request's own fields, each with whether it is an error."""
+    manifest = document.manifest
+    version, spec = str(manifest["apiVersion"]), manifest.get("spec")
+    if version not in _VERSIONS:
+        yield (
+            document.fault(f"is {version!r}, but a {KIND} is in {' or '.join(_VERSIONS)}", "apiVersion"),
+            True,
+        )
+    if not isinstance(spec, Mapping):
+        yield document.fault("is missing: name a class and pod sets", "spec"), True
+        return
+    name = spec.get("provisioningClassName")
+    if (fault := class_fault(name if isinstance(name, str) else "")) != "":
+        is_typo = not isinstance(name, str) or not name or bool(did_you_mean(name, CLASSES))
+        yield document.fault(fault.removeprefix(f"{_CLASS} "), _CLASS), is_typo
+    for each in request_faults(spec):
+        field, _, message = each.partition(" ")
+        yield document.fault(message, field), True
+
+
+def _templates(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of PodTemplates of a request's readable pod sets."""
+    spec = manifest.get("spec")
+    pod_sets = spec.get("podSets") if isinstance(spec, Mapping) else ()
+    for each in pod_sets if isinstance(pod_sets, list) else ():
+        reference = each.get("podTemplateRef") if isinstance(each, Mapping) else None
+        name = reference.get("name") if isinstance(reference, Mapping) else None
+        if isinstance(name, str) and name:
+            yield name
+
+
+def _key(document: Document) -> tuple[str, str]:
+    metadata = document.manifest["metadata"]
+    return str(metadata.get("namespace") or "default"), str(metadata.get("name"))

@@ -1,0 +1,222 @@
+"""The implementation of `nodesmith adopt` and `nodesmith release`: checks, a plan, a question, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import typer
+
+from nodesmith.adapters.aws.calls import all_errors
+from nodesmith.adapters.catalog.catalogs import StoredCatalogs
+from nodesmith.adapters.dynamodb.ledger import DynamoStore
+from nodesmith.adapters.s3 import S3Blobs
+from nodesmith.controllers.observation import newest_snapshot
+from nodesmith.decisions.takeover import is_closing
+from nodesmith.errors import Rejected
+from nodesmith_cli.connecting import printing
+from nodesmith_cli.connecting.looking import Around
+from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
+from nodesmith_cli.connecting.reading.aws import AwsReading
+from nodesmith_cli.migration.adopting.look import Row, State, look
+from nodesmith_cli.migration.adopting.outside import Controller, Ec2Machines, ServedObjects
+from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
+from nodesmith_cli.output.printing import IS_TEXT, print_told
+from nodesmith_formats.wording import counted
+
+DONE, LEFT, STOPPED = 0, 1, 130
+_GONE_WITHIN = timedelta(minutes=3)
+"""How long a Karpenter that was scaled down may take until its lease and its Pods are gone."""
+_POLL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a command runs: output format, dry run, confirmation, timeout, and for adopt: pause and scaling down."""
+
+    output: str = "table"
+    is_dry: bool = False
+    is_asked: bool = True
+    timeout: timedelta = timedelta(minutes=10)
+    pause: timedelta = timedelta(hours=1)
+    is_to_scale_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    run: Takeover
+    objects: ServedObjects
+
+
+def adopt_cluster(name: str, around: Around, how: How) -> int:
+    """Adopt Karpenter's nodes. Returns 0 if all that can be are adopted, 1 if some are left, 130 after Ctrl-C.
+
+    Raises Rejected if Karpenter runs, or the cluster is not served by nodesmith; Transient.
+    """
+    return _interruptible(name, lambda: _adopt(name, around, how))
+
+
+def release_cluster(name: str, around: Around, how: How) -> int:
+    """Release all nodes to Karpenter. Returns 0 if that is done, 1 if something is left, 130 after Ctrl-C.
+
+    Raises Rejected, Transient.
+    """
+    return _interruptible(name, lambda: _release(name, around, how))
+
+
+def _interruptible(name: str, command: Callable[[], int]) -> int:
+    try:
+        with all_errors(f"cluster {name}"):
+            return command()
+    except KeyboardInterrupt:
+        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
+        return STOPPED
+
+
+def _adopt(name: str, around: Around, how: How) -> int:
+    reached = _reach(name, around)
+    running = [each for each in reached.objects.controllers() if each.replicas]
+    signs = reached.objects.karpenter()
+    hindrance = _hindrance(signs, running, how)
+    if hindrance and not how.is_dry:
+        raise Rejected(f"{hindrance}. Nothing was changed")
+    with printing.working("reading the cluster"):
+        seen = look(reached.run.read())
+    if how.is_dry:
+        _show(name, "hindered" if hindrance else "planned", seen.rows, hindrance, how)
+        return LEFT if hindrance else DONE
+    if how.is_asked:
+        _show(name, "planned", seen.rows, "", how)
+        scaled = f" scale {running[0]} to zero," if signs and running else ""
+        count = sum(row.state in (State.ADOPT, State.WAITS) for row in seen.rows)
+        paused = f" pause disruption for {_span(how.pause)}," if how.pause else ""
+        _confirm(f"In cluster {name}:{scaled}{paused} adopt {counted(count, 'NodeClaim')}?", how)
+    if signs:
+        _scale_down(reached.objects, running[0], around)
+    with printing.working("adopting", how.timeout.total_seconds()):
+        result = adopt(reached.run, how.pause, how.timeout)
+    return _ended(name, "adopted", result, how)
+
+
+def _release(name: str, around: Around, how: How) -> int:
+    reached = _reach(name, around)
+    run, objects = reached.run, reached.objects
+    ledger, shown = run.store.load(), objects.nodeclaims()
+    left = dict(unsettled(ledger, shown))
+    rows = [
+        Row(f"NodeClaim/{claim.name}", State.RELEASE, left.get(f"NodeClaim/{claim.name}", ""))
+        for claim in ledger.claims
+    ]
+    rows += [
+        Row(about, State.WAITS, why) for about, why in left.items() if not about.startswith("NodeClaim/")
+    ]
+    hindrance = ""
+    is_settled = ledger.handover is not None and ledger.handover.is_settled
+    if left and not is_settled and (signs := objects.karpenter()):
+        hindrance = f"Karpenter runs (it {signs[0]}), so nodesmith stands by and cannot complete {min(left)}"
+    if hindrance and not how.is_dry:
+        raise Rejected(f"{hindrance}. Scale Karpenter to zero first; nothing was changed")
+    if how.is_dry:
+        _show(name, "hindered" if hindrance else "planned", rows, hindrance, how)
+        return LEFT if hindrance else DONE
+    if how.is_asked:
+        _show(name, "planned", rows, "", how)
+        again = "continue to " if is_closing(ledger) else ""
+        _confirm(f"In cluster {name}: {again}hand {counted(len(rows), 'object')} over to Karpenter?", how)
+    with printing.working("releasing", how.timeout.total_seconds()):
+        result = release(run, how.timeout)
+    return _ended(name, "released", result, how)
+
+
+def _reach(name: str, around: Around) -> _Reached:
+    """Return the ports of a cluster that nodesmith serves. Raises Rejected, Denied, Transient."""
+    reading = AwsReading(around.client, around.region)
+    cluster = reading.cluster(name)
+    stack = reading.stack()
+    if stack is None or stack.missing or reading.parameter(name) is None:
+        raise Rejected(f"nodesmith does not serve cluster {name}: run `nodesmith connect {name}` first")
+    server = around.server(cluster)
+    refuse_without_rights(server, cluster, around.region, reading.caller()["Arn"])
+    blobs = S3Blobs(around.client("s3"), stack.bucket)
+    objects = ServedObjects(server, around.clock)
+    run = Takeover(
+        cluster=name,
+        store=DynamoStore(around.client("dynamodb"), stack.table_name, name, around.clock),
+        machines=Ec2Machines(around.client, name),
+        objects=objects,
+        snapshot=partial(newest_snapshot, blobs, name),
+        catalog=StoredCatalogs(around.region, blobs).latest(),
+        clock=around.clock,
+        sleep=around.sleep,
+        say=printing.say,
+    )
+    return _Reached(run, objects)
+
+
+def _hindrance(signs: Sequence[str], running: Sequence[Controller], how: How) -> str:
+    """Return why adoption may not begin, empty if it may."""
+    if not signs:
+        return ""
+    if not how.is_to_scale_down:
+        return f"Karpenter runs: it {signs[0]}. Scale it to zero, or use --scale-down-karpenter"
+    if len(running) != 1:
+        names = ", ".join(map(str, running)) or "none with replicas"
+        return f"--scale-down-karpenter needs exactly one Deployment of Karpenter, found {names}: scale it yourself"
+    return ""
+
+
+def _scale_down(objects: ServedObjects, controller: Controller, around: Around) -> None:
+    """Scale Karpenter to zero, and wait until no sign of it is left. Raises Rejected."""
+    with printing.step(f"scaled {controller} to zero"):
+        objects.scale_down(controller)
+        end = around.clock() + _GONE_WITHIN
+        while signs := objects.karpenter():
+            if around.clock() >= end:
+                raise Rejected(
+                    f"{controller} is scaled to zero, but Karpenter {signs[0]} after three minutes"
+                )
+            around.sleep(_POLL_SECONDS)
+
+
+def _confirm(question: str, how: How) -> None:
+    printing.refuse_prompt(how.output)
+    if not typer.confirm(question):
+        raise Rejected("nothing was changed")
+
+
+def _ended(name: str, state: str, result: Result, how: How) -> int:
+    _show(name, state if result.is_done else "left", result.rows, result.why, how)
+    return DONE if result.is_done else LEFT
+
+
+def _show(name: str, state: str, rows: Sequence[Row], why: str, how: How) -> None:
+    items: list[dict[str, Any]] = [
+        {"object": row.object, "state": str(row.state), "detail": row.detail} for row in rows
+    ]
+    report = {"cluster": name, "state": state, "rows": items, "why": why}
+    lines = list(_lines(name, state, rows, why))
+    if lines or how.output not in IS_TEXT:
+        print_told(report, lines, how.output, names=(row.object for row in rows), schema="takeover")
+
+
+def _lines(name: str, state: str, rows: Sequence[Row], why: str) -> Iterator[str]:
+    width = max((len(row.object) for row in rows), default=0)
+    for row in rows:
+        yield f"{row.state:<8}  {row.object:<{width}}  {row.detail}".rstrip()
+    if why:
+        yield why
+    elif state != "planned":
+        yield f"{state} {name}: {_counts(rows)}"
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    counts = {state: sum(row.state is state for row in rows) for state in State}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing to do"
+
+
+def _span(span: timedelta) -> str:
+    minutes = round(span.total_seconds() / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

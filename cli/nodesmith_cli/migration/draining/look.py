@@ -1,0 +1,182 @@
+"""What keeps a group from being drained, and what its drain will wait for: values only, nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from nodesmith.decisions.takeover import shown_standby
+from nodesmith.decisions.termination.evictions import Allowances, refuses_disruption
+from nodesmith.model.ec2.catalog import Catalog
+from nodesmith.model.karpenter.ownership import is_foreign
+from nodesmith.model.kubernetes.pods import Pod
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.migration.draining.groups import NodeGroup
+from nodesmith_cli.migration.draining.objects import Autoscaler, instance_of
+from nodesmith_cli.planning.deciding import planned
+from nodesmith_cli.planning.inputs import plan_inputs
+from nodesmith_cli.planning.manifests import read_manifests
+from nodesmith_cli.planning.report import plan_json
+from nodesmith_cli.planning.running import node_settings
+from nodesmith_cli.sharing.survey import Manifest, name_of
+from nodesmith_formats.manifests.manifests import Document
+from nodesmith_formats.wording import counted, some
+
+MOST = 300
+"""How many characters of a message from the cluster are shown."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where the pods of a group go: how many nodes are planned for them, and why the group cannot be drained."""
+
+    planned: int = 0
+    obstacles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A group, its nodes by instance, and the pods that its drain moves.
+
+    `obstacles` are why it cannot be drained, and `notes` what its drain waits for, each a sentence.
+    """
+
+    group: NodeGroup
+    nodes: Mapping[str, Manifest]
+    pods: tuple[Pod, ...]
+    planned: int = 0
+    obstacles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def nodes_of(group: NodeGroup, nodes: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Return the Nodes of a group's instances, by the instances' ids."""
+    members = frozenset(group.instances)
+    return {instance_of(each): each for each in nodes if instance_of(each) in members}
+
+
+def leaves(pod: Pod) -> bool:
+    """Return whether a drain moves a pod. Pods of DaemonSets and static pods end with their node."""
+    return pod.shape.moves and not pod.shape.is_room
+
+
+def held_reason(pod: Pod, now: datetime) -> str:
+    """Return why a pod must not be evicted, whatever its PodDisruptionBudget allows, or an empty string."""
+    if refuses_disruption(pod, now):
+        return "is annotated karpenter.sh/do-not-disrupt or safe-to-evict=false"
+    return "" if pod.shape.owner else "has no controller that would create it again"
+
+
+def seen_of(
+    group: NodeGroup,
+    nodes: Mapping[str, Manifest],
+    snapshot: Snapshot,
+    autoscalers: Sequence[Autoscaler],
+    now: datetime,
+) -> Seen:
+    """Return what is known of a group before the plan of its pods."""
+    pods = tuple(sorted(filter(leaves, snapshot.pods), key=lambda pod: pod.key))
+    obstacles = [group.obstacle] if group.obstacle else []
+    obstacles += [
+        f"Cluster Autoscaler ({each.name}) scales it and would add nodes again: scale that to zero, "
+        "or exclude the group"
+        for each in autoscalers
+        if each.scales(group.scaling_group, group.tags)
+    ]
+    return Seen(
+        group,
+        nodes,
+        pods,
+        obstacles=(*obstacles, *_never_let_go(pods, snapshot)),
+        notes=tuple(_held(pods, now)),
+    )
+
+
+def _never_let_go(pods: Sequence[Pod], snapshot: Snapshot) -> Iterator[str]:
+    """Yield a sentence for each PodDisruptionBudget, or set of them, that never allows an eviction of some pods."""
+    allowances = Allowances(snapshot.budgets)
+    guarded: dict[str, list[str]] = {}
+    for pod in pods:
+        if allowances.never_let_go(pod):
+            guards = allowances.guards(pod.shape)
+            names = " and ".join(sorted(each.key for each in guards))
+            why = f"PodDisruptionBudget {names} never allows an eviction"
+            if len(guards) > 1:
+                why = f"PodDisruptionBudgets {names} select the same pods, for which Kubernetes refuses evictions"
+            guarded.setdefault(why, []).append(pod.key)
+    for why, keys in sorted(guarded.items()):
+        yield f"{why}: {some(keys, _SHOWN)}"
+
+
+def _held(pods: Sequence[Pod], now: datetime) -> Iterator[str]:
+    for pod in pods:
+        if why := held_reason(pod, now):
+            yield f"node {pod.node} is drained once pod {pod.key} is gone, which {why}"
+
+
+def with_room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Seen:
+    """Return the same with the plan of its pods on what remains of the cluster."""
+    found = _room(seen, documents, catalog, now)
+    return replace(seen, planned=found.planned, obstacles=(*seen.obstacles, *found.obstacles))
+
+
+def _room(seen: Seen, documents: Sequence[Document], catalog: Catalog, now: datetime) -> Room:
+    pools = [each.manifest for each in documents if each.manifest["kind"] == "NodePool"]
+    ours = [each for each in pools if not is_foreign(each)]
+    if standby := shown_standby(ours):
+        return Room(obstacles=(f"nodesmith buys nothing: {standby[:MOST]}",))
+    unready = {name_of(each): why for each in ours if (why := _unready(each))}
+    told = tuple(f"NodePool {name} is not Ready: {why}" for name, why in sorted(unready.items()))
+    if len(unready) == len(ours):
+        return Room(obstacles=told or ("nodesmith has no NodePool: nothing would be bought for its pods",))
+    if not seen.pods:
+        return Room()
+    planned_nodes, reasons = _placed(seen, list(_without(seen, documents, unready)), catalog, now)
+    return Room(planned_nodes, (*reasons, *told) if reasons else ())
+
+
+def _placed(
+    seen: Seen, remaining: Sequence[Document], catalog: Catalog, now: datetime
+) -> tuple[int, list[str]]:
+    """Return how many nodes are planned for a group's pods, and a sentence about those that find no place."""
+    manifests, settings = read_manifests((), remaining), node_settings(os.environ)
+    written = plan_json(planned(plan_inputs(manifests, catalog, settings=settings, now=now)))
+    moved = {pod.key for pod in seen.pods}
+    reasons: dict[str, list[str]] = {}
+    for each in written["unplaced"]:
+        if each["pod"] in moved:
+            reasons.setdefault(str(each["reason"]), []).append(str(each["pod"]))
+    return len(written["nodes"]), [
+        f"no place for {counted(len(keys), 'pod')}: {some(keys, _SHOWN)}: {why}"
+        for why, keys in sorted(reasons.items())
+    ]
+
+
+def _unready(pool: Manifest) -> str:
+    """Return why a NodePool buys nothing, or an empty string."""
+    conditions = (pool.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next((each for each in conditions if each.get("type") == "Ready"), {})
+    if ready.get("status") == "True":
+        return ""
+    return str(ready.get("message") or ready.get("reason") or "nodesmith has not looked at it yet")[:MOST]
+
+
+def _without(seen: Seen, documents: Iterable[Document], unready: Collection[str]) -> Iterator[Document]:
+    """Yield the cluster without the group's nodes and unready NodePools. The group's pods are pending."""
+    gone = {name_of(each) for each in seen.nodes.values()}
+    moved = {pod.key for pod in seen.pods}
+    for each in documents:
+        kind, manifest = each.manifest["kind"], each.manifest
+        spec, name = manifest.get("spec") or {}, name_of(manifest)
+        if (kind == "Node" and name in gone) or (kind == "NodePool" and name in unready):
+            continue
+        if kind != "Pod" or spec.get("nodeName") not in gone:
+            yield each
+        elif f"{manifest['metadata'].get('namespace')}/{name}" in moved:
+            pending = {key: value for key, value in spec.items() if key != "nodeName"}
+            bare = {key: value for key, value in manifest.items() if key != "status"}
+            yield Document({**bare, "spec": pending}, each.file, each.number)

@@ -1,0 +1,284 @@
+"""The implementation of `nodesmith migrate`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nodesmith.errors import NodesmithError, Rejected
+from nodesmith.model.apimachinery.problems import did_you_mean
+from nodesmith_cli.migration.nodegroups.fields import Outcome, Told
+from nodesmith_cli.migration.nodegroups.groups import NODEGROUP, SCALING_GROUP, Found
+from nodesmith_cli.migration.nodegroups.merging import Merged, merged
+from nodesmith_cli.migration.nodegroups.placing import Placing, placing
+from nodesmith_cli.migration.nodegroups.pools import Converted, converted
+from nodesmith_cli.migration.nodegroups.proving import proven, valid
+from nodesmith_cli.migration.nodegroups.reading import GroupReading
+from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.progress import progress
+from nodesmith_cli.output.terminal import console
+from nodesmith_formats.manifests.manifests import Document
+from nodesmith_formats.wording import counted, printable
+
+OK, INCOMPLETE = 0, 1
+_STYLES = {Outcome.CHANGED: "yellow", Outcome.NO_EQUAL: "red"}
+_SHOWN_PODS = 20
+_YAML_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to convert. `kubeconfig` is None if no pods are planned; no names in `groups` mean all groups."""
+
+    cluster: str
+    groups: tuple[str, ...] = ()
+    kubeconfig: str | None = None
+    one_per_group: bool = False
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The result. `problems` are sentences about groups without objects and about what could not be read."""
+
+    found: tuple[Merged, ...]
+    problems: tuple[str, ...]
+    placing: Placing | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every group has its objects, and every pod a place."""
+        return not self.problems and not (self.placing and self.placing.unplaced)
+
+
+def run(
+    wanted: Wanted, client: Callable[[str], Any], region: str, output: Literal["yaml", "table", "json"]
+) -> int:
+    """Convert the groups, print the result, and return the exit status.
+
+    Raises Rejected for an unknown cluster or group, and Rejected or Transient if AWS does not answer.
+    """
+    with progress("reading the cluster and its node groups", key="migrate-reading"):
+        cluster, unread = _documents(wanted)
+        found = GroupReading(client, region).found(wanted.cluster)
+    if cluster:
+        from nodesmith_cli.costs.savings.assumptions import selected_labels
+
+        pods = (each.manifest for each in cluster if each.manifest["kind"] == "Pod")
+        found = replace(found, around=replace(found.around, selected=selected_labels(pods)))
+    done = migrated(_restricted(found, wanted), apart=wanted.one_per_group)
+    if cluster:
+        with progress("planning the pods", key="migrate-placing", size=len(cluster)):
+            placed = placing(cluster, done.found, found.around)
+        unread += _other_cluster(done.found, placed, wanted)
+        done = replace(done, placing=placed)
+    done = replace(done, problems=(*unread, *done.problems))
+    if wanted.path is not None:
+        _write(wanted.path, done.found)
+    _print(done, wanted, output)
+    return OK if done.is_complete else INCOMPLETE
+
+
+def migrated(found: Found, *, apart: bool) -> Migration:
+    """Return the objects of all groups that have an equal. The others are among the problems."""
+    problems = list(found.problems)
+    sound: list[Converted] = []
+    for group in found.groups:
+        result = group.obstacle or converted(group, found.around)
+        if isinstance(result, str):
+            problems.append(f"{group}: not converted: {result}")
+        else:
+            sound.append(proven(result))
+    kept, refused = valid(merged(sound, apart=apart), found.around)
+    return Migration(tuple(kept), (*problems, *refused))
+
+
+def _documents(wanted: Wanted) -> tuple[list[Document], list[str]]:
+    """Return the objects of the live cluster, none with the reason if it cannot be read."""
+    if wanted.kubeconfig is None:
+        return [], []
+    from nodesmith_cli.access.cluster import cluster_documents
+
+    try:
+        return list(cluster_documents(wanted.kubeconfig)), []
+    except NodesmithError as error:
+        return [], [f"pods were not planned: {error}"]
+
+
+def _other_cluster(found: Sequence[Merged], placed: Placing, wanted: Wanted) -> list[str]:
+    """Return a sentence if groups have nodes in AWS, but none in the cluster that was read."""
+    desired = [
+        member.account.get(*path)
+        for each in found
+        for member in each.members
+        for path in ((NODEGROUP, "scalingConfig", "desiredSize"), (SCALING_GROUP, "DesiredCapacity"))
+    ]
+    if placed.nodes or not any(desired):
+        return []
+    where = f"the kubeconfig's cluster {wanted.kubeconfig}".rstrip()
+    return [f"{where} has no node of these groups, so no pod was planned: is it {wanted.cluster}?"]
+
+
+def _restricted(found: Found, wanted: Wanted) -> Found:
+    """Return only the named groups, all if none is named. Raises Rejected for a group that does not exist."""
+    names = [group.name for group in found.groups]
+    for name in wanted.groups:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; groups: {', '.join(names) or 'none'}"
+            raise Rejected(f"--group {name}: {wanted.cluster} has no such group{hint}")
+    if not names and not found.problems:
+        raise Rejected(
+            f"{wanted.cluster} has no managed node groups, and no Auto Scaling group has the tag "
+            f"kubernetes.io/cluster/{wanted.cluster} or k8s.io/cluster-autoscaler/{wanted.cluster}"
+        )
+    kept = [group for group in found.groups if not wanted.groups or group.name in wanted.groups]
+    return replace(found, groups=tuple(kept))
+
+
+def manifests_of(found: Iterable[Merged]) -> list[Mapping[str, Any]]:
+    """Return all objects, each once."""
+    unique: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for each in found:
+        for manifest in each.manifests:
+            unique.setdefault((manifest["kind"], manifest["metadata"]["name"]), manifest)
+    return list(unique.values())
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper without aliases, with text of several lines as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Return objects as a YAML stream."""
+    return "---\n".join(
+        yaml.dump(dict(each), Dumper=_Dumper, sort_keys=False, width=10**6) for each in manifests
+    )
+
+
+def _write(path: Path, found: Sequence[Merged]) -> None:
+    """Write a file, or a file for each NodePool into a folder. Raises Rejected."""
+    files = {path: manifests_of(found)}
+    if path.suffix not in _YAML_SUFFIXES:
+        seen: set[int] = set()
+        files = {}
+        for each in found:
+            files[path / f"{each.name}.yaml"] = [m for m in each.manifests if id(m) not in seen]
+            seen.update(map(id, each.manifests))
+    try:
+        if path.suffix not in _YAML_SUFFIXES:
+            path.mkdir(parents=True, exist_ok=True)
+        for file, manifests in files.items():
+            file.write_text(as_yaml(manifests), encoding="utf-8")
+    except OSError as error:
+        raise Rejected(f"--write {path}: cannot be written: {error.strerror}") from None
+
+
+def _print(done: Migration, wanted: Wanted, output: str) -> None:
+    if output == "json":
+        print_data(json.loads(json.dumps(report(done), default=str)), output, "migration")
+        return
+    side = console(stderr=output == "yaml")
+    if output == "yaml" and wanted.path is None:
+        print(as_yaml(manifests_of(done.found)), end="")
+    for each in done.found:
+        _print_pool(side, each)
+    _print_placing(side, done.placing)
+    for problem in done.problems:
+        side.print(printable(problem), style="red")
+    said = f"{counted(sum(len(each.members) for each in done.found), 'group')}, {counted(len(done.found), 'NodePool')}"
+    side.print(f"{said}{f', written to {wanted.path}' if wanted.path else ''}", style="dim")
+
+
+def _print_pool(side: Console, each: Merged) -> None:
+    groups = ", ".join(str(member.group) for member in each.members)
+    title = f"NodePool {each.name}, EC2NodeClass {each.nodeclass['metadata']['name']}: {groups}"
+    table = Table(title=printable(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in ("field", "outcome", "became", "reason or remedy"):
+        table.add_column(name, overflow="fold")
+    rows = dict.fromkeys(row for member in each.members for row in map(_row, _worth_telling(member)))
+    for field, outcome, became, why in rows:
+        table.add_row(
+            *(Text(printable(text)) for text in (field, outcome, became, why)),
+            style=_STYLES[Outcome(outcome)],
+        )
+    if not rows:
+        side.print(printable(title), style="bold")
+        side.print("every field is kept", style="dim")
+    else:
+        side.print(table)
+    if len(each.members) > 1:
+        why = "their nodes are identical but for subnets and sizes: one NodePool with the sum of their sizes"
+        side.print(f"{why}; --one-per-group keeps them apart", style="dim")
+
+
+def _row(told: Told) -> tuple[str, str, str, str]:
+    return told.field, str(told.outcome), told.became, told.why
+
+
+def _worth_telling(member: Converted) -> Iterator[Told]:
+    return (told for told in member.account.all() if told.outcome is not Outcome.KEPT and not told.is_quiet)
+
+
+def _print_placing(side: Console, found: Placing | None) -> None:
+    if found is None:
+        return
+    said = f"{counted(found.pods, 'pod')} on {counted(found.nodes, 'node')} of these groups"
+    placed = found.pods - len(found.unplaced)
+    side.print(f"{said}: {placed:,} find a place on {counted(found.planned, 'new node')}")
+    for each in found.unplaced[:_SHOWN_PODS]:
+        fix = f"; {each.fix}" if each.fix else ""
+        side.print(printable(f"{each.pod} ({each.group}) finds none: {each.reason}{fix}"), style="red")
+    if len(found.unplaced) > _SHOWN_PODS:
+        side.print(f"and {len(found.unplaced) - _SHOWN_PODS} more: see -o json", style="red")
+
+
+def report(done: Migration) -> dict[str, Any]:
+    """Return the result as JSON data: each field of each group, the objects, the pods, and the problems."""
+    return {
+        "nodePools": [
+            {
+                "name": each.name,
+                "nodeClass": each.nodeclass["metadata"]["name"],
+                "groups": [
+                    {
+                        "name": member.group.name,
+                        "kind": str(member.group.kind),
+                        "fields": [_field(told) for told in member.account.all()],
+                    }
+                    for member in each.members
+                ],
+            }
+            for each in done.found
+        ],
+        "manifests": manifests_of(done.found),
+        "pods": asdict(done.placing) if done.placing else None,
+        "problems": list(done.problems),
+    }
+
+
+def _field(told: Told) -> dict[str, Any]:
+    return {
+        "field": told.field,
+        "value": told.value,
+        "outcome": str(told.outcome),
+        "became": told.became,
+        "remedy" if told.outcome is Outcome.NO_EQUAL else "reason": told.why,
+    }

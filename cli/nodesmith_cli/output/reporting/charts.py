@@ -1,0 +1,106 @@
+"""Bars, a divided bar and a sparkline as inline SVG. Each has a text alternative, and stands beside a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined, width_of
+from nodesmith_formats.wording import counted
+
+WIDTH = 840
+"""The width of all pictures, in the units of their viewBox; a page scales them."""
+COLOURS = 5
+"""The number of colours that the style sheet defines for charts, as c0, c1, …"""
+_LABEL, _ROW, _BAR, _GAP = 250, 32, 18, 10
+_STACK_HEIGHT, _KEY_ROW = 34, 22
+_TOLD = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its label, its length in any unit, its value as text, and the number of its colour."""
+
+    label: str
+    length: float
+    value: str
+    colour: int = 0
+
+
+def bars(title: str, rows: Sequence[Bar]) -> Html:
+    """Return horizontal bars, one a row; the longest takes the room that its value leaves."""
+    longest = max((row.length for row in rows), default=0.0) or 1.0
+    value = max((width_of(row.value) for row in rows), default=0.0)
+    room = max(WIDTH - _LABEL - value - _GAP, WIDTH / 4)
+    parts = [_row(row, n * _ROW, room * max(0.0, row.length) / longest) for n, row in enumerate(rows)]
+    return picture(title, _told(rows), _ROW * len(rows) + 2, parts)
+
+
+def _row(row: Bar, top: int, width: float) -> Html:
+    middle, long = top + _ROW // 2, max(width, 1.5)
+    named = element("text", fitted(row.label, _LABEL - 12), x=_LABEL - 12, y=middle + 5, text_anchor="end")
+    drawn = element(
+        "rect", class_=colour(row.colour), x=_LABEL, y=middle - _BAR // 2, rx=3, width=long, height=_BAR
+    )
+    valued = element("text", row.value, class_="v", x=_LABEL + long + 8, y=middle + 5)
+    return joined((named, drawn, valued))
+
+
+def stack(title: str, rows: Sequence[Bar]) -> Html:
+    """Return one bar that is divided in proportion, with a key below it."""
+    whole = sum(max(0.0, row.length) for row in rows) or 1.0
+    parts, left = [], 0.0
+    for n, row in enumerate(rows):
+        width, top = WIDTH * max(0.0, row.length) / whole, _STACK_HEIGHT + 12 + n * _KEY_ROW
+        share = f"{row.label}: {row.value} ({max(0.0, row.length) / whole:.0%})"
+        name = colour(row.colour)
+        parts += [
+            element("rect", class_=name, x=left, y=0, width=max(width - 1, 0.5), height=_STACK_HEIGHT),
+            element("rect", class_=name, x=0, y=top, width=13, height=13, rx=2),
+            element("text", fitted(share, WIDTH - 24), x=22, y=top + 11),
+        ]
+        left += width
+    return picture(title, _told(rows), _STACK_HEIGHT + 14 + _KEY_ROW * len(rows), parts)
+
+
+def sparkline(title: str, values: Sequence[float], unit: str = "", height: int = 60) -> Html:
+    """Return values, in order and equally far apart, as a line with its least, greatest and last value."""
+    if not values:
+        return picture(title, "no values", 24, [element("text", "no values", class_="v", x=0, y=17)])
+    low, high = min(values), max(values)
+    room, span, step = WIDTH - 130, (high - low) or 1.0, (WIDTH - 130) / max(1, len(values) - 1)
+    at = [(step * n, 10 + (height - 20) * (1 - (value - low) / span)) for n, value in enumerate(values)]
+    if len(at) == 1:
+        at.append((float(room), at[0][1]))
+    x, y = at[-1]
+    shown = f"{values[-1]:,.4g}{unit}"
+    parts = [
+        element("path", class_="axis", d=f"M0 {height - 4}H{room}"),
+        element("polyline", class_="l0", points=" ".join(f"{px:.1f},{py:.1f}" for px, py in at)),
+        element("circle", class_="c1", cx=x, cy=y, r=4),
+        element("text", shown, class_="b", x=x + 12, y=y + 5),
+    ]
+    told = f"{counted(len(values), 'value')}, from {low:,.4g}{unit} to {high:,.4g}{unit}, the last {shown}"
+    return picture(title, told, height, parts)
+
+
+def colour(number: int) -> str:
+    """Return the class of a chart's colour."""
+    return f"c{number % COLOURS}"
+
+
+def _told(rows: Sequence[Bar]) -> str:
+    more = f"; and {len(rows) - _TOLD} more" if len(rows) > _TOLD else ""
+    return "; ".join(f"{fitted(row.label, 400)} {row.value}" for row in rows[:_TOLD]) + more
+
+
+def picture(title: str, told: str, height: float, content: Sequence[Html]) -> Html:
+    """Return an SVG image with a title and a text alternative, which states what the picture shows."""
+    return element(
+        "svg",
+        element("title", title),
+        *content,
+        role="img",
+        aria_label=f"{title}: {told}",
+        viewBox=f"0 0 {WIDTH} {height:.0f}",
+    )

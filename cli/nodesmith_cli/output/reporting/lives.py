@@ -1,0 +1,111 @@
+"""Nodes on one time scale: when each is on its way, serves, and is drained. A drain or an interruption as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodesmith_cli.output.reporting.charts import WIDTH, picture
+from nodesmith_cli.output.reporting.markup import Html, element, fitted, joined
+from nodesmith_formats.wording import counted
+
+_LABEL, _ROW, _BAR, _HEAD, _KEY = 170, 38, 14, 26, 28
+_MOST, _TICKS = 60, 4
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One node, in seconds since the picture's start; `what` is its caption.
+
+    `since` is the time of its launch, `ready` when it became ready, `leaving` when its first pod left, `until` when it
+    was gone; None if that has not happened.
+    """
+
+    name: str
+    what: str = ""
+    since: float = 0.0
+    ready: float = 0.0
+    leaving: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment that concerns all nodes, such as the one when EC2 takes an instance."""
+
+    at: float
+    what: str
+
+
+def timeline(title: str, lives: Sequence[Life], longest: float, marks: Sequence[Mark] = ()) -> Html:
+    """Return a row for each node, from 0 to `longest` seconds."""
+    scale, shown = (WIDTH - _LABEL - 10) / max(longest, 1.0), lives[:_MOST]
+    bottom = _HEAD + _ROW * len(shown)
+    parts = [_axis(scale, longest, bottom)]
+    parts += [_life(life, _HEAD + n * _ROW, scale, longest) for n, life in enumerate(shown)]
+    parts += [_mark(mark, scale, bottom) for mark in marks if 0 <= mark.at <= longest]
+    parts.append(_key(bottom + 18, len(lives) - len(shown)))
+    return picture(title, _told(lives, marks), bottom + _KEY, parts)
+
+
+def _axis(scale: float, longest: float, bottom: float) -> Html:
+    step = next((each for each in _STEPS if longest / each <= _TICKS + 2), _STEPS[-1])
+    parts: list[Html] = []
+    for n in range(min(int(longest / step), 200) + 1):
+        x = _LABEL + n * step * scale
+        parts.append(element("path", class_="axis", d=f"M{x:.1f} {_HEAD - 6}V{bottom:.0f}"))
+        anchor = "end" if x > WIDTH - 30 else "middle"
+        parts.append(element("text", _time(n * step), class_="v s", x=x, y=14, text_anchor=anchor))
+    return joined(parts)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _life(life: Life, top: float, scale: float, longest: float) -> Html:
+    end = longest if life.until is None else min(life.until, longest)
+    leaving = end if life.leaving is None else min(max(life.leaving, life.since), end)
+    ready = min(max(life.ready, life.since), leaving)
+    spans = (("coming", life.since, ready), ("serving", ready, leaving), ("leaving", leaving, end))
+    parts = [element("text", fitted(life.name, _LABEL - 14), x=0, y=top + 13)]
+    for name, start, until in spans:
+        if until > start:
+            x, width = _LABEL + start * scale, max((until - start) * scale, 2.0)
+            parts.append(element("rect", class_=name, x=x, y=top + 2, width=width, height=_BAR, rx=2))
+    parts.append(element("text", fitted(life.what, WIDTH - _LABEL), class_="v s", x=_LABEL, y=top + 29))
+    return joined(parts)
+
+
+def _mark(mark: Mark, scale: float, bottom: float) -> Html:
+    x = _LABEL + mark.at * scale
+    anchor, at = ("end", x - 5) if x > WIDTH * 2 / 3 else ("start", x + 5)
+    line = element("path", class_="edge", stroke_dasharray="4 3", d=f"M{x:.1f} {_HEAD - 6}V{bottom:.0f}")
+    room = at - _LABEL if anchor == "end" else WIDTH - at
+    named = element("text", fitted(mark.what, room), class_="v s", x=at, y=bottom - 3, text_anchor=anchor)
+    return joined((line, named))
+
+
+def _key(top: float, more: int) -> Html:
+    parts: list[Html] = []
+    for n, (name, what) in enumerate(
+        (("coming", "on its way"), ("serving", "serves"), ("leaving", "its pods leave"))
+    ):
+        x = _LABEL + n * 130
+        parts.append(element("rect", class_=name, x=x, y=top - 10, width=14, height=12, rx=2))
+        parts.append(element("text", what, class_="v s", x=x + 22, y=top))
+    if more > 0:
+        told = f"and {counted(more, 'more node')}"
+        parts.append(element("text", told, class_="v s", x=WIDTH, y=top, text_anchor="end"))
+    return joined(parts)
+
+
+def _told(lives: Sequence[Life], marks: Sequence[Mark]) -> str:
+    told = [f"{fitted(life.name, 300)} {fitted(life.what, 500)}".strip() for life in lives[:12]]
+    told += [f"and {len(lives) - 12} more"] if len(lives) > 12 else []
+    told += [f"{mark.what} at {_time(mark.at)}" for mark in marks]
+    return "; ".join(told) or "no nodes"

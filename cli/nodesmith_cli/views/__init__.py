@@ -1,0 +1,1 @@
+"""Views of a cluster and of what it can buy: `nodesmith status`, `top`, `ui` and `catalog`."""

@@ -1,0 +1,280 @@
+"""`nodesmith status`: a cluster's nodes and pods, its interruptions with the time left, and its disruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from math import fsum
+from typing import Any
+
+from nodesmith.decisions.disruption.costs import HeldNode, held_for_buffers
+from nodesmith.decisions.provisioning.buffers.resolutions import Resolution, resolutions
+from nodesmith.decisions.readiness.launchconditions import BOUGHT_IN_VAIN, NEAR_LIMIT
+from nodesmith.decisions.scheduling.existing import is_closed
+from nodesmith.decisions.takeover import shown_standby
+from nodesmith.decisions.termination.waiting import AWAITING_REPLACEMENT, why_not_gone
+from nodesmith.model.ec2.notices import Fate
+from nodesmith.model.ec2.zonalshifts import shown_shifts
+from nodesmith.model.karpenter.nodeclaims import COMING, NodeClaim, Phase
+from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith.model.ledger.ledger import shown_pause
+from nodesmith.model.ledger.moves import Reason
+from nodesmith.model.quotas import format_limits, parse_quotas
+from nodesmith.model.snapshot import Snapshot
+from nodesmith_cli.access.awsclients import aws_client
+from nodesmith_cli.costs.commitments import commitments_of, lines_of, told_of, with_commitments
+from nodesmith_cli.costs.limits import limit_lines, limits_told, read_region
+from nodesmith_cli.explaining.commands import SAME, Where
+from nodesmith_cli.explaining.node import Subject, region_of, subjects
+from nodesmith_cli.explaining.nodecommand import catalog_of, snapshot_of
+from nodesmith_cli.explaining.stay import observed_inputs
+from nodesmith_cli.output.printing import print_told
+from nodesmith_cli.sharing.foreign import name_of
+from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.wording import counted, span
+
+Told = Mapping[str, Any]
+_FATES, _REASONS = frozenset(Fate), frozenset(Reason)
+_CLOSED = "closed to new pods: its move is Proposed or Replacing"
+
+
+def status(where: Where, *, kubeconfig: str, output: str, now: datetime) -> int:
+    """Print the status of the live cluster, or of the newest snapshot in a bucket or folder."""
+    snapshot, blobs = snapshot_of(where, kubeconfig, now)
+    held = _held(snapshot, blobs, now) if snapshot.capacitybuffers else ()
+    told = {**tell(snapshot, now, held), **_commitments(snapshot, blobs, now)}
+    told |= _spending_limits(where, snapshot, now)
+    print_told(told, lines(told), output, schema="status")
+    return SAME
+
+
+def _held(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> Sequence[HeldNode]:
+    """Return the nodes that only CapacityBuffers keep; none if the region's catalogue is unknown."""
+    found = [each for each in subjects(snapshot, now) if each.claim is not None]
+    regions = sorted({region for each in found if (region := region_of(each))})
+    catalog = catalog_of(regions[0], blobs) if regions else None
+    claims = [each.claim for each in found if each.claim is not None]
+    return held_for_buffers(observed_inputs(claims, snapshot, catalog, now)) if catalog is not None else ()
+
+
+def _commitments(snapshot: Snapshot, blobs: Blobs | None, now: datetime) -> dict[str, Any]:
+    """Return what the cluster and all others use of commitments; empty if there are none or no bucket is named."""
+    found = [each for each in subjects(snapshot, now) if each.claim is not None]
+    regions = sorted({region for each in found if (region := region_of(each))})
+    catalog = catalog_of(regions[0], blobs) if regions and blobs is not None else None
+    if catalog is None:
+        return {}
+    claims = [each.claim for each in found if each.claim is not None]
+    inputs = with_commitments(
+        observed_inputs(claims, snapshot, catalog, now), commitments_of(catalog.region, blobs)
+    )
+    told = told_of(inputs.ledger, catalog, now)
+    return {"commitments": told} if told is not None else {}
+
+
+def _spending_limits(where: Where, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    """Return the SpendingLimits of the region and their use; empty if no bucket is named, which says where they are."""
+    if not where.bucket:
+        return {}
+    region, why_not = read_region(aws_client("dynamodb", where.region))
+    if region is None:
+        return {"spendingLimitsUnknown": why_not}
+    return {"spendingLimits": limits_told(region, now, snapshot.nodepools)} if region.limits else {}
+
+
+def tell(snapshot: Snapshot, now: datetime, held: Sequence[HeldNode] = ()) -> dict[str, Any]:
+    """Return the status as JSON data. Interruptions are sorted by deadline, the nearest first.
+
+    `held` are the nodes that only CapacityBuffers keep.
+    """
+    found = subjects(snapshot, now)
+    claims = [each.claim for each in found if each.claim is not None]
+    interrupted = [each for each in found if each.claim is not None and _is_interrupted(each.claim)]
+    told = [_interruption(each, each.claim, claims, snapshot, now) for each in interrupted if each.claim]
+    waiting = [pod for pod in snapshot.pods if not pod.node and not pod.deleting]
+    return {
+        "nodes": len(snapshot.nodes),
+        "notReady": sum(not node.is_ready for node in snapshot.nodes),
+        "coming": sum(claim.phase in COMING and not claim.is_warm for claim in claims),
+        "ending": sum(each.is_ending for each in found),
+        "pods": len(snapshot.pods),
+        "pending": len(waiting),
+        "standby": shown_standby(snapshot.nodepools) or None,
+        "paused": str(pause) if (pause := shown_pause(snapshot.nodepools)) else None,
+        "limits": list(_limits(snapshot)),
+        "zonalShifts": [str(shift) for shift in shown_shifts(snapshot.nodepools, now)],
+        "nodeOverlays": len(snapshot.nodeoverlays),
+        "leftOut": dict(_left_out(snapshot.nodeoverlays)),
+        "foreignNodePools": {name_of(p): server_of(nodeclass_group(p)) for p in snapshot.foreign_nodepools},
+        "capacityBuffers": [_buffer(each) for each in resolutions(snapshot, now)],
+        "warmCapacity": _warm(claims),
+        "heldForBuffers": sorted(each.claim.node_name or each.claim.name for each in held),
+        "heldHourly": round(fsum(each.price_hourly_usd for each in held), 6),
+        "interruptions": sorted(told, key=lambda each: (each["deadline"] or "~", each["name"])),
+        "disruptions": [_disruption(each, snapshot, now) for each in found if _is_disrupted(each)],
+        "snapshotAt": snapshot.taken_at.isoformat(),
+        "snapshotAgeSeconds": max(0, round((now - snapshot.taken_at).total_seconds())),
+    }
+
+
+def _buffer(each: Resolution) -> dict[str, Any]:
+    state = each.message or ("it is resolved" if each.is_ready else each.reason)
+    why = {"sizedBy": each.sizing.message} if each.sizing is not None else {}
+    return {"name": each.key, "pods": each.count, "ready": each.is_ready, "message": state, **why}
+
+
+def _warm(claims: Sequence[NodeClaim]) -> dict[str, Any]:
+    """Return how many instances are stopped or being prepared, and what the stopped ones cost an hour."""
+    warm = [claim for claim in claims if claim.is_warm]
+    stopped = [claim for claim in warm if claim.phase is Phase.STOPPED]
+    hourly = round(fsum(claim.stopped_price_hourly_usd for claim in stopped), 6)
+    return {"stopped": len(stopped), "preparing": len(warm) - len(stopped), "stoppedHourly": hourly}
+
+
+def _limits(snapshot: Snapshot) -> Iterator[str]:
+    """Yield how far CapacityQuotas are used, as their status shows it, and what limits NodePools."""
+    for manifest, parsed in zip(snapshot.quotas, parse_quotas(snapshot.quotas), strict=True):
+        quota, used = parsed.value, ((manifest.get("status") or {}).get("used") or {}).get("resources") or {}
+        if quota is not None and quota.fault:
+            yield f"{quota.owner} cannot be read: {quota.fault}: {quota.remedy}"
+        elif quota is not None:
+            limits = format_limits(quota.limits)
+            amounts = ", ".join(f"{used.get(n, 'unknown')} of {limits[n]} {n}" for n in sorted(limits))
+            yield f"{quota.owner}: {amounts} used"
+    for pool in snapshot.nodepools:
+        for condition in (pool.get("status") or {}).get("conditions") or ():
+            is_shown = condition.get("type") in (NEAR_LIMIT, BOUGHT_IN_VAIN)
+            if is_shown and condition.get("status") == "True":
+                yield f"NodePool {name_of(pool)}: {condition.get('message')}"
+
+
+def _left_out(overlays: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the NodeOverlays whose status shows that they do not apply, each with the reason."""
+    for overlay in overlays:
+        conditions = (overlay.get("status") or {}).get("conditions") or ()
+        found: Told = next((c for c in conditions if c.get("type") == "ValidationSucceeded"), {})
+        if found.get("status") == "False":
+            yield name_of(overlay), f"{found.get('reason')}: {found.get('message')}"
+
+
+def _is_interrupted(claim: NodeClaim) -> bool:
+    return claim.is_ending and claim.cause in _FATES
+
+
+def _is_disrupted(subject: Subject) -> bool:
+    """Return whether a node is part of a move: closed to new pods, or terminating for a disruption reason."""
+    claim, node = subject.claim, subject.node
+    if claim is not None and claim.is_ending:
+        return claim.cause in _REASONS
+    return node is not None and not node.deleting and is_closed(node)
+
+
+def _disruption(subject: Subject, snapshot: Snapshot, now: datetime) -> dict[str, Any]:
+    claim = subject.claim
+    ending = claim if claim is not None and claim.is_ending else None
+    waiting = why_not_gone(ending, snapshot, now) if ending else None
+    return {
+        "name": subject.name,
+        "nodeClaim": claim.name if claim else None,
+        "reason": ending.cause if ending else None,
+        "phase": ending.phase.value if ending else None,
+        "waitsFor": waiting.message if waiting else None,
+    }
+
+
+def _interruption(
+    subject: Subject, claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
+) -> dict[str, Any]:
+    left = subject.deadline and max(0, round((subject.deadline - now).total_seconds()))
+    return {
+        "name": subject.name,
+        "nodeClaim": claim.name,
+        "instanceId": claim.instance_id or None,
+        "cause": claim.cause,
+        "phase": claim.phase.value,
+        "deadline": subject.deadline.isoformat() if subject.deadline else None,
+        "secondsLeft": left,
+        "waitsFor": _waits_for(claim, claims, snapshot, now),
+    }
+
+
+def _waits_for(
+    claim: NodeClaim, claims: Iterable[NodeClaim], snapshot: Snapshot, now: datetime
+) -> str | None:
+    """Return what an interrupted node waits for. For a replacement, include how far the new nodes have come."""
+    if claim.phase is Phase.TERMINATING and claim.reason == AWAITING_REPLACEMENT:
+        since = claim.terminating_at or claim.phase_since
+        bought = [c for c in claims if c.phase in COMING and c.created_at >= since.replace(microsecond=0)]
+        coming = ", ".join(f"{c.name} has been {c.phase} for {_for(c, now)}" for c in bought)
+        return claim.message + (f": {coming}" if coming else "")
+    waiting = why_not_gone(claim, snapshot, now)
+    return waiting.message if waiting else None
+
+
+def _for(claim: NodeClaim, now: datetime) -> str:
+    return span(max(0, round((now - claim.phase_since).total_seconds())))
+
+
+def lines(told: Told) -> Iterator[str]:
+    """Yield the human-readable lines."""
+    counts = [f"{told[what]} {word}" for what, word in _COUNTS if told[what]]
+    yield _count(told["nodes"], "node") + (f" ({', '.join(counts)})" if counts else "")
+    yield _count(told["pods"], "pod") + (f" ({told['pending']} pending)" if told["pending"] else "")
+    for name, server in told["foreignNodePools"].items():
+        yield f"NodePool {name} is served by {server}: nodesmith leaves it and its nodes alone"
+    if told["nodeOverlays"]:
+        applied = told["nodeOverlays"] - len(told["leftOut"])
+        yield f"{_count(told['nodeOverlays'], 'NodeOverlay')} ({applied} applied)"
+    for name, why in told["leftOut"].items():
+        yield f"  NodeOverlay {name} is left out: {why}"
+    yield from told["zonalShifts"]
+    yield from told["limits"]
+    yield from limit_lines(told.get("spendingLimits", ()))
+    if "spendingLimitsUnknown" in told:
+        yield f"SpendingLimits are not known: {told['spendingLimitsUnknown']}"
+    if told["standby"]:
+        yield f"nodesmith stands by: {told['standby']}"
+    if "commitments" in told:
+        yield from lines_of(told["commitments"])
+    if told["paused"]:
+        yield told["paused"]
+    yield from _rooms(told)
+    yield from _disrupted(told["disruptions"])
+    found = told["interruptions"]
+    yield f"{_count(len(found), 'interruption')} in progress"
+    width = max((len(each["name"]) for each in found), default=0)
+    for each in found:
+        left = "no deadline" if each["secondsLeft"] is None else f"{each['secondsLeft']} s left"
+        why = f"waiting: {each['waitsFor']}" if each["waitsFor"] else "nothing blocks it"
+        yield f"  {each['name']:<{width}}  {each['cause']:<20}  {left:>11}  {each['phase']}, {why}"
+
+
+def _rooms(told: Told) -> Iterator[str]:
+    buffers = told["capacityBuffers"]
+    if buffers:
+        nodes = _count(len(told["heldForBuffers"]), "node")
+        price = f"{nodes} held for them alone at ${told['heldHourly']:.4f}/hour"
+        yield f"{_count(len(buffers), 'CapacityBuffer')}, {price}"
+    warm = told["warmCapacity"]
+    if warm["stopped"] or warm["preparing"]:
+        stopped = f"{_count(warm['stopped'], 'stopped instance')} at ${warm['stoppedHourly']:.4f}/hour"
+        yield f"warm capacity: {stopped}, {warm['preparing']} being prepared"
+    for each in buffers:
+        sized = f"; {each['sizedBy']}" if "sizedBy" in each else ""
+        yield f"  {each['name']}  room for {_count(each['pods'], 'pod')}, {each['message']}{sized}"
+
+
+def _disrupted(found: Sequence[Told]) -> Iterator[str]:
+    if found:
+        yield f"{_count(len(found), 'node')} under disruption"
+    for each in found:
+        why = f", waiting: {each['waitsFor']}" if each["waitsFor"] else ""
+        how = f"{each['reason']}: {each['phase']}{why}" if each["phase"] else _CLOSED
+        yield f"  {each['name']}  {how}"
+
+
+def _count(count: int, noun: str) -> str:
+    return counted(count, noun) if count else f"no {noun}s"
+
+
+_COUNTS = (("notReady", "not Ready"), ("coming", "starting"), ("ending", "terminating"))

@@ -1,0 +1,270 @@
+"""A cluster's decisions as the pages show them: each is read once, in the background, and kept as a small value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Event, RLock, Thread
+from typing import Any
+
+from nodesmith.errors import NodesmithError
+from nodesmith.model.apimachinery.times import parse_time
+from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import ENDING, HOLDING, Phase
+from nodesmith_cli.views.ui.fleetmap import Tile, tiles_of
+from nodesmith_formats.decisions.records import Records
+from nodesmith_formats.decisions.summaries import summary
+
+MOST = 500
+"""How many decisions are kept, the newest."""
+MOST_LIVES = 5_000
+_AT_ONCE, _REFRESH_SECONDS, _BREATH_SECONDS = 4, 10.0, 0.02
+_LOG = logging.getLogger(__name__)
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """A pool that is not asked for capacity, as a decision knew it. `failures` are consecutive ones."""
+
+    pool: OfferingKey
+    failures: int
+    reason: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedMove:
+    """A move as a search proposed it. Sources and replacements are names of NodeClaims."""
+
+    reason: str
+    sources: tuple[str, ...]
+    saving_hourly_usd: float
+    harm: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the pages show of a decision record. Prices are in USD an hour.
+
+    `nodes`, `hourly_usd` and `tiles` are those of nodesmith's nodes as the decision knew them; `losses` are the amounts
+    that pools have recently lost to interruptions.
+    """
+
+    id: str
+    at: datetime
+    concern: str
+    summary: str
+    is_superseded: bool
+    bought: int
+    price_hourly_usd: float
+    bound_hourly_usd: float
+    unplaced: int
+    moves: tuple[ProposedMove, ...]
+    is_validation: bool
+    problems: tuple[str, ...]
+    obstacles: Mapping[str, str]
+    nodes: int
+    hourly_usd: float
+    tiles: tuple[Tile, ...]
+    held_back: tuple[HeldBack, ...]
+    losses: Mapping[OfferingKey, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What decisions know of a NodeClaim. `steps` are phases with their beginnings; `seen_at` is the last look."""
+
+    name: str
+    node: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price_hourly_usd: float
+    steps: tuple[tuple[str, datetime], ...]
+    cause: str
+    seen_at: datetime
+
+    def began(self, *phases: str) -> datetime | None:
+        """Return when the first of these phases began, or None."""
+        return next((at for phase, at in self.steps if phase in phases), None)
+
+
+@dataclass(slots=True)
+class Archive:
+    """The newest decisions of one cluster, oldest first. Without `records` it stays empty; threads may share it."""
+
+    records: Records | None
+    note: str = ""
+    """Why decisions could not be read, if so."""
+    is_filled: bool = False
+    _decisions: dict[str, Decision] = field(default_factory=dict)
+    _lives: dict[str, Life] = field(default_factory=dict)
+    _unreadable: set[str] = field(default_factory=set)
+    _lock: RLock = field(default_factory=RLock)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        with self._lock:
+            return tuple(self._decisions[each] for each in sorted(self._decisions))
+
+    @property
+    def lives(self) -> tuple[Life, ...]:
+        """All NodeClaims that kept decisions knew."""
+        with self._lock:
+            return tuple(self._lives.values())
+
+    def start(self, stop: Event) -> None:
+        """Read decisions until `stop` is set, in a thread that ends with the process."""
+        Thread(target=self._follow, args=(stop,), daemon=True).start()
+
+    def _follow(self, stop: Event) -> None:
+        while self.records is not None:
+            self.refresh(stop)
+            if stop.wait(_REFRESH_SECONDS):
+                return
+
+    def refresh(self, stop: Event) -> None:
+        """Read what is new, the newest decisions first."""
+        records = self.records
+        if records is None:
+            return
+        try:
+            wanted = records.ids()[::-1][:MOST]
+            new = [each for each in wanted if each not in self._decisions and each not in self._unreadable]
+            with ThreadPoolExecutor(_AT_ONCE) as readers:
+                for start in range(0, len(new), _AT_ONCE):
+                    for id_, found in readers.map(self._read, new[start : start + _AT_ONCE]):
+                        self.add(id_, found)
+                    if stop.wait(_BREATH_SECONDS):
+                        return
+            self.note, self.is_filled = "", True
+        except NodesmithError as error:
+            self.note = str(error)
+            _LOG.debug("decisions cannot be read", exc_info=True)
+
+    def _read(self, id_: str) -> tuple[str, Item]:
+        assert self.records is not None  # noqa: S101
+        return id_, self.records.read(id_)
+
+    def add(self, id_: str, record: Item) -> None:
+        """Keep a record. One that cannot be understood is left out, and named in `note`."""
+        try:
+            decision, lives = digest(record), list(_lives(record))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            with self._lock:
+                self._unreadable.add(id_)
+            return
+        with self._lock:
+            self._decisions[id_] = decision
+            for each in lives:
+                known = self._lives.get(each.name)
+                if known is None or known.seen_at <= each.seen_at:
+                    self._lives[each.name] = each
+            self._forget()
+
+    def _forget(self) -> None:
+        for old in sorted(self._decisions)[:-MOST]:
+            del self._decisions[old]
+        if len(self._lives) > MOST_LIVES:
+            kept = sorted(self._lives.values(), key=lambda life: (life.seen_at, life.name))[-MOST_LIVES:]
+            self._lives = {each.name: each for each in kept}
+
+    @property
+    def unreadable(self) -> int:
+        """The number of decisions that were left out because they cannot be understood."""
+        return len(self._unreadable)
+
+
+def digest(record: Item) -> Decision:
+    """Return what the pages show of a record. Raises KeyError, TypeError or ValueError for one of another shape."""
+    plan, ledger = record["plan"], record["inputs"]["ledger"]
+    there = [claim for claim in ledger.get("claims") or () if _is_there(claim)]
+    return Decision(
+        id=str(record["id"]),
+        at=parse_time(record["at"]),
+        concern=str(record["concern"]),
+        summary=summary(record),
+        is_superseded=bool(record.get("superseded")),
+        bought=len(plan["nodes"]),
+        price_hourly_usd=float(plan["priceHourlyUsd"]),
+        bound_hourly_usd=float(plan["boundHourlyUsd"]),
+        unplaced=sum(len(group["pods"]) for group in plan["unplaced"]),
+        moves=tuple(_move(move) for move in plan.get("moves") or ()),
+        is_validation=bool(record.get("again")),
+        problems=tuple(map(str, plan["problems"])),
+        obstacles=dict(plan["obstacles"]),
+        nodes=len(there),
+        hourly_usd=sum(float(claim.get("price_hourly_usd") or 0) for claim in there),
+        tiles=tuple(tiles_of(_row(claim) for claim in there)),
+        held_back=tuple(_held_back(ledger.get("unavailable") or ())),
+        losses={OfferingKey(*row[:3]): float(row[3]["losses"]) for row in ledger.get("risks") or ()},
+    )
+
+
+def runs_of(decisions: Iterable[Decision]) -> list[tuple[Decision, int]]:
+    """Return decisions of which neighbours that say the same are one, the first, with their number."""
+    found: list[tuple[Decision, int]] = []
+    for each in decisions:
+        if found and (found[-1][0].summary, found[-1][0].concern) == (each.summary, each.concern):
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append((each, 1))
+    return found
+
+
+def _is_there(claim: Item) -> bool:
+    phase = Phase(claim.get("true_phase") or claim["phase"])
+    return phase in HOLDING or phase in ENDING
+
+
+def _row(claim: Item) -> tuple[str, str, str, float, bool]:
+    ending = Phase(claim.get("true_phase") or claim["phase"]) is not Phase.INITIALIZED
+    kind, zone, sold = (str(claim.get(key) or "") for key in ("instance_type", "zone", "capacity_type"))
+    return zone, kind, sold, float(claim.get("price_hourly_usd") or 0), ending
+
+
+def _move(item: Item) -> ProposedMove:
+    return ProposedMove(
+        str(item["reason"]),
+        tuple(map(str, item["sources"])),
+        float(item["savingHourlyUsd"]),
+        float(item["harm"]),
+        str(item["why"]),
+    )
+
+
+def _held_back(items: Sequence[Sequence[Any]]) -> Iterator[HeldBack]:
+    for sold, kind, zone, backoff, *group in items:
+        pool = OfferingKey(str(sold), str(kind), str(zone), *map(str, group))
+        until = datetime.fromisoformat(backoff["until"])
+        yield HeldBack(pool, int(backoff["failures"]), str(backoff["reason"]), until)
+
+
+def _lives(record: Item) -> Iterator[Life]:
+    seen_at = parse_time(record["at"])
+    for claim in record["inputs"]["ledger"].get("claims") or ():
+        past = claim.get("true_history") or claim.get("history") or ()
+        steps = [(str(Phase.PENDING), parse_time(claim["created_at"]))]
+        steps += [
+            (str(step[0]), datetime.fromisoformat(step[1])) for step in past if step[0] != Phase.PENDING
+        ]
+        now = str(claim.get("true_phase") or claim["phase"])
+        if now not in {phase for phase, _ in steps}:
+            steps.append((now, datetime.fromisoformat(claim["phase_since"])))
+        ending = now in {str(each) for each in (*ENDING, Phase.GIVEN_UP)}
+        yield Life(
+            name=str(claim["name"]),
+            node=str(claim.get("node_name") or ""),
+            instance_type=str(claim.get("instance_type") or ""),
+            zone=str(claim.get("zone") or ""),
+            capacity_type=str(claim.get("capacity_type") or ""),
+            price_hourly_usd=float(claim.get("price_hourly_usd") or 0),
+            steps=tuple(steps),
+            cause=str(claim.get("cause") or "") if ending else "",
+            seen_at=seen_at,
+        )

@@ -1,0 +1,183 @@
+"""The page's routes. Every answer is rendered here, from values; templates escape all text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Flask, Response, abort, redirect, render_template, request, url_for
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, default_exceptions
+
+from nodesmith import __version__
+from nodesmith.errors import NodesmithError
+from nodesmith_cli.output.reporting.style import DARK, LIGHT, PICTURES, variables
+from nodesmith_cli.views.ui import wording
+from nodesmith_cli.views.ui.gate import HEADERS, METHODS, Gate
+from nodesmith_cli.views.ui.history import history, history_csv
+from nodesmith_cli.views.ui.kept import (
+    Kept,
+    alternatives_page,
+    decision_page,
+    health,
+    next_,
+    proof,
+    stay_lines,
+    why,
+)
+from nodesmith_cli.views.ui.live import Asked, node_page, now_page, pod_page
+
+Page = Callable[[], Any]
+NAVIGATION = (
+    ("now", "Now", "What runs, and what it costs"),
+    ("why", "Why", "Why pods wait and nodes stay"),
+    ("next", "Next", "What happens next"),
+    ("proof", "Proof", "What it saves"),
+    ("health", "Health", "What is wrong, and where capacity is short"),
+    ("history", "History", "What happened"),
+)
+_KNOWN = frozenset({"q", "sort", "reverse", "zone", "type", "sold", "state", "page", "at"})
+"""The names in queries that pages read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the routes need: the gate, and the data of the pages."""
+
+    gate: Gate
+    kept: Kept
+
+
+class _Pages(Flask):
+    """Logs what fails without the path, since the link is one."""
+
+    def log_exception(self, exc_info: Any, *_: Any) -> None:
+        self.logger.error("a page could not be made", exc_info=exc_info)
+
+
+def make_app(site: Site) -> Flask:
+    """Return the WSGI application."""
+    app = _Pages("nodesmith_cli.views.ui", static_folder="static", template_folder="templates")
+    app.jinja_options = {
+        **app.jinja_options,
+        "finalize": wording.shown,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+    }
+    app.jinja_env.autoescape = True
+    app.url_map.merge_slashes = False
+    app.jinja_env.filters.update(wording.FILTERS)
+    link = wording.url(url_for)
+    app.jinja_env.globals.update(
+        navigation=NAVIGATION, version=__version__, url=link, self_url=lambda: link(*_present(), **_query())
+    )
+    app.jinja_env.undefined = wording.Strict
+    app.before_request(lambda: _check(site.gate))
+    app.after_request(_with_headers)
+    for code in default_exceptions:
+        app.register_error_handler(code, _fault)
+    app.register_error_handler(NodesmithError, _unreadable)
+    app.add_url_rule("/enter/<once>", "enter", lambda once: _enter(site.gate, once), methods=["GET"])
+    _add_pages(app, site.kept)
+    return app
+
+
+def _add_pages(app: Flask, kept: Kept) -> None:
+    def add(rule: str, name: str, make: Callable[..., dict[str, Any]]) -> None:
+        def answer(**parts: str) -> str:
+            return render_template(f"{name}.html", page=name, head=kept.head(), **make(**parts))
+
+        app.add_url_rule(rule, name, answer, methods=["GET"])
+
+    app.add_url_rule("/", "root", lambda: redirect(url_for("now"), 303), methods=["GET"])
+    add("/now", "now", lambda: now_page(kept.looks, _asked()))
+    add("/why", "why", lambda: why(kept, request.args.get("q", "")))
+    add("/next", "next", lambda: next_(kept))
+    add("/proof", "proof", lambda: proof(kept))
+    add("/health", "health", lambda: health(kept))
+    add("/history", "history", lambda: history(kept, request.args.get("at", "")))
+    add("/node/<path:name>", "node", lambda name: node_page(kept, name) or abort(404))
+    add("/pod/<namespace>/<path:name>", "pod", lambda namespace, name: pod_page(kept, f"{namespace}/{name}"))
+    add(
+        "/decision/<id_>/alternatives", "alternatives", lambda id_: alternatives_page(kept, id_) or abort(404)
+    )
+    add("/decision/<id_>", "decision", lambda id_: decision_page(kept, id_) or abort(404))
+    add("/stay/<path:name>", "stay", lambda name: {"name": name, "lines": stay_lines(kept, name)})
+    app.add_url_rule("/tokens.css", "tokens", _tokens, methods=["GET"])
+    app.add_url_rule(
+        "/history.csv", "csv", lambda: Response(history_csv(kept), mimetype="text/csv"), methods=["GET"]
+    )
+
+
+def _present() -> tuple[str]:
+    return (request.endpoint or "now",)
+
+
+def _query() -> dict[str, str]:
+    """Return the query of this request as far as pages know it, and the variable parts of its path."""
+    known = {name: value for name, value in request.args.items() if name in _KNOWN}
+    return {**known, **(request.view_args or {})}
+
+
+def _tokens() -> Response:
+    """Return the colours and the rules of drawings, which the reports of other commands share."""
+    light, dark = variables(LIGHT), variables(DARK)
+    sheet = f":root{{color-scheme:light dark;{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{PICTURES}"
+    return Response(sheet, mimetype="text/css")
+
+
+def _asked() -> Asked:
+    """Return what the query asks of the table of nodes. Values that make no sense are ignored."""
+    given = request.args
+    number = given.get("page", "1")
+    return Asked(
+        words=given.get("q", "")[:200],
+        order=given.get("sort", "price"),
+        is_reversed=given.get("reverse") == "1",
+        zone=given.get("zone", ""),
+        kind=given.get("type", ""),
+        sold=given.get("sold", ""),
+        state=given.get("state", ""),
+        page=int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 1,
+    )
+
+
+def _check(gate: Gate) -> Response | None:
+    """Refuse a request that did not come from a browser that has followed the link."""
+    if not gate.is_own_host(request.headers.get("Host", "")):
+        abort(400, "This page is served under its own address only.")
+    if request.method not in METHODS:
+        raise MethodNotAllowed(METHODS, "This page only shows: use GET.")
+    if request.path.startswith("/enter/"):
+        return None
+    if not gate.lets_in(request.cookies.get(gate.cookie, "")):
+        abort(403, "Open the link that nodesmith ui has printed. Each link lets one browser in.")
+    return None
+
+
+def _enter(gate: Gate, once: str) -> Response:
+    if request.method == "HEAD":
+        abort(403, "Open the link in a browser.")  # programs that preview links must not use it up
+    known = gate.lets_in(request.cookies.get(gate.cookie, ""))
+    if not known and not gate.enter(once):
+        abort(403, "This link was used already, or is not one of this page. A new one was printed.")
+    answer: Any = redirect(url_for("now"), 303)
+    answer.set_cookie(gate.cookie, gate.token, httponly=True, samesite="Strict", path="/")
+    return answer  # type: ignore[no-any-return]
+
+
+def _with_headers(answer: Response) -> Response:
+    answer.headers.update(HEADERS)
+    if request.path.startswith("/static/"):
+        answer.headers["Cache-Control"] = "private, max-age=3600"
+    return answer
+
+
+def _fault(error: HTTPException) -> Any:
+    code = error.code or 500
+    answer = render_template("error.html", code=code, title=error.name, message=error.description)
+    return answer, code, ({"Allow": ", ".join(METHODS)} if code == 405 else {})
+
+
+def _unreadable(error: NodesmithError) -> Any:
+    return render_template("error.html", code=502, title="Not readable now", message=str(error)), 502

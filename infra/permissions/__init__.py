@@ -1,0 +1,1 @@
+"""What functions may do: grants, and which of them each function has."""
