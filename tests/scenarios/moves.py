@@ -12,6 +12,7 @@ from typing import Any
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
+from nodesmith.model.metrics import Metrics
 from tests import builders
 from tests.scenarios.crashes import stand_still
 from tests.smallworld.branches import copied
@@ -51,6 +52,7 @@ def _resumed(world: World) -> World:
     made = copied(world)
     made._dice = random.Random()  # noqa: S311
     made._dice.setstate(world._dice.getstate())
+    made.metrics = Metrics()  # copies share those of the original
     return made
 
 
