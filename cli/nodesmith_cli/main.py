@@ -38,6 +38,7 @@ from nodesmith_cli.commands.options import (
     KubeconfigOption,
     StepsOutputOption,
     WatchOption,
+    YesOption,
     read_plainly,
     seconds_of,
 )
@@ -151,7 +152,7 @@ def uninstall_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    yes: YesOption = False,
     output: StepsOutputOption = "table",
 ) -> None:
     """Delete nodesmith's NodePools, NodeClaims and nodes, wait until they are gone, then remove its RBAC and CRDs.

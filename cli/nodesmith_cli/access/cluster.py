@@ -7,17 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_kube_config
-
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, NotServed
 from nodesmith.adapters.kubernetes.cluster import is_ungranted
 from nodesmith.adapters.kubernetes.connection import Connection
-from nodesmith.errors import Rejected, Transient
+from nodesmith.errors import Transient
 from nodesmith.observation.mirror import CAPACITY_BUFFERS, LEASES, PODS, WATCHED, WatchedKind
 from nodesmith.observation.reduction.objects import reduce_buffer
 from nodesmith.observation.workloads import watched_kinds
-from nodesmith_cli.access.kubeconfigs import connection
+from nodesmith_cli.access.kubeconfigs import connection, loaded
 from nodesmith_cli.access.preconditions import require_kubeconfig
 from nodesmith_formats.manifests.manifests import Document
 
@@ -97,11 +94,4 @@ def _connection(context: str, kubeconfig: str) -> Connection:
         require_kubeconfig(context)
         if context and Path(context).is_file():
             context, kubeconfig = "", context
-    configuration = Configuration()
-    try:
-        load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig or None, context=context or None, client_configuration=configuration
-        )
-    except ConfigException as error:
-        raise Rejected(f"{f'--kubeconfig {context}'.rstrip()}: {error}") from None
-    return connection(configuration)
+    return connection(loaded(kubeconfig, context, f"--kubeconfig {context}".rstrip()))

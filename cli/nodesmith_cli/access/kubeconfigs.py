@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodesmith.errors import Rejected
 
@@ -35,23 +35,27 @@ def has_current_context() -> bool:
     return bool(_files())
 
 
-def configuration(kubeconfig: str, context: str) -> Any:
+def configuration(kubeconfig: str, context: str) -> Configuration:
     """Load a kubeconfig (empty: the default one) with a context (empty: the current one). Raises Rejected."""
+    if kubeconfig and not Path(kubeconfig).expanduser().is_file():
+        raise Rejected(f"--kubeconfig {kubeconfig}: no such file")
+    options = {"--kubeconfig": kubeconfig, "--context": context}
+    named = " ".join(f"{option} {value}" for option, value in options.items() if value)
+    return loaded(str(Path(kubeconfig).expanduser()) if kubeconfig else "", context, named or "kubeconfig")
+
+
+def loaded(file: str, context: str, named: str) -> Configuration:
+    """Load a kubeconfig as `configuration` does. `named` is what a message about a fault in it begins with."""
     from kubernetes.client import Configuration
     from kubernetes.config import ConfigException, load_kube_config
 
-    if kubeconfig and not Path(kubeconfig).expanduser().is_file():
-        raise Rejected(f"--kubeconfig {kubeconfig}: no such file")
     made = Configuration()
-    file = str(Path(kubeconfig).expanduser()) if kubeconfig else None
     try:
         load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=file, context=context or None, client_configuration=made
+            config_file=file or None, context=context or None, client_configuration=made
         )
     except ConfigException as error:
-        options = {"--kubeconfig": kubeconfig, "--context": context}
-        named = " ".join(f"{option} {value}" for option, value in options.items() if value)
-        raise Rejected(f"{named or 'kubeconfig'}: {error}") from None
+        raise Rejected(f"{named}: {error}") from None
     return made
 
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodesmith_cli.commands.options import StepsOutputOption, seconds_of
+from nodesmith_cli.commands.options import (
+    ClusterArgument,
+    ClusterRegionOption,
+    ProfileOption,
+    StepsOutputOption,
+    YesOption,
+    seconds_of,
+)
 
 if TYPE_CHECKING:
     from nodesmith_cli.connecting.looking import Around
 
-Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")]
-Region = Annotated[
-    str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
-]
-Profile = Annotated[str, typer.Option(help="Profile in your AWS configuration.")]
 Kubeconfig = Annotated[
     str,
     typer.Option(
@@ -26,14 +28,13 @@ Kubeconfig = Annotated[
     ),
 ]
 Context = Annotated[str, typer.Option(help="Context in the kubeconfig.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 def connect_command(
-    cluster: Cluster,
-    region: Region = "",
-    profile: Profile = "",
+    cluster: ClusterArgument,
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     image: Annotated[
@@ -80,7 +81,7 @@ def connect_command(
         typer.Option("--tag/--no-tag", help="Tag the cluster's subnets and security group for discovery."),
     ] = True,
     timeout: Annotated[str, typer.Option(help="How long to wait for the first snapshot.")] = "10m",
-    yes: Yes = False,
+    yes: YesOption = False,
     dry_run: Dry = False,
     output: StepsOutputOption = "table",
 ) -> None:
@@ -144,9 +145,9 @@ def around(region: str, profile: str, kubeconfig: str, context: str) -> Around:
 
 
 def disconnect_command(
-    cluster: Cluster,
-    region: Region = "",
-    profile: Profile = "",
+    cluster: ClusterArgument,
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     keep_nodes: Annotated[
@@ -161,7 +162,7 @@ def disconnect_command(
         bool, typer.Option("--delete-node-role", help="Delete the node role, if connect created it.")
     ] = False,
     timeout: Annotated[str, typer.Option(help="How long to wait for deletions in the cluster.")] = "30m",
-    yes: Yes = False,
+    yes: YesOption = False,
     dry_run: Dry = False,
     output: StepsOutputOption = "table",
 ) -> None:
@@ -180,9 +181,9 @@ def disconnect_command(
 
 
 def doctor_command(
-    cluster: Cluster,
-    region: Region = "",
-    profile: Profile = "",
+    cluster: ClusterArgument,
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     output: StepsOutputOption = "table",

@@ -15,6 +15,7 @@ from nodesmith_cli.commands.options import (
     AllNamespacesOption,
     BucketOption,
     BucketRegionOption,
+    ClusterRegionOption,
     ContextOption,
     KeepOption,
     KubeconfigOption,
@@ -147,9 +148,7 @@ def shadow_command(
     bucket: Annotated[
         str, typer.Option(help="S3 bucket of the deployment. Defaults to that of the region's stack.")
     ] = "",
-    region: Annotated[
-        str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
-    ] = "",
+    region: ClusterRegionOption = "",
     output: Annotated[
         Literal["table", "json", "csv", "html"], typer.Option("--output", "-o", help="Output format.")
     ] = "table",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nodesmith_cli.commands.options import DataOutputOption
+from nodesmith_cli.commands.options import DataOutputOption, ProfileOption, YesOption
 
 image_app = typer.Typer(help="Build and push the forwarder image, without Docker.", no_args_is_help=True)
 
@@ -84,8 +84,8 @@ def rollback_command(
     region: Annotated[
         str, typer.Option(help="AWS region. Defaults to the region in your AWS configuration.")
     ] = "",
-    profile: Annotated[str, typer.Option(help="Profile in your AWS configuration.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
+    profile: ProfileOption = "",
+    yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be switched, and change nothing.")
     ] = False,

@@ -11,19 +11,25 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.preconditions import require_kubeconfig
 from nodesmith_cli.access.selecting import chosen_kubeconfig
-from nodesmith_cli.commands.connect import Cluster, Context, Dry, Kubeconfig, Profile, Region, Yes, around
-from nodesmith_cli.commands.options import ContextOption, StepsOutputOption, seconds_of
+from nodesmith_cli.commands.connect import Context, Dry, Kubeconfig, around
+from nodesmith_cli.commands.options import (
+    ClusterArgument,
+    ClusterRegionOption,
+    ContextOption,
+    ProfileOption,
+    StepsOutputOption,
+    YesOption,
+    seconds_of,
+)
 
 
 def migrate_command(
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")],
+    cluster: ClusterArgument,
     group: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="These groups only; may be repeated.")
     ] = None,
-    region: Annotated[
-        str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
-    ] = "",
-    profile: Annotated[str, typer.Option(help="Profile in your AWS configuration.")] = "",
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Annotated[
         str | None,
         typer.Option(
@@ -116,9 +122,9 @@ def migrate_command(
 
 
 def adopt_command(
-    cluster: Cluster,
-    region: Region = "",
-    profile: Profile = "",
+    cluster: ClusterArgument,
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     pause: Annotated[
@@ -131,7 +137,7 @@ def adopt_command(
     timeout: Annotated[
         str, typer.Option(help="How long to wait for nodesmith's snapshot to show all NodeClaims.")
     ] = "10m",
-    yes: Yes = False,
+    yes: YesOption = False,
     dry_run: Dry = False,
     output: StepsOutputOption = "table",
 ) -> None:
@@ -149,15 +155,15 @@ def adopt_command(
 
 
 def release_command(
-    cluster: Cluster,
-    region: Region = "",
-    profile: Profile = "",
+    cluster: ClusterArgument,
+    region: ClusterRegionOption = "",
+    profile: ProfileOption = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     timeout: Annotated[
         str, typer.Option(help="How long to wait for launches, ends and moves in progress.")
     ] = "30m",
-    yes: Yes = False,
+    yes: YesOption = False,
     dry_run: Dry = False,
     output: StepsOutputOption = "table",
 ) -> None:

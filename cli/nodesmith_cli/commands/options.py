@@ -92,6 +92,19 @@ BucketOption = Annotated[
 BucketRegionOption = Annotated[
     str, typer.Option(help="Region of the bucket. Defaults to the region in your AWS configuration.")
 ]
+ClusterArgument = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the EKS cluster.")]
+ClusterRegionOption = Annotated[
+    str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
+]
+ProfileOption = Annotated[str, typer.Option(help="Profile in your AWS configuration.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
+CompareOption = Annotated[
+    bool,
+    typer.Option(
+        "--compare/--no-compare",
+        help="Find the lower bound with `nodesmith savings`, every quarter of an hour.",
+    ),
+]
 ContextOption = Annotated[
     str,
     typer.Option(

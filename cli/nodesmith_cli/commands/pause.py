@@ -8,18 +8,16 @@ from typing import Annotated
 import typer
 
 from nodesmith_cli.access.ledger import TABLE, ledger_of, pause, resume
+from nodesmith_cli.commands.options import ClusterRegionOption
 
 _ClusterOption = Annotated[str, typer.Option(help="Name of the EKS cluster.")]
-_RegionOption = Annotated[
-    str, typer.Option(help="Region of the cluster. Defaults to the region in your AWS configuration.")
-]
 _TableOption = Annotated[str, typer.Option(help="DynamoDB table of the ledger.")]
 
 
 def pause_command(
     cluster: _ClusterOption,
     why: Annotated[str, typer.Option(help="Reason, shown wherever the pause is.")] = "",
-    region: _RegionOption = "",
+    region: ClusterRegionOption = "",
     table: _TableOption = TABLE,
 ) -> None:
     """Stop voluntary disruption until `nodesmith resume`.
@@ -32,7 +30,9 @@ def pause_command(
         typer.echo(pause(store, cluster, why, datetime.now(UTC)))
 
 
-def resume_command(cluster: _ClusterOption, region: _RegionOption = "", table: _TableOption = TABLE) -> None:
+def resume_command(
+    cluster: _ClusterOption, region: ClusterRegionOption = "", table: _TableOption = TABLE
+) -> None:
     """Resume voluntary disruption, and serve the cluster again if nodesmith stood by for Karpenter."""
     with ledger_of(table, cluster, region) as store:
         typer.echo(resume(store, cluster, datetime.now(UTC)))

@@ -13,7 +13,7 @@ import typer
 
 from nodesmith.errors import Rejected
 from nodesmith_cli.access.preconditions import require_files, require_region
-from nodesmith_cli.commands.options import seconds_of
+from nodesmith_cli.commands.options import BucketOption, KeepOption, seconds_of
 
 _MOST_SEEDS, _MOST_JOBS = 1000, 256
 _DAYS = re.compile(r"(?:([0-9]{1,5})d)?(.*)", re.ASCII)
@@ -34,13 +34,11 @@ def simulate_command(
     since: Annotated[
         str, typer.Option(help="How much to replay, up to the newest event, such as 7d or 12h.")
     ] = "",
-    bucket: Annotated[
-        str, typer.Option(help="S3 bucket of a deployment. Defaults to the records of local runs.")
-    ] = "",
+    bucket: BucketOption = "",
     region: Annotated[
         str, typer.Option(help="Region of the bucket or log group, and of the prices with a file.")
     ] = "",
-    keep: Annotated[Path | None, typer.Option(help="Folder that holds decision records.")] = None,
+    keep: KeepOption = None,
     audit_log: Annotated[
         list[str] | None,
         typer.Option(

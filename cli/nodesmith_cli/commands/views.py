@@ -14,6 +14,7 @@ from nodesmith_cli.access.selecting import chosen_kubeconfig, selection
 from nodesmith_cli.commands.options import (
     AllNamespacesOption,
     BucketRegionOption,
+    CompareOption,
     ContextOption,
     KeepOption,
     KubeconfigOption,
@@ -21,6 +22,7 @@ from nodesmith_cli.commands.options import (
     SelectorOption,
 )
 
+_LAST_PORT = 65535
 Order = Literal["name", "price", "cpu", "memory", "pods", "age", "state", "group", "type", "zone"]
 
 
@@ -44,13 +46,7 @@ def top_command(
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="Print one look and exit.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between looks of --plain and -o json.")] = 10.0,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare/--no-compare",
-            help="Find the lower bound with `nodesmith savings`, every quarter of an hour.",
-        ),
-    ] = True,
+    compare: CompareOption = True,
     output: Annotated[
         Literal["screen", "json"], typer.Option("--output", "-o", help="json prints one document a line.")
     ] = "screen",
@@ -75,9 +71,6 @@ def top_command(
     raise typer.Exit(run(wanted, shown, partial(now_at, kubeconfig)))
 
 
-_LAST_PORT = 65535
-
-
 def ui_command(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
@@ -87,13 +80,7 @@ def ui_command(
     keep: KeepOption = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1. 0 chooses a free one.")] = 0,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare/--no-compare",
-            help="Find the lower bound with `nodesmith savings`, every quarter of an hour.",
-        ),
-    ] = True,
+    compare: CompareOption = True,
 ) -> None:
     """Show a cluster as a local web page: now, why, what next, proof, health and history.
 

@@ -18,10 +18,10 @@ from nodesmith_cli.connecting.steps.actions import Action, RestartForwarder, Row
 from nodesmith_cli.connecting.steps.carrying import Carrier
 from nodesmith_cli.connecting.waiting import FRESH, Snapshots, missing_because, wait_for_snapshot
 from nodesmith_cli.connecting.wanted import Wanted, registration
-from nodesmith_cli.output.printing import IS_TEXT, WIDE, print_told
+from nodesmith_cli.output.printing import IS_TEXT, WIDE, interruptible, print_told
 from nodesmith_formats.wording import counted, some
 
-CONNECTED, NOT_CONNECTED, STOPPED = 0, 1, 130
+CONNECTED, NOT_CONNECTED = 0, 1
 _MEND_SECONDS = 30.0
 _HINDERED = "nothing was changed: fix the errors above, then run the command again"
 
@@ -43,11 +43,7 @@ def connect(wanted: Wanted, around: Around, how: How) -> int:
 
     Raises Rejected, Transient, Conflict.
     """
-    try:
-        return _connect(wanted, around, how)
-    except KeyboardInterrupt:
-        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
-        return STOPPED
+    return interruptible(lambda: _connect(wanted, around, how))
 
 
 def _connect(wanted: Wanted, around: Around, how: How) -> int:

@@ -12,7 +12,6 @@ import typer
 from nodesmith.errors import Rejected
 from nodesmith_cli.connecting import printing
 from nodesmith_cli.connecting.applying import Applier
-from nodesmith_cli.connecting.connectcommand import STOPPED
 from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.observed import Cluster
 from nodesmith_cli.connecting.reading.apiserver import refuse_without_rights
@@ -20,7 +19,7 @@ from nodesmith_cli.connecting.reading.leftovers import LeftoverReading
 from nodesmith_cli.connecting.steps.actions import RemoveAction, Row
 from nodesmith_cli.connecting.steps.deleting import Remover
 from nodesmith_cli.connecting.steps.leftovers import Keeping, removals
-from nodesmith_cli.output.printing import IS_TEXT, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
 from nodesmith_cli.sharing.awaited import awaited
 from nodesmith_cli.sharing.removal import Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
@@ -55,11 +54,7 @@ def disconnect(name: str, around: Around, how: HowToLeave) -> int:
 
     Raises Rejected if the cluster is unknown, Transient.
     """
-    try:
-        return _disconnect(name, around, how)
-    except KeyboardInterrupt:
-        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
-        return STOPPED
+    return interruptible(lambda: _disconnect(name, around, how))
 
 
 def _disconnect(name: str, around: Around, how: HowToLeave) -> int:

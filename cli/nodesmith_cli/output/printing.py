@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ IS_TEXT = (TABLE, WIDE)
 """The formats for people; all else goes to a program or a file, and standard output has nothing but that."""
 SCHEMAS = "https://nodesmith.dev/schemas/"
 """Where the schemas of documents are; `nodesmith schema` prints them as well."""
+_STOPPED = 130
+"""The exit status after Ctrl-C, as of a shell."""
 
 
 def print_told(
@@ -39,6 +42,18 @@ def print_told(
             print(printable(name))
     else:
         print_data(told, output, schema)
+
+
+def interruptible(command: Callable[[], int], otherwise: str = "") -> int:
+    """Run a command that can be run again after Ctrl-C, and return its exit status, 130 after Ctrl-C.
+
+    The message then says so, with what else can be done.
+    """
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print(f"nodesmith: interrupted; run the command again to continue{otherwise}", file=sys.stderr)
+        return _STOPPED
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -11,14 +11,14 @@ import typer
 
 from nodesmith.adapters.kubernetes.apiserver import ApiServer
 from nodesmith.errors import Rejected
-from nodesmith_cli.output.printing import IS_TEXT, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
 from nodesmith_cli.output.progress import progress
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.removal import Outcome, Removal, Settings, refuse_beside_karpenter
 from nodesmith_cli.sharing.survey import Survey, take_survey
 from nodesmith_formats.wording import counted, printable
 
-DONE, LEFT, STOPPED = 0, 1, 130
+DONE, LEFT = 0, 1
 
 
 def uninstall(
@@ -45,12 +45,12 @@ def uninstall(
     removal = Removal(
         server, settings, clock=clock, sleep=sleep, say=lambda line: typer.echo(printable(line), err=True)
     )
-    try:
-        with progress("removing nodesmith", expected_seconds=settings.timeout.total_seconds()):
-            is_done = removal.run()
-    except KeyboardInterrupt:
-        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
-        return STOPPED
+    return interruptible(lambda: _remove(removal, settings, output))
+
+
+def _remove(removal: Removal, settings: Settings, output: str) -> int:
+    with progress("removing nodesmith", expected_seconds=settings.timeout.total_seconds()):
+        is_done = removal.run()
     _print(removal.outcome, output, is_done=is_done)
     return DONE if is_done else LEFT
 

@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moto import backend_index, backends
 from moto.core.responses import ActionResult
 from moto.ec2.responses import EC2Response
+
+from nodesmith_local.aws.services import Answer, serving
 
 _SERVICE = "savingsplans"
 _HOST = re.compile(r"https?://savingsplans(\..+)?\.amazonaws\.com")
 _PLANS, _RATES = "/DescribeSavingsPlans", "/DescribeSavingsPlanRates"
 _REGION_PREFIX = {"us-east-1": "", "us-west-2": "USW2-", "eu-west-1": "EU-", "eu-central-1": "EUC1-"}
-Answer = tuple[int, Mapping[str, str], str]
 
 
 @dataclass(slots=True)
@@ -101,33 +100,20 @@ class AccountCommitments:
     @contextmanager
     def answering(self) -> Iterator[None]:
         """Let moto answer these calls during the block."""
-        get_backend = backends.get_backend
-
-        def answer(request: Any, url: str, headers: Any) -> Answer:
-            del headers
-            body = request.get_data() if hasattr(request, "get_data") else request.body
-            return self._answer(str(getattr(request, "path", "") or url), json.loads(body or b"{}"))
-
-        named = SimpleNamespace(
-            urls={rf"https?://savingsplans\.amazonaws\.com{path}$": answer for path in (_PLANS, _RATES)},
-            flask_paths=dict.fromkeys((_PLANS, _RATES), answer),
-        )
-
-        def with_ours(name: Any) -> Any:
-            return {"global": named} if name == _SERVICE else get_backend(name)
 
         def described(response: Any) -> ActionResult:
             return self._reserved(response.params)
 
-        entry = (_SERVICE, _HOST)
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(backends, "get_backend", with_ours))
-            stack.enter_context(patch.object(EC2Response, "describe_reserved_instances", described))
-            backend_index.backend_url_patterns.append(entry)
-            stack.callback(backend_index.backend_url_patterns.remove, entry)
+        paths = (_PLANS, _RATES)
+        urls = (rf"https?://savingsplans\.amazonaws\.com{path}$" for path in paths)
+        with (
+            serving(_SERVICE, _HOST, urls, paths, self._answer),
+            patch.object(EC2Response, "describe_reserved_instances", described),
+        ):
             yield
 
-    def _answer(self, path: str, asked: Mapping[str, Any]) -> Answer:
+    def _answer(self, _method: str, path: str, body: bytes) -> Answer:
+        asked = json.loads(body or b"{}")
         if self.refuses:
             return 403, {"x-amzn-ErrorType": self.refuses}, json.dumps({"message": "Failed on demand."})
         if path.endswith(_RATES):

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
-from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 from urllib.parse import unquote
 
-from moto import backend_index, backends
 from moto.core import DEFAULT_ACCOUNT_ID
+
+from nodesmith_local.aws.services import Answer, serving
 
 _SERVICE = "arczonalshift"
 _HOST = re.compile(r"https?://arc-zonal-shift\.(.+)\.amazonaws\.com")
@@ -28,7 +27,6 @@ _PATH, _SHIFTS = "/managedresources", "/zonalshifts"
 _UNITS = {"m": "minutes", "h": "hours"}
 _LONGEST = timedelta(days=3)
 _ID = "00000000-0000-0000-0000-{:012}"
-Answer = tuple[int, Mapping[str, str], str]
 MANUAL, PRACTICE_RUN = "ZONAL_SHIFT", "PRACTICE_RUN"
 
 
@@ -76,37 +74,18 @@ class ZonalShifts:
         """End a shift before its time."""
         del self._resources[cluster].shifts[zone_id]
 
-    @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self) -> AbstractContextManager[None]:
         """Let moto answer the service's calls during the block."""
-        get_backend = backends.get_backend
-
-        def answer(request: Any, url: str, headers: Any) -> Answer:
-            del headers
-            body = request.get_data() if hasattr(request, "get_data") else request.body
-            return self._answer(request.method, str(getattr(request, "path", "") or url), body or b"{}")
-
         paths = (_PATH, _SHIFTS)
-        named = SimpleNamespace(
-            urls={rf"https?://arc-zonal-shift\.(.+)\.amazonaws\.com{path}(/.+)?$": answer for path in paths},
-            flask_paths={at: answer for path in paths for at in (path, f"{path}/<path:named>")},
-        )
-
-        def with_ours(name: Any) -> Any:
-            return {"global": named} if name == _SERVICE else get_backend(name)
-
-        entry = (_SERVICE, _HOST)
-        with ExitStack() as stack:
-            stack.enter_context(patch.object(backends, "get_backend", with_ours))
-            backend_index.backend_url_patterns.append(entry)
-            stack.callback(backend_index.backend_url_patterns.remove, entry)
-            yield
+        urls = (rf"https?://arc-zonal-shift\.(.+)\.amazonaws\.com{path}(/.+)?$" for path in paths)
+        routes = (at for path in paths for at in (path, f"{path}/<path:named>"))
+        return serving(_SERVICE, _HOST, urls, routes, self._answer)
 
     def _answer(self, method: str, path: str, body: bytes) -> Answer:
         if self.refuses:
             return _refusal(403, self.refuses, "Failed on demand.")
         if _SHIFTS in path:
-            return self._started(json.loads(body)) if method == "POST" else self._cancelled(path)
+            return self._started(json.loads(body or b"{}")) if method == "POST" else self._cancelled(path)
         named = unquote(path.partition(f"{_PATH}/")[2])
         if not named:
             items = [{**self._described(each), "availabilityZones": []} for each in self._resources.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,12 +45,11 @@ def api_server(
             )
         return Applier(connection(found), PATIENCE_SECONDS)
     if has_current_context():
-        try:
-            found = configuration("", "")
-        except Rejected:  # this context was not requested
-            found = None
-        if found is not None and is_same(found.host, cluster.endpoint):
-            return Applier(connection(found), PATIENCE_SECONDS)
+        current = None
+        with suppress(Rejected):  # this context was not requested
+            current = configuration("", "")
+        if current is not None and is_same(current.host, cluster.endpoint):
+            return Applier(connection(current), PATIENCE_SECONDS)
     token = EksToken(credentials(), cluster.name, region, clock)
     return Applier(connect(cluster.endpoint, cluster.ca_bundle, token), PATIENCE_SECONDS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,10 +24,10 @@ from nodesmith_cli.connecting.reading.aws import AwsReading
 from nodesmith_cli.migration.adopting.look import Row, State, look
 from nodesmith_cli.migration.adopting.outside import Controller, Ec2Machines, ServedObjects
 from nodesmith_cli.migration.adopting.sequence import Result, Takeover, adopt, release, unsettled
-from nodesmith_cli.output.printing import IS_TEXT, print_told
+from nodesmith_cli.output.printing import IS_TEXT, interruptible, print_told
 from nodesmith_formats.wording import counted
 
-DONE, LEFT, STOPPED = 0, 1, 130
+DONE, LEFT = 0, 1
 _GONE_WITHIN = timedelta(minutes=3)
 """How long a Karpenter that was scaled down may take until its lease and its Pods are gone."""
 _POLL_SECONDS = 3.0
@@ -56,7 +56,8 @@ def adopt_cluster(name: str, around: Around, how: How) -> int:
 
     Raises Rejected if Karpenter runs, or the cluster is not served by nodesmith; Transient.
     """
-    return _interruptible(name, lambda: _adopt(name, around, how))
+    with all_errors(f"cluster {name}"):
+        return interruptible(lambda: _adopt(name, around, how))
 
 
 def release_cluster(name: str, around: Around, how: How) -> int:
@@ -64,16 +65,8 @@ def release_cluster(name: str, around: Around, how: How) -> int:
 
     Raises Rejected, Transient.
     """
-    return _interruptible(name, lambda: _release(name, around, how))
-
-
-def _interruptible(name: str, command: Callable[[], int]) -> int:
-    try:
-        with all_errors(f"cluster {name}"):
-            return command()
-    except KeyboardInterrupt:
-        typer.echo("nodesmith: interrupted; run the command again to continue", err=True)
-        return STOPPED
+    with all_errors(f"cluster {name}"):
+        return interruptible(lambda: _release(name, around, how))
 
 
 def _adopt(name: str, around: Around, how: How) -> int:

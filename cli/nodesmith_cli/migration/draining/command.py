@@ -21,10 +21,10 @@ from nodesmith_cli.migration.draining.groups import AwsGroups, Size
 from nodesmith_cli.migration.draining.objects import ServedObjects
 from nodesmith_cli.migration.draining.running import USUAL, Drain, Result, Rules, State, look, state_of
 from nodesmith_cli.migration.draining.sequence import drain, undo
-from nodesmith_cli.output.printing import print_data
+from nodesmith_cli.output.printing import interruptible, print_data
 from nodesmith_formats.wording import counted, printable
 
-DONE, LEFT, STOPPED = 0, 1, 130
+DONE, LEFT = 0, 1
 _AT_ONCE = re.compile(r"[1-9][0-9]{0,3}|(100|[1-9][0-9]?)%", re.ASCII)
 _SHOWN = 20
 
@@ -65,12 +65,8 @@ def run_on_groups(what: What, cluster: str, names: Sequence[str], around: Around
     """
     if what is not What.STATUS and not names:
         raise Rejected(f"--{what} needs the groups: --group NAME, which may be repeated")
-    try:
-        with all_errors(f"cluster {cluster}"):
-            return _run(what, cluster, names, around, how)
-    except KeyboardInterrupt:
-        typer.echo("nodesmith: interrupted; run the command again to continue, or with --undo", err=True)
-        return STOPPED
+    with all_errors(f"cluster {cluster}"):
+        return interruptible(lambda: _run(what, cluster, names, around, how), ", or with --undo")
 
 
 def _run(what: What, cluster: str, names: Sequence[str], around: Around, how: How) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from nodesmith_formats.kubernetes.objects import Object, View, dig, labels_of
 from nodesmith_local.apiserver.storage.history import Key
 from nodesmith_local.apiserver.storage.store import Store
-from nodesmith_local.cluster.controller import Controller
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_active, is_over, is_ready, node_matches, node_name, tolerates
 from nodesmith_local.cluster.workloads.replicas import (
+    PodOwner,
     create_pod,
     delete_pod,
-    owner_key,
     pod_from,
     set_status,
     share,
@@ -31,13 +30,13 @@ _TOLERATED = (
 )
 
 
-class DaemonSets(Controller):
+class DaemonSets(PodOwner):
     """Creates a pod for each node that lacks one, and deletes pods that no longer belong on their nodes."""
+
+    kind, resource = "DaemonSet", _KIND
 
     def __init__(self, store: Store, mirrors: Mirrors) -> None:
         super().__init__(store, mirrors)
-        mirrors[_KIND].listen(self.touch_object)
-        mirrors["pods"].listen(self._touch_owner)
         mirrors["nodes"].listen(self._touch_all)
 
     def reconcile(self, key: Key) -> bool:
@@ -82,9 +81,6 @@ class DaemonSets(Controller):
         ]  # fmt: skip
         unready = [pod for pod in old if not is_ready(pod)]
         return unready + [pod for pod in old if is_ready(pod)][: max(0, room)]
-
-    def _touch_owner(self, before: View | None, after: View | None) -> None:
-        self.touch(owner_key(self.mirrors, "DaemonSet", _KIND, after or before))
 
     def _touch_all(self, before: View | None, after: View | None) -> None:
         if before is None or after is None or _placing(before) != _placing(after):

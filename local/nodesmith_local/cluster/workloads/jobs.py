@@ -14,15 +14,12 @@ from nodesmith_formats.kubernetes.objects import (
     timestamp,
 )
 from nodesmith_local.apiserver.storage.history import Key
-from nodesmith_local.apiserver.storage.store import Store
-from nodesmith_local.cluster.controller import Controller
-from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_active, is_ready
 from nodesmith_local.cluster.records import record, with_condition
 from nodesmith_local.cluster.workloads.replicas import (
+    PodOwner,
     create_pod,
     delete_pod,
-    owner_key,
     pod_from,
     set_status,
     surplus,
@@ -32,13 +29,10 @@ _KIND = "jobs.batch"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
-class Jobs(Controller):
+class Jobs(PodOwner):
     """Keeps `parallelism` pods running until `completions` have succeeded or too many have failed."""
 
-    def __init__(self, store: Store, mirrors: Mirrors) -> None:
-        super().__init__(store, mirrors)
-        mirrors[_KIND].listen(self.touch_object)
-        mirrors["pods"].listen(self._touch_owner)
+    kind, resource = "Job", _KIND
 
     def reconcile(self, key: Key) -> bool:
         """Advance one Job."""
@@ -115,9 +109,6 @@ class Jobs(Controller):
             return False
         self.store.delete(_KIND, key[1], key[0])
         return True
-
-    def _touch_owner(self, before: View | None, after: View | None) -> None:
-        self.touch(owner_key(self.mirrors, "Job", _KIND, after or before))
 
 
 def _wanted(job: View, active: int, succeeded: int) -> int:

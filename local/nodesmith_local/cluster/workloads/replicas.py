@@ -1,4 +1,4 @@
-"""Helpers for all workload controllers: pods from templates, surplus pods, statuses."""
+"""What all workload controllers share: changes of their pods, pods from templates, surplus pods, statuses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil
+from typing import ClassVar
 
 from nodesmith_formats.kubernetes.errors import ApiError
 from nodesmith_formats.kubernetes.objects import Object, View, controller_of, dig, name_of, parse_timestamp
+from nodesmith_local.apiserver.storage.history import Key
 from nodesmith_local.apiserver.storage.store import Store
+from nodesmith_local.cluster.controller import Controller
 from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_ready, node_name
 from nodesmith_local.cluster.records import record
@@ -96,7 +99,22 @@ def share(value: object, of: int, *, up: bool) -> int:
     return int(str(value or 0))
 
 
-def owner_key(mirrors: Mirrors, kind: str, resource: str, pod: View | None) -> tuple[str, str] | None:
+class PodOwner(Controller):
+    """Reconciles the objects of a `kind` that control pods, when they or their pods have changed."""
+
+    kind: ClassVar[str]
+    resource: ClassVar[str]
+
+    def __init__(self, store: Store, mirrors: Mirrors) -> None:
+        super().__init__(store, mirrors)
+        mirrors[self.resource].listen(self.touch_object)
+        mirrors["pods"].listen(self._touch_owner)
+
+    def _touch_owner(self, before: View | None, after: View | None) -> None:
+        self.touch(_owner_key(self.mirrors, self.kind, self.resource, after or before))
+
+
+def _owner_key(mirrors: Mirrors, kind: str, resource: str, pod: View | None) -> Key | None:
     """Return the key of the pod's controller if it is of `kind` and still exists, else None."""
     owner = controller_of(pod) if pod is not None else None
     if owner is None or pod is None or owner.get("kind") != kind:

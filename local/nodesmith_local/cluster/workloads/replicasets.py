@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from nodesmith_formats.kubernetes.objects import Object, View, dig, labels_of
 from nodesmith_local.apiserver.storage.history import Key
-from nodesmith_local.apiserver.storage.store import Store
-from nodesmith_local.cluster.controller import Controller
-from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_active, is_ready
 from nodesmith_local.cluster.workloads.replicas import (
+    PodOwner,
     create_pod,
     delete_pod,
-    owner_key,
     pod_from,
     set_status,
     surplus,
@@ -20,13 +17,10 @@ from nodesmith_local.cluster.workloads.replicas import (
 _KIND = "replicasets.apps"
 
 
-class ReplicaSets(Controller):
+class ReplicaSets(PodOwner):
     """Creates and deletes pods to reach the desired number, and counts them."""
 
-    def __init__(self, store: Store, mirrors: Mirrors) -> None:
-        super().__init__(store, mirrors)
-        mirrors[_KIND].listen(self.touch_object)
-        mirrors["pods"].listen(self._touch_owner)
+    kind, resource = "ReplicaSet", _KIND
 
     def reconcile(self, key: Key) -> bool:
         """Bring the number of pods closer to the desired one."""
@@ -47,9 +41,6 @@ class ReplicaSets(Controller):
             delete_pod(self.store, replica_set, pod)
         wrote = set_status(self.store, _KIND, replica_set, _counted(pods, template))
         return wrote or any(created) or bool(doomed)
-
-    def _touch_owner(self, before: View | None, after: View | None) -> None:
-        self.touch(owner_key(self.mirrors, "ReplicaSet", _KIND, after or before))
 
 
 def _counted(pods: list[View], template: View) -> Object:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from nodesmith_formats.kubernetes.objects import Object, View, dig, labels_of, name_of
 from nodesmith_local.apiserver.storage.history import Key
-from nodesmith_local.apiserver.storage.store import Store
-from nodesmith_local.cluster.controller import Controller
-from nodesmith_local.cluster.mirrors import Mirrors
 from nodesmith_local.cluster.podfacts import is_leaving, is_over, is_ready
 from nodesmith_local.cluster.workloads.replicas import (
+    PodOwner,
     create_pod,
     delete_pod,
-    owner_key,
     pod_from,
     set_status,
     template_hash,
@@ -21,13 +18,10 @@ _KIND = "statefulsets.apps"
 _HASH = "controller-revision-hash"
 
 
-class StatefulSets(Controller):
+class StatefulSets(PodOwner):
     """Keeps pods 0 … replicas-1, one after the other unless the policy is Parallel."""
 
-    def __init__(self, store: Store, mirrors: Mirrors) -> None:
-        super().__init__(store, mirrors)
-        mirrors[_KIND].listen(self.touch_object)
-        mirrors["pods"].listen(self._touch_owner)
+    kind, resource = "StatefulSet", _KIND
 
     def reconcile(self, key: Key) -> bool:
         """Advance one StatefulSet."""
@@ -100,9 +94,6 @@ class StatefulSets(Controller):
             self.store.create(
                 "persistentvolumeclaims", {"metadata": metadata, "spec": template.get("spec") or {}}
             )
-
-    def _touch_owner(self, before: View | None, after: View | None) -> None:
-        self.touch(owner_key(self.mirrors, "StatefulSet", _KIND, after or before))
 
 
 def _ordinal(pod: View) -> int:
