@@ -10,7 +10,7 @@ from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.policies import MinValuesPolicy
-from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot
+from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot, spread
 
 ONE = shape("900m", "1Gi")
 
@@ -73,7 +73,7 @@ class TestFragility:
 
 
 class TestFewNodes:
-    @pytest.mark.parametrize("count", [40, 100, 130, 260, 600])
+    @pytest.mark.parametrize("count", [40, 45, 100, 130, 260, 600])
     def test_a_plan_may_have_fewer_nodes_for_a_little_more_money(self, count: int) -> None:
         alike = shape("385m", "700Mi")
         cheap = decided(count, nodepool_manifest(), of=alike)
@@ -88,6 +88,20 @@ class TestFewNodes:
         alike = shape("385m", "700Mi")
 
         assert len(decided(40, nodepool_manifest(), of=alike, few_nodes_tolerance=0.01).nodes) == 2
+
+    def test_a_plan_keeps_few_nodes_although_pods_with_preferences_have_it_compared_with_others(self) -> None:
+        spread_out = shape(
+            "385m", "700Mi", app="other", topologySpreadConstraints=spread(hard=False, app="other")
+        )
+        wanted = [*pods(shape("385m", "700Mi"), 55), *pods(spread_out, 1)]
+        settings = NodeSettings(fragility_tolerance=0.0, few_nodes_tolerance=0.25)
+
+        plan = decide(
+            inputs(snapshot=snapshot(pods=wanted, nodepools=[nodepool_manifest()]), settings=settings)
+        )
+
+        assert len(plan.nodes) == 2, "five nodes cost 2 % less"
+        assert plan.unplaced == ()
 
     def test_fewer_nodes_leave_out_no_pod_at_a_limit(self) -> None:
         limited = nodepool_manifest(limits={"cpu": "16"})

@@ -156,11 +156,14 @@ def best(
             looked = _corrected(first_assigned, usual, assign, buy, quick=True)
         other = _corrected(assignment, choices, assign, buy, quick=quick)
         steps += other.purchase.steps
-        if looked is not None and other.rank < looked.rank:
+        is_worse = looked is not None and other.rank >= looked.rank
+        if looked is not None and not is_worse:
             looked, over = other, _corrected(other.assignment, choices, assign, buy)
             steps += over.purchase.steps
             other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)
         tree.grow(other, choices)
+        if is_worse:  # a thorough purchase may cost more for a reason, such as fewer nodes
+            continue
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
         if chosen.is_best(least, in_vain):
             break

@@ -29,6 +29,7 @@ from nodesmith.model.policies import MinValuesPolicy
 
 _MOST_SCOUTED = 16
 _FEW_NODES = 20
+_NODE_PRICES = 4, 2, 1
 _EXACT = 1 + 1e-9
 """What is good enough where a node counts so much that a share of its price hides all prices."""
 
@@ -93,14 +94,15 @@ def made_less_fragile(packed: PackedNodes, order: Order, result: Purchase) -> Pa
 def with_fewer_nodes(packed: PackedNodes, order: Order, result: Purchase) -> PackedNodes:
     """Return a packing with fewer nodes that costs little more (`few_nodes_tolerance`), if there is one.
 
-    First with as few nodes as possible, then with a price for each node that shares the tolerance among the nodes: as
-    the new packing is no dearer with that price, it costs no more than the tolerance without it.
+    First with as few nodes as possible, then with lower and lower prices for each node. The last shares the tolerance
+    among the nodes: as the new packing is no dearer with that price, it costs no more than the tolerance without it.
     """
     offered, tolerance, price = packed.offered, order.settings.few_nodes_tolerance, packed.packing.price
     number = sum(node.repeats for node in packed.packing.nodes)
     if not tolerance or order.quick or offered.node_usd or number < 2:
         return packed
-    for node_usd in (least_nodes_first(offered).node_usd, tolerance * price / number):
+    each_usd = tolerance * price / number
+    for node_usd in (least_nodes_first(offered).node_usd, *(times * each_usd for times in _NODE_PRICES)):
         bins = with_node_usd(offered.bins, node_usd)
         other = pack(offered.items, bins, offered.limits.vectors, bounded=False, known=order.known.plans)
         result.steps += other.steps
