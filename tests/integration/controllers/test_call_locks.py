@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nodesmith.controllers.provisioning import Outcome, provision
+from nodesmith.controllers.provisioning import Outcome, Provisioning, provision
 from nodesmith.errors import PutOff
 from nodesmith.launcheffects import (
     FEW_CALLS,
@@ -23,6 +23,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from tests import builders
+from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import FakeCloud
 from tests.fakes.store import FakeStore
 from tests.smallworld.world import World, pod_manifest
@@ -52,7 +53,12 @@ def woken(world: World) -> list[timedelta]:
 
 
 def run(world: World) -> Outcome:
-    return provision(world.provisioning())
+    return provision(_provisioning(world))
+
+
+def _provisioning(world: World) -> Provisioning:
+    """Return one run on a dozen types: with hundreds of them, a hundred NodePools take seconds."""
+    return replace(world.provisioning(), catalogs=FakeCatalogs(world.sold))
 
 
 def test_a_few_calls_need_no_lock() -> None:
@@ -173,7 +179,7 @@ class Throttling(FakeCloud):
 
 def throttled(world: World) -> None:
     with pytest.raises(PutOff):
-        provision(replace(world.provisioning(), cloud=Throttling(clock=world.clock)))
+        provision(replace(_provisioning(world), cloud=Throttling(clock=world.clock)))
 
 
 def test_a_throttled_run_with_the_lock_wakes_provisioning_once_after_the_lock_expires() -> None:
