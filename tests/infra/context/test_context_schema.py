@@ -16,7 +16,7 @@ from infra.context.regions import REGION_KEYS
 from infra.contextschema import PATH, REGISTRATION_PATH, context_schema, registration_schema
 from nodesmith.errors import Rejected
 from nodesmith.registration import SETTINGS, Registration, read_registration
-from tests.infra.test_context import GOOD, KEY, PRIVATE, TOPIC
+from tests.infra.context.test_context import GOOD, KEY, PRIVATE, TOPIC
 
 VALIDATOR = Draft202012Validator(context_schema())
 CONTEXT = context_schema()["properties"]["context"]["properties"]
@@ -48,7 +48,7 @@ def test_the_file_is_the_schema_of_today() -> None:
 
 
 def test_cdk_json_names_the_schema_and_follows_it() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     given = json.loads((root / "cdk.json").read_text())
     assert (root / given["$schema"]).resolve() == PATH
     VALIDATOR.validate(given)

@@ -19,7 +19,7 @@ from moto.events.models import EventPattern
 from nodesmith.decisions.notifications import DETAILS, schema
 from nodesmith.settings import HEALTH_DETAIL_TYPE, HEALTH_SOURCE, NOTIFICATIONS
 
-FOLDER = Path(__file__).parents[2] / "examples/events"
+FOLDER = Path(__file__).parents[3] / "examples/events"
 TEMPLATES = sorted(FOLDER.glob("*.yaml"))
 KINDS = {
     "digest": {*NOTIFICATIONS, HEALTH_DETAIL_TYPE},

@@ -31,7 +31,7 @@ from tests.promql import (
 from tests.promql.dangling import dangling, unknown_labels
 from tests.promql.exported import emitted, exported
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 _OF_AWS = {
     LAMBDA: (set(function_names(())), {"Invocations", "Errors", "Duration", "Throttles", "AsyncEventAge"}),
