@@ -24,6 +24,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.ownership import CLUSTER_TAG
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith_formats.decisions.records import Bucket, Records
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.localsystem.clock import LocalClock
 from nodesmith_local.apiserver.storage.store import Write
 from nodesmith_local.aws import LocalAws
@@ -35,7 +36,7 @@ from nodesmith_local.controlplane import ControlPlane, User
 from nodesmith_local.runs.decisions import reasons_of
 from nodesmith_local.runs.quiet import undecided_nodepools
 from nodesmith_local.runs.served import forwarder_here
-from nodesmith_local.runs.timeline import condition, pod_key
+from nodesmith_local.runs.timeline import condition
 from nodesmith_local.started import Started
 from tests.e2e.deployed import Deployed, Faults
 from tests.e2e.incluster import InCluster

@@ -14,6 +14,7 @@ import yaml
 
 from nodesmith_cli.sharing.survey import SHARED_CRDS
 from nodesmith_formats.crds import custom_resource_definitions
+from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.shipped import shipped
 
 Manifest = dict[str, Any]
@@ -62,9 +63,9 @@ def manifests(served: Served, *, shared_crds: bool = True) -> list[Manifest]:
 
     Without `shared_crds`, the CRDs of NodePool and NodeClaim are omitted.
     """
-    crds = [each for each in custom_resource_definitions() if shared_crds or _name(each) not in SHARED_CRDS]
+    crds = [each for each in custom_resource_definitions() if shared_crds or name_of(each) not in SHARED_CRDS]
     settings = _config_map(served)
-    base = [_of_cluster(each, served, _name(settings)) for each in _base()]
+    base = [_of_cluster(each, served, name_of(settings)) for each in _base()]
     if served.is_observed:
         crds, base = [], [each for each in base if not _is_of_writers(each)]
     return sorted([*crds, *base, settings], key=lambda each: _ORDER.index(each["kind"]))
@@ -94,7 +95,7 @@ def hashed_name(name: str, data: Mapping[str, str]) -> str:
 
 
 def _is_of_writers(manifest: Manifest) -> bool:
-    return manifest["kind"] in ADMISSION or _name(manifest) == WRITER
+    return manifest["kind"] in ADMISSION or name_of(manifest) == WRITER
 
 
 def _config_map(served: Served) -> Manifest:
@@ -134,7 +135,3 @@ def _env_file() -> Iterator[tuple[str, str]]:
         if line and not line.startswith("#"):
             name, _, value = line.partition("=")
             yield name, value
-
-
-def _name(manifest: Manifest) -> str:
-    return str(manifest["metadata"]["name"])

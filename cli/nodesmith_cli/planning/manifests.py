@@ -15,6 +15,7 @@ from nodesmith_cli.planning.admission import admitted
 from nodesmith_cli.planning.checking import checked
 from nodesmith_cli.planning.workloads import WORKLOADS, with_pods
 from nodesmith_formats.manifests.manifests import Document, Fault, load_manifests
+from nodesmith_formats.manifests.manifests import Manifests as Loaded
 
 GROUPS: Mapping[str, str] = {
     **WORKLOADS,
@@ -49,16 +50,10 @@ _TODAY = {"Machine": "NodeClaim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Manifests:
+class Manifests(Loaded):
     """The objects read, including the pods of workloads. `unread` counts objects of other kinds, by kind."""
 
-    documents: tuple[Document, ...] = ()
-    faults: tuple[Fault, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)
-
-    def of_kind(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
-        """Return the manifests of these kinds, in the order of the files."""
-        return (d.manifest for d in self.documents if d.manifest["kind"] in kinds)
 
 
 def read_manifests(paths: Sequence[str], more: Iterable[Document] = ()) -> Manifests:

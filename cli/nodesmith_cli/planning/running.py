@@ -25,8 +25,9 @@ from nodesmith_cli.planning.deciding import planned, planned_requests
 from nodesmith_cli.planning.inputs import plan_inputs, zonal_shifts
 from nodesmith_cli.planning.manifests import Manifests, read_manifests, restricted
 from nodesmith_cli.planning.report import plan_json, without_room
-from nodesmith_cli.sharing.foreign import name_of, said_of
+from nodesmith_cli.sharing.foreign import said_of
 from nodesmith_formats.catalogfiles import read_catalog_file
+from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.manifests.places import region_of
 from nodesmith_formats.wording import counted
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodesmith_cli.sharing.survey import Manifest, Survey, name_of
+from nodesmith_cli.sharing.survey import Manifest, Survey
+from nodesmith_formats.kubernetes.objects import name_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesmith.model.karpenter.ownership import nodeclass_group, server_of
+from nodesmith_formats.kubernetes.objects import name_of
 
 
 def said_of(nodepool: Mapping[str, Any]) -> str:
@@ -17,8 +18,3 @@ def said_of(nodepool: Mapping[str, Any]) -> str:
 def foreign_nodepool(nodepools: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
     """Return the foreign NodePool of this name, or None."""
     return next((each for each in nodepools if name_of(each) == name), None)
-
-
-def name_of(nodepool: Mapping[str, Any]) -> str:
-    """Return the name of a NodePool."""
-    return str((nodepool.get("metadata") or {}).get("name"))

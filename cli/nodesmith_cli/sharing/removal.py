@@ -19,7 +19,8 @@ from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODES
 from nodesmith_cli.sharing import parts
 from nodesmith_cli.sharing.awaited import Awaited, awaited
 from nodesmith_cli.sharing.parts import Kept, Target
-from nodesmith_cli.sharing.survey import Survey, listed, name_of, take_survey
+from nodesmith_cli.sharing.survey import Survey, listed, take_survey
+from nodesmith_formats.kubernetes.objects import name_of
 
 POLL_SECONDS = 5.0
 _LABELLED = "labelSelector=app.kubernetes.io%2Fname%3Dnodesmith"

@@ -20,6 +20,7 @@ from nodesmith.observation.mirror import (
     NODES,
     PROVISIONERS,
 )
+from nodesmith_formats.kubernetes.objects import name_of
 
 Manifest = Mapping[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -63,11 +64,6 @@ class Survey:
         """True if other software owns the CRDs of NodePool and NodeClaim, so that they must not be changed."""
         managed = AUTO_MODE_CRD in self.crds or any(self.crds.get(name) == "eks" for name in SHARED_CRDS)
         return managed or bool(self.foreign_nodepools or self.foreign_nodeclaims)
-
-
-def name_of(manifest: Manifest) -> str:
-    """Return the name of an object."""
-    return str(manifest["metadata"]["name"])
 
 
 def take_survey(server: ApiServer, now: datetime) -> Survey:

@@ -29,8 +29,8 @@ from nodesmith_cli.explaining.node import Subject, region_of, subjects
 from nodesmith_cli.explaining.nodecommand import catalog_of, snapshot_of
 from nodesmith_cli.explaining.stay import observed_inputs
 from nodesmith_cli.output.printing import print_told
-from nodesmith_cli.sharing.foreign import name_of
 from nodesmith_formats.decisions.records import Blobs
+from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, span
 
 Told = Mapping[str, Any]

@@ -74,6 +74,11 @@ def namespace_of(obj: View) -> str:
     return str(dig(obj, "metadata", "namespace") or "")
 
 
+def pod_key(pod: View) -> str:
+    """Return a pod's `namespace/name`. A manifest without a namespace is one of the namespace `default`."""
+    return f"{namespace_of(pod) or 'default'}/{name_of(pod)}"
+
+
 def labels_of(obj: View) -> Mapping[str, str]:
     """Return metadata.labels, or an empty mapping where there are none."""
     return dig(obj, "metadata", "labels") or {}

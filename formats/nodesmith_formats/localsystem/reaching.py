@@ -100,20 +100,20 @@ def reach(kubeconfig: Path) -> Reached:
 
 def now_at(kubeconfig: str) -> datetime:
     """Return the current time of the cluster behind a kubeconfig or context; a local clock may run fast."""
-    system = _reached(kubeconfig)
+    system = local_system(kubeconfig)
     return system.clock.now() if system else datetime.now(UTC)
 
 
 def one_of_several(kubeconfig: str) -> str:
     """Return the name of the cluster behind a kubeconfig or context if its local system has several, else ""."""
-    system = _reached(kubeconfig)
+    system = local_system(kubeconfig)
     if system is None or len(system.clusters) == 1:
         return ""
     context = system.current if kubeconfig == "" or Path(kubeconfig).is_file() else kubeconfig
     return system.clusters.get(context, "")
 
 
-def _reached(kubeconfig: str) -> Reached | None:
+def local_system(kubeconfig: str) -> Reached | None:
     """Return the local system behind a kubeconfig, or behind a context of the usual one; None if there is none."""
     path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
     try:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON
-from nodesmith_local.runs.timeline import View, condition, pod_key, reference
+from nodesmith_formats.kubernetes.objects import pod_key
+from nodesmith_local.runs.timeline import View, condition, reference
 
 CALM = timedelta(seconds=20)
 """How long the cluster must be unchanged before refused pods count as stuck; retries and changes come sooner."""

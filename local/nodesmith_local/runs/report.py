@@ -10,8 +10,9 @@ from typing import Any
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from nodesmith.model.apimachinery.quantities import NOTHING, Resources, parse_resources, total
 from nodesmith.model.kubernetes.pods import pod_requests
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.prices import Price, PriceOf
-from nodesmith_local.runs.timeline import Entry, View, condition, pod_key
+from nodesmith_local.runs.timeline import Entry, View, condition
 
 
 @dataclass(frozen=True, slots=True)

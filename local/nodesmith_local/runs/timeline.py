@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from nodesmith_formats.kubernetes.objects import pod_key
 
 View = Mapping[str, Any]
 
@@ -76,11 +77,6 @@ def reference(manifest: View) -> str:
     """Return an object's reference, such as `Node/ip-10-0-1-2` or `Pod/default/web-0`."""
     kind, metadata = str(manifest.get("kind")), manifest["metadata"]
     return f"{kind}/{pod_key(manifest)}" if kind == "Pod" else f"{kind}/{metadata['name']}"
-
-
-def pod_key(pod: View) -> str:
-    """Return a pod's `namespace/name`."""
-    return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"
 
 
 def condition(manifest: View | None, kind: str) -> View:

@@ -11,8 +11,8 @@ import pytest
 
 from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_local.aws.account import RELEASES
-from nodesmith_local.runs.timeline import pod_key
 from tests.e2e.conftest import Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, zone_spread
 from tests.e2e.system import CLUSTER, HURRIED, System, Waited

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_local.aws.instances.announcing import announce_interruption
 from nodesmith_local.aws.instances.stages import USUAL, Delays
-from nodesmith_local.runs.timeline import pod_key
 from tests.e2e import manifests
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement, taking

@@ -10,9 +10,10 @@ import yaml
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.apimachinery.quantities import parse_resources, total
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.shipped import shipped
 from nodesmith_local.aws.instances.stages import USUAL
-from nodesmith_local.runs.timeline import condition, pod_key
+from nodesmith_local.runs.timeline import condition
 from tests.e2e.conftest import Alone, Figures, Start
 from tests.e2e.manifests import many_kinds, nodeclass, nodepool
 from tests.e2e.system import CLUSTER, Manifest, System, Waited

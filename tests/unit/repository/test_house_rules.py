@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,11 @@ def test_no_module_has_a_vague_name() -> None:
 
 def test_no_module_of_the_product_has_more_than_400_lines() -> None:
     assert {name: lines(ROOT / name) for name in named(PRODUCT) if lines(ROOT / name) > 400} == {}
+
+
+def test_no_folder_of_the_product_has_more_than_18_modules() -> None:
+    modules = Counter(str(path.parent.relative_to(ROOT)) for path in PRODUCT)
+    assert {folder: count for folder, count in modules.items() if count > 18} == {}
 
 
 def test_handlers_have_at_most_20_lines() -> None:

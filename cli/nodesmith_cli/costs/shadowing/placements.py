@@ -13,6 +13,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.shadow import Fleet
 from nodesmith_cli.audit import Kind, audit
+from nodesmith_formats.kubernetes.objects import pod_key
 
 Manifest = Mapping[str, Any]
 _OF_PLACES = frozenset(
@@ -44,7 +45,7 @@ def checked(fleet: Fleet, manifests: Sequence[Manifest], catalog: Catalog) -> di
     Copies of the cluster's own nodes are left out as well: nothing has decided about them.
     """
     claims = {c.name: c for c in fleet.claims if c.nodepool != OTHERS and c.provider_id.startswith("shadow:")}
-    pods = {_key(each): each for each in manifests if each.get("kind") == "Pod"}
+    pods = {pod_key(each): each for each in manifests if each.get("kind") == "Pod"}
     held: dict[str, list[str]] = {}
     for key, seat in sorted(fleet.seats.items()):
         if seat.node in claims and key in pods:
@@ -80,11 +81,6 @@ def _planned(claim: NodeClaim, keys: Sequence[str], catalog: Catalog) -> dict[st
         "pods": list(keys),
         "labels": dict(claim.labels),
     }
-
-
-def _key(pod: Manifest) -> str:
-    metadata = pod["metadata"]
-    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
 def _free(pod: Manifest) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, decide
@@ -13,6 +12,7 @@ from nodesmith_cli.manifests.validating.findings import Finding
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.manifests import Manifests, read_manifests
 from nodesmith_cli.planning.report import plan_json
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.manifests.manifests import Document
 from nodesmith_formats.manifests.places import region_of
 
@@ -38,7 +38,7 @@ def hosting_findings(
     inputs: Inputs, manifests: Manifests, documents: Sequence[Document]
 ) -> Iterator[Finding]:
     """Yield a finding for each workload whose pods no NodePool can host."""
-    places = {_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
+    places = {pod_key(each.manifest): each for each in manifests.documents if each.manifest["kind"] == "Pod"}
     whole = {(each.file, each.number): each for each in documents}
     for unplaced in plan_json(decide(inputs))["unplaced"]:
         pod = places.get(unplaced["pod"])
@@ -52,10 +52,6 @@ def hosting_findings(
 def _is_pod_group(document: Document) -> bool:
     group = str(document.manifest["apiVersion"]).rpartition("/")[0]
     return (document.manifest["kind"], group) in APIS
-
-
-def _key(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata'].get('name')}"
 
 
 def _one_pod(document: Document) -> Document:

@@ -16,7 +16,8 @@ from nodesmith.model.apimachinery.labels import NODEPOOL
 from nodesmith.model.karpenter.ownership import owned_tag, tag_list
 from nodesmith.observation.mirror import NODECLAIMS, NODECLASSES, NODEPOOLS, NODES
 from nodesmith_cli.access.awssession import Client, asking
-from nodesmith_cli.sharing.survey import LEASE_HELD, Manifest, listed, name_of
+from nodesmith_cli.sharing.survey import LEASE_HELD, Manifest, listed
+from nodesmith_formats.kubernetes.objects import name_of
 
 _ATTEMPTS = 5
 _AT_ONCE = 200

@@ -37,7 +37,8 @@ from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Store
 from nodesmith_cli.migration.adopting.look import Due, Read, Row, State, look
 from nodesmith_cli.migration.adopting.outside import Machines, Objects
-from nodesmith_cli.sharing.survey import Manifest, name_of
+from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_formats.kubernetes.objects import name_of
 
 AT_ONCE = 40
 """The most NodeClaims in one step. A transaction of DynamoDB has at most 100 items."""

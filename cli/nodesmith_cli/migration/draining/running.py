@@ -13,7 +13,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith_cli.migration.draining.groups import Groups, NodeGroup
 from nodesmith_cli.migration.draining.look import Seen, nodes_of, seen_of, with_room
 from nodesmith_cli.migration.draining.objects import Objects
-from nodesmith_cli.sharing.survey import name_of
+from nodesmith_formats.kubernetes.objects import name_of
 
 T = TypeVar("T")
 POLL = timedelta(seconds=3)

@@ -33,7 +33,8 @@ from nodesmith_cli.migration.draining.running import (
     until,
 )
 from nodesmith_cli.migration.draining.standing import Progress, by_node, looked_at
-from nodesmith_cli.sharing.survey import Manifest, name_of
+from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, some
 
 

@@ -11,7 +11,8 @@ from nodesmith.model.kubernetes.evictions import EvictionRefused, PodDisruptionB
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith_cli.migration.draining.look import MOST, held_reason, leaves
 from nodesmith_cli.migration.draining.running import SHOWN, Drain
-from nodesmith_cli.sharing.survey import Manifest, name_of
+from nodesmith_cli.sharing.survey import Manifest
+from nodesmith_formats.kubernetes.objects import name_of
 from nodesmith_formats.wording import counted, some
 
 _DETACHED_WITHIN = timedelta(minutes=2)

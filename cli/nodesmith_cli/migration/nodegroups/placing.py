@@ -17,6 +17,7 @@ from nodesmith_cli.planning.manifests import read_manifests
 from nodesmith_cli.planning.report import plan_json
 from nodesmith_cli.planning.running import node_settings
 from nodesmith_cli.planning.workloads import controller, is_active
+from nodesmith_formats.kubernetes.objects import pod_key
 from nodesmith_formats.manifests.manifests import Document
 
 Manifest = Mapping[str, Any]
@@ -51,7 +52,9 @@ def placing(documents: Sequence[Document], found: Sequence[Merged], around: Arou
     groups = [member.group for each in found for member in each.members]
     owners = group_of_nodes((d.manifest for d in documents if d.manifest["kind"] == "Node"), groups)
     moved = {
-        _key(d.manifest): str(d.manifest["spec"]["nodeName"]) for d in documents if _moves(d.manifest, owners)
+        pod_key(d.manifest): str(d.manifest["spec"]["nodeName"])
+        for d in documents
+        if _moves(d.manifest, owners)
     }
     if not moved or not found:
         return Placing(len(owners), len(moved), 0, ())
@@ -99,7 +102,7 @@ def _without_groups(
             continue
         if kind == "Node":
             yield Document({**manifest, "spec": {**spec, "unschedulable": True}}, each.file, each.number)
-        elif kind == "Pod" and _key(manifest) in moved:
+        elif kind == "Pod" and pod_key(manifest) in moved:
             pending = {name: value for name, value in spec.items() if name != "nodeName"}
             bare = {name: value for name, value in manifest.items() if name != "status"}
             yield Document({**bare, "spec": pending}, each.file, each.number)
@@ -128,7 +131,3 @@ def _status(nodeclass: Manifest, around: Around) -> dict[str, Any]:
     terms = nodeclass["spec"].get("capacityReservationSelectorTerms") or ()
     reservations = [around.reservations[t["id"]] for t in terms if t.get("id") in around.reservations]
     return {"subnets": subnets, "capacityReservations": reservations}
-
-
-def _key(pod: Manifest) -> str:
-    return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"

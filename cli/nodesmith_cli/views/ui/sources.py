@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
@@ -25,7 +23,7 @@ from nodesmith_cli.explaining.node import nobody
 from nodesmith_cli.explaining.nodecommand import lines, snapshot_of, told_of
 from nodesmith_cli.planning.alternatives import Alternatives, alternatives_of
 from nodesmith_formats.decisions.records import Blobs, Bucket, Records
-from nodesmith_formats.localsystem.reaching import Reached, reach
+from nodesmith_formats.localsystem.reaching import Reached, local_system
 
 _LOCAL_BUCKET = "nodesmith-"
 NOTHING = (
@@ -94,7 +92,7 @@ def sources_of(where: Where, kubeconfig: str, clock: Callable[[], datetime]) -> 
     if where.keep:
         records, blobs = where.records()
         return Sources(kubeconfig, records.cluster, records, blobs, None, "")
-    local = _local(kubeconfig)
+    local = local_system(kubeconfig)
     return _of_local(local, kubeconfig, clock) if local is not None else Sources(kubeconfig, where.cluster)
 
 
@@ -111,14 +109,6 @@ def _of_local(local: Reached, kubeconfig: str, clock: Callable[[], datetime]) ->
     bucket = Bucket(client, name) if name else None
     records = Records(bucket, cluster) if bucket else None
     return Sources(kubeconfig, cluster, records, bucket, _ledger(local.client, cluster, clock), "")
-
-
-def _local(kubeconfig: str) -> Reached | None:
-    path = kubeconfig if Path(kubeconfig).is_file() else os.environ.get("KUBECONFIG", "")
-    try:
-        return reach(Path(path)) if path else None
-    except Rejected:
-        return None
 
 
 def _ledger(
