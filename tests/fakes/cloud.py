@@ -112,6 +112,8 @@ class FakeCloud:
     """Creation times of launch templates, by name."""
     loose: dict[str, Owned] = field(default_factory=dict)
     """Instance profiles, and unattached volumes and interfaces, by id."""
+    of_others: dict[str, Owned] = field(default_factory=dict)
+    """The same of other clusters in the account, by id. They can be removed, but `owned` does not show them."""
     told: dict[str, Notice] = field(default_factory=dict)
     """Notices that EC2 has issued about instances, by id."""
     shifts: tuple[ZonalShift, ...] | None = ()
@@ -214,6 +216,7 @@ class FakeCloud:
     def remove(self, owned: Owned) -> None:
         call = self._begin("remove", owned.kind, owned.id)
         self.loose.pop(owned.id, None)
+        self.of_others.pop(owned.id, None)
         if owned.kind is OwnedKind.LAUNCH_TEMPLATE:
             self.templates.pop(owned.name, None)
             self.made_at.pop(owned.name, None)
@@ -275,8 +278,11 @@ class FakeCloud:
         return tuple(shift for shift in self.shifts if shift.holds(now))
 
     def alive(self) -> list[Instance]:
-        """Return the instances that incur cost."""
-        return [instance for instance in self.instances.values() if instance.is_alive]
+        """Return the instances that incur cost, except those whose tags name another cluster."""
+        own = self.cluster.name
+        return [
+            i for i in self.instances.values() if i.is_alive and self.tags[i.id].get(CLUSTER_TAG, own) == own
+        ]
 
     def become(self, instance_id: str, state: str) -> None:
         """Move an instance to another of EC2's states."""

@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import combinations, product
@@ -28,6 +28,7 @@ from nodesmith.controllers.runs import Report
 from nodesmith.errors import Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.labels import ON_DEMAND, SPOT
+from nodesmith.model.apimachinery.times import format_time, parse_time
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, ListPrices
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import MOST_ATTEMPTS, RETRY_SECONDS, Concern, Hint
@@ -75,6 +76,8 @@ THROTTLED_FOR = timedelta(minutes=5)
 """The longest time until Lambda tries an event again for which it had no concurrency."""
 AFTERWARDS = timedelta(minutes=6)
 """How long a recovered world goes on, with three collections of garbage, before it is judged."""
+WARNED_AFTER = timedelta(seconds=15)
+"""How long after the beginning of a fault EC2 warns the second cluster of an interruption."""
 LONGEST = timedelta(minutes=60)
 """How long a world may take to recover."""
 DRAINED_WITHIN = timedelta(seconds=90)
@@ -130,6 +133,8 @@ class ChaosWorld(World):
         self.calls: Counter[Service] = Counter()
         self.met: Counter[str] = Counter()
         """How often each fault was met."""
+        self.nodes_skew = timedelta()
+        """How far the clocks of half of the nodes are ahead, and those of the others behind."""
         self.skews: dict[str, timedelta] = {}
         """How far each caller's clock is ahead."""
         self.odd_until = builders.NOW
@@ -147,6 +152,8 @@ class ChaosWorld(World):
         self._registered: dict[Concern, datetime] = {}
         self._credentials: dict[Concern, datetime] = {}
         self._failures: Counter[Concern] = Counter()
+        self._repeated: set[str] = set()
+        """Events that EventBridge has delivered late, and so delivers once more."""
         self.most_alive = 0
         """How many instances were alive at once."""
         self.usual_usd = math.inf
@@ -156,6 +163,8 @@ class ChaosWorld(World):
         self.concerns = (*MOVING, Concern.REPAIR)
         self.hints = ChaosHints(clock=self.true_clock, meets=self.call)
         self.cloud.clock = self.cluster.clock = self.true_clock
+        self.second = SecondCluster.beside(self.cloud, self.notices, self.store, self.now)
+        self.others = {secondcluster.NAME: secondcluster.IDS}
 
     # Calls
 
@@ -225,6 +234,15 @@ class ChaosWorld(World):
     def clock(self) -> datetime:
         """Return the time by the current caller's clock."""
         return self.now + self.skews.get(self.caller, timedelta())
+
+    def _boot(self) -> None:
+        super()._boot()
+        if self.nodes_skew:
+            for number, (_, node) in enumerate(sorted(self.cluster.nodes.items())):
+                created = parse_time(node["metadata"]["creationTimestamp"])
+                told = format_time(created + self.nodes_skew * (-1) ** number)
+                for condition in node["status"]["conditions"]:
+                    condition["lastTransitionTime"] = told
 
     @contextmanager
     def calling(self, caller: str) -> Iterator[None]:
@@ -321,6 +339,7 @@ class ChaosWorld(World):
         for concern in sorted(self._deliver()):
             self.run(concern)
         self.pass_time()
+        self.second.ask(self.now)
         self.most_alive = max(self.most_alive, len(self.cloud.alive()))
 
     def _tick(self) -> None:
@@ -341,7 +360,7 @@ class ChaosWorld(World):
             catalogs = FakeCatalogs(self.sold)
             with self.calling(Concern.CATALOG), suppress(Transient, Killed):
                 refresh_catalog(Market(self), catalogs, ListPrices({}), self.now)
-            self.sold = catalogs.latest()
+            self.sold = catalogs.stored
 
     def _deliver(self) -> set[Concern]:
         """Receive messages, unless their service fails to deliver them."""
@@ -354,7 +373,9 @@ class ChaosWorld(World):
                 if fault.kind in (FaultKind.SLOW, FaultKind.THROTTLED):
                     self.incoming += [(self.now + TICK, event) for _, event in arrived]
                 elif fault.kind is FaultKind.LATE:
-                    self.incoming += [*arrived, *((self.now + TICK, event) for _, event in arrived)]
+                    again = {event for _, event in arrived} - self._repeated
+                    self._repeated |= again
+                    self.incoming += [*arrived, *((self.now + TICK, event) for event in sorted(again))]
                 break
             self.caller = ""
         return super()._deliver()
@@ -375,6 +396,7 @@ class ChaosWorld(World):
     def begin(self, faults: Iterable[Fault]) -> None:
         """Let faults begin now. Credentials expire at that moment, so that a fault of STS is met."""
         self.lasting += [Lasting(fault, self.now) for fault in faults]
+        self.incoming.append((self.now + WARNED_AFTER, builders.spot_warning(secondcluster.WARNED, self.now)))
         if any(each.fault.service is Service.STS for each in self.lasting):
             self._credentials.clear()
 
@@ -449,6 +471,15 @@ class ChaosWorld(World):
         if self.now < self.healed_at + DRAINED_WITHIN:
             self.excused |= set(self.harm[before:])
 
+    def harm_to_others(self) -> list[str]:
+        """Return what the second cluster of the account has suffered. A failing EventBridge may lose its warning."""
+        own = {claim.instance_id for claim in self.store.claims.values()}
+        is_lost = any(each.fault.service is Service.EVENTS for each in self.lasting)
+        found = self.second.violations(own.__contains__, is_warned=not is_lost)
+        if not is_lost and Concern.INTERRUPTION not in self.hints.to_others:
+            found.append("the second cluster was not woken")
+        return found
+
     def is_settled(self) -> bool:
         """Return whether there is nothing left to do, and every function knows it."""
         if self.now < self.healed_at or self._taken_at or self.incoming or self._drifted():
@@ -481,11 +512,16 @@ class ChaosHints(FakeHints):
     """Hints that functions send through Lambda at once or through SQS later, which `meets` may prevent."""
 
     meets: Callable[[Service, str], None] = lambda _, __: None
+    to_others: list[Concern] = field(default_factory=list)
+    """The concerns that hints to other clusters invoke."""
 
     def send(self, concern: Concern, hint: Hint, delay_seconds: int = 0) -> None:
         service = Service.SQS if delay_seconds > 0 else Service.LAMBDA
         self.meets(service, "before")
-        FakeHints.send(self, concern, hint, delay_seconds)
+        if hint.cluster == secondcluster.NAME:
+            self.to_others.append(concern)
+        else:
+            FakeHints.send(self, concern, hint, delay_seconds)
         self.meets(service, "after")
 
 
@@ -536,7 +572,12 @@ class Market:
 
     def _asked(self, service: Service) -> Catalog:
         self.world.call(service, "before")
-        return self.world.sold
+        return _undamaged(self.world)
+
+
+def _undamaged(world: ChaosWorld) -> Catalog:
+    assert world.sold is not None
+    return world.sold
 
 
 _CODES = {
@@ -684,6 +725,26 @@ def _skewed(world: ChaosWorld) -> Heal:
     return world.skews.clear
 
 
+def _skewed_nodes(world: ChaosWorld) -> Heal:
+    """Set the clocks of half of the nodes ahead, and the others behind. Kubelets date their Nodes' conditions."""
+    world.nodes_skew = SKEW
+
+    def heal() -> None:
+        world.nodes_skew = timedelta()
+
+    return heal
+
+
+def _damaged(world: ChaosWorld) -> Heal:
+    """Let nobody be able to read the catalogue."""
+    before, world.sold = world.sold, None
+
+    def heal() -> None:
+        world.sold = before
+
+    return heal
+
+
 def _shows(data: Callable[[bytes], bytes]) -> Callable[[ChaosWorld], Heal]:
     """Return an oddity in which the bucket holds what `data` makes of the snapshot before."""
 
@@ -702,7 +763,7 @@ def _priced(price: Callable[[float], float]) -> Callable[[ChaosWorld], Heal]:
     """Return an oddity in which the catalogue has these prices."""
 
     def begin(world: ChaosWorld) -> Heal:
-        before = world.sold
+        before = _undamaged(world)
         offerings = {
             name: tuple(replace(o, price_hourly_usd=price(o.price_hourly_usd)) for o in offered)
             for name, offered in before.offerings.items()
@@ -727,7 +788,7 @@ def _poisoned(world: ChaosWorld) -> Heal:
 
 def _lying(world: ChaosWorld) -> Heal:
     """Let the forwarder show pending pods that do not exist, for more nodes than the cluster may launch."""
-    world.store.most_launches = len(world.cloud.instances) + MOST_LAUNCHES
+    world.store.most_launches = len(world.cloud.instances) - len(secondcluster.IDS) + MOST_LAUNCHES
 
     def forge(document: Document) -> None:
         names = [f"lie-{number}" for number in range(MOST_LIES)]
@@ -749,6 +810,8 @@ LIES = "a forwarder that lies"
 ODDITIES: Mapping[str, Callable[[ChaosWorld], Heal]] = {
     "functions without concurrency": _full,
     "clocks that are eight minutes apart": _skewed,
+    "clocks of nodes that are eight minutes apart": _skewed_nodes,
+    "a damaged catalogue": _damaged,
     "a snapshot of an hour ago": _shows(an_hour_ago),
     "a truncated snapshot": _shows(cut_in_half),
     "an object that is no snapshot": _shows(lambda _: b"\x00\xff" * 500),
@@ -843,6 +906,7 @@ def outcome(combination: Combination) -> Outcome:
     seconds = (world.now - healed_at - begun.usual).total_seconds()
     world.live(AFTERWARDS)
     broken = [each for each in world.violations() if each not in world.excused]
+    broken += world.harm_to_others()
     if not world.is_settled():
         broken.append("something is left to do")
     broken += [f"{count} × a healthy node was terminated ({why})" for why, count in world.causes.items()]

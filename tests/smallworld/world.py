@@ -250,7 +250,8 @@ class World:
         self.blobs = FakeBlobs()
         self.begin_booking()
         self.hints = FakeHints(clock=self.clock)
-        self.sold = catalog()
+        self.sold: Catalog | None = catalog()
+        """The stored catalogue; None for a damaged one."""
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
@@ -307,6 +308,8 @@ class World:
         self._outlived: Counter[str] = Counter()
         """How many collections an instance without a claim has survived."""
         self.notices = FakeNotices()
+        self.others: dict[str, Sequence[str]] = {}
+        """The ids of instances of other clusters in the account, by cluster."""
         self.incoming: list[tuple[datetime, str]] = []
         """Events on their way to routing, with their time of arrival."""
         self._taken_at: dict[str, datetime] = {}
@@ -573,7 +576,7 @@ class World:
 
     def _pass_on(self, passes: Callable[[Routing], Report]) -> None:
         self.hints.sender = Concern.ROUTING
-        known = FakeRoutes(lambda: self.store.claims.values(), self._marked)
+        known = FakeRoutes(lambda: self.store.claims.values(), self._marked, self.others)
         routes, notices, hints = (
             Watched(port, self.boundaries) for port in (known, self.notices, self.hints)
         )

@@ -75,6 +75,8 @@ class Moves:
                 if step.failed:
                     self._back_off(move, step.why)
                 self._abandon(move, step.why)
+            case steps.Retry():
+                raise AssertionError("EC2 always answers in a simulation")
             case steps.TidyUp():
                 self.fleet.end(step.claims)
             case steps.ForgetMove():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, Unfulfilled
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -244,6 +247,44 @@ def test_unavailable_replacements_are_retried_with_increasing_back_off() -> None
     world.settle()
     assert world.violations() == []
     assert len(world.cloud.alive()) == 1
+
+
+def away(requests: int) -> Callable[[World], None]:
+    """Return what makes EC2 answer so many requests with an error that passes, and without an instance."""
+
+    def begin(world: World) -> None:
+        def answer(request: LaunchRequest) -> LaunchOutcome:
+            return Unfulfilled(request.claim, "InternalError", "An internal error has occurred.")
+
+        world.cloud.script = [answer] * requests
+
+    return begin
+
+
+def test_a_move_to_which_ec2_does_not_answer_is_tried_again_a_minute_later_and_no_less_often() -> None:
+    world = replace(CHEAPER, happens=away(6)).begun()
+    attempts: list[datetime] = []
+    while len(world.cloud.instances) < 2:
+        assert world.now - builders.NOW < timedelta(minutes=30)
+        moves = set(world.store.moves)
+        world.live(STEP)
+        attempts += [world.now] * bool(world.store.moves.keys() - moves)
+    waits = [later - earlier for earlier, later in pairwise(attempts)]
+    assert len(waits) == 6
+    assert all(timedelta(seconds=45) <= wait <= timedelta(seconds=120) for wait in waits)
+    assert {backoff.failures for backoff in world.store.move_backoffs.values()} <= {0}
+    world.settle()
+    assert (world.violations(), len(world.cloud.instances)) == ([], 2), "nothing was bought in vain"
+
+
+def test_ec2_being_away_neither_adds_to_failures_nor_forgets_them() -> None:
+    world = life("nothing is to be had").begun()
+    until(world, lambda: world.store.move_backoffs)
+    ((kind, lacking),) = world.store.move_backoffs.items()
+    assert (lacking.failures, "InsufficientCapacity" in lacking.reason) == (1, True)
+    away(3)(world)
+    until(world, lambda: not world.cloud.script, within=timedelta(minutes=20))
+    assert world.store.move_backoffs[kind].failures == 1
 
 
 def test_a_crash_between_back_off_and_abandonment_counts_the_failure_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,6 +20,9 @@ AT_ONCE = [
     Combination((Fault(Service.API_SERVER, FaultKind.ERRORS, 3600),), "scale-up", 25),
     Combination((), "scale-up", 25, "a snapshot of an hour ago", 3600),
     Combination((Fault(Service.EC2, FaultKind.LATE, 300),), "scale-up", 0),
+    Combination((Fault(Service.EC2, FaultKind.ERRORS, 3600),), "consolidation", 0),
+    Combination((Fault(Service.EC2, FaultKind.THROTTLED, 300),), "upgrade", 0),
+    Combination((Fault(Service.S3, FaultKind.ERRORS, 3600),), "consolidation", 60),
 ]
 """Combinations that have failed, and one that would if a launch were not idempotent."""
 SAMPLE = [
@@ -67,3 +72,52 @@ def test_a_purchase_that_half_of_the_functions_cannot_make_is_made_by_the_other_
     there = len(world.cloud.instances)
     world.live(timedelta(minutes=2))
     assert len(world.cloud.instances) == there + 6
+
+
+def _is_stolen(world: ChaosWorld) -> None:
+    (resource, *_) = world.cloud.of_others.values()
+    world.cloud.remove(resource)
+
+
+def _goes_astray(world: ChaosWorld) -> None:
+    world.notices.keep(builders.CLUSTER, "1", builders.spot_warning(secondcluster.WARNED), builders.ACCOUNT)
+
+
+def _starves(world: ChaosWorld) -> None:
+    later = world.now + timedelta(minutes=5)
+    world.store.budget[0] = replace(world.store.budget[0], calls=0.0, at=later)
+    world.second.ask(later)
+
+
+@pytest.mark.parametrize(
+    ("harms", "told"),
+    [
+        (
+            lambda world: world.cloud.terminate([secondcluster.WARNED]),
+            "the second cluster's instances changed",
+        ),
+        (
+            lambda world: world.cloud.tag(secondcluster.WARNED, {"a": "b"}),
+            "the second cluster's tags changed",
+        ),
+        (_is_stolen, "the second cluster's resources changed"),
+        (lambda world: world.notices.kept[secondcluster.NAME].clear(), "the second cluster's notice changed"),
+        (_goes_astray, "its notice 1 went astray"),
+        (_starves, "the second cluster waited 0:05:00 for a call"),
+    ],
+)
+def test_harm_to_a_second_cluster_of_the_account_is_noticed(
+    harms: Callable[[ChaosWorld], None], told: str
+) -> None:
+    world = copied(before("drain", 0).world)
+    world.second.served_at = world.second.asked_at = world.now
+    world.begin([])
+    world.live(timedelta(minutes=1))
+    assert world.harm_to_others() == []
+    harms(world)
+    assert told in world.harm_to_others()
+
+
+def test_a_lost_warning_for_a_second_cluster_is_noticed() -> None:
+    world = copied(before("drain", 0).world)
+    assert world.harm_to_others() == ["the second cluster was not warned", "the second cluster was not woken"]

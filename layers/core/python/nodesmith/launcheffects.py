@@ -46,7 +46,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
-from nodesmith.model.karpenter.nodeclaims import NodeClaim
+from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeClaim
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger, lost_zones
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
@@ -275,7 +275,7 @@ def _give_up(
             ended = claim.given_up(outcome.reason, outcome.message, now)
         case Unfulfilled():
             why = f"{outcome.reason}: {outcome.message}"
-            ended = claim.given_up("TemporarilyUnavailable", why, now)
+            ended = claim.given_up(TEMPORARILY_UNAVAILABLE, why, now)
             settled.postponed.append(f"NodeClaim {claim.name}: {why}")
         case _:
             assert_never(outcome)

@@ -19,6 +19,7 @@ from nodesmith.decisions.disruption.moves import (
     EndSources,
     ForgetMove,
     LookAgain,
+    Retry,
     Scene,
     Step,
     Taint,
@@ -125,6 +126,80 @@ def test_a_move_waits_for_replacements_as_long_as_karpenter_does() -> None:
     assert step(REPLACING, OLD, NEW) == Await(REPLACING, for_claims=(NEW.name,))
     found = step(REPLACING, OLD, NEW, after=timedelta(minutes=10))
     assert found == Abandon(REPLACING, "NodeClaim default-new was not ready within 10 minutes", failed=True)
+
+
+OTHER = replace(NEW, name="default-other", node_name="", instance_id="", provider_id="")
+PENDING = replace(OTHER, phase=Phase.PENDING)
+TWO = MOVE.at(Stage.REPLACING, NOW, replacements=(NEW.name, OTHER.name))
+MINUTE = timedelta(minutes=1)
+
+
+def pending(name: str = NEW.name) -> NodeClaim:
+    return replace(PENDING, name=name)
+
+
+def unanswered(reason: str = "LaunchTimeout", name: str = NEW.name) -> NodeClaim:
+    return pending(name).given_up(reason, "EC2 is away", NOW)
+
+
+@pytest.mark.parametrize("reason", ["LaunchTimeout", "TemporarilyUnavailable"])
+def test_a_move_is_retried_if_ec2_did_not_answer_and_nothing_was_bought(reason: str) -> None:
+    found = step(REPLACING, OLD, unanswered(reason))
+    why = f"replacement NodeClaim {NEW.name} is not available: {reason}: EC2 is away"
+    assert found == Retry(REPLACING, why)
+    assert step(TWO, OLD, unanswered(reason), unanswered(reason, OTHER.name)) == Retry(TWO, why)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        NEW,
+        READY,
+        pending().given_up("InsufficientCapacity", "none left", NOW),
+        NEW.terminating("Deleted", "", NOW),
+    ],
+    ids=["registered", "ready", "no capacity", "ending"],
+)
+def test_a_move_that_bought_a_node_or_lacks_capacity_counts_as_failed_although_ec2_was_away_too(
+    other: NodeClaim,
+) -> None:
+    found = step(TWO, OLD, other, unanswered(name=OTHER.name))
+    assert isinstance(found, Abandon)
+    assert found.failed
+
+
+def test_a_move_is_not_given_up_before_ec2_has_answered_about_all_of_its_replacements() -> None:
+    for after in (MINUTE, 90 * MINUTE):
+        found = step(TWO, OLD, pending(), unanswered(name=OTHER.name), after=after)
+        assert found == Await(TWO, for_claims=(NEW.name, OTHER.name))
+
+
+def test_a_move_waits_two_hours_for_an_instance_that_ec2_may_have_launched_unless_pods_need_the_room() -> (
+    None
+):
+    assert step(REPLACING, OLD, pending(), after=119 * MINUTE) == Await(REPLACING, for_claims=(NEW.name,))
+    late = step(REPLACING, OLD, pending(), after=120 * MINUTE)
+    why = f"EC2 has not answered about NodeClaim {NEW.name} within 120 minutes"
+    assert late == Abandon(REPLACING, why, failed=True)
+    (waits,) = builders.pods(builders.shape())
+    assert isinstance(step(REPLACING, OLD, pending(), pods=(waits,), after=9 * MINUTE), Await)
+    assert isinstance(step(REPLACING, OLD, pending(), pods=(waits,), after=10 * MINUTE), Abandon)
+
+
+def test_a_replacement_that_ec2_launched_late_has_ten_minutes_from_then_on() -> None:
+    claim = replace(
+        NEW, phase=Phase.LAUNCHED, node_name="", provider_id="aws:///z/i-0", launched_at=NOW + 50 * MINUTE
+    )
+    assert step(REPLACING, OLD, claim, after=59 * MINUTE) == Await(REPLACING, for_claims=(NEW.name,))
+    assert isinstance(step(REPLACING, OLD, claim, after=60 * MINUTE), Abandon)
+
+
+def test_a_move_waits_for_a_registered_replacement_whose_node_became_ready_during_an_outage() -> None:
+    """lifecycle, which cannot read snapshots without S3, still knows the Node as not Ready."""
+    known = replace(NEW, registered_at=NOW + MINUTE, reason="NodeNotReady")
+    assert step(REPLACING, OLD, known, after=60 * MINUTE) == Await(REPLACING, for_claims=(NEW.name,))
+    tainted = replace(known, reason="StartupTaintsExist")
+    assert isinstance(step(REPLACING, OLD, tainted, after=60 * MINUTE), Abandon)
 
 
 def test_a_move_waits_for_a_ready_replacement_that_the_ledger_does_not_know_yet() -> None:

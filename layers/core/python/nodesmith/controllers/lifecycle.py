@@ -176,6 +176,10 @@ def _steps(
     commands = next_steps(claims, snapshot, instances, checked, now)
     commands = _certain(run, commands, failures)
     moving = ledger.replacements
+    kept = {command.claim.name for command in commands if isinstance(command, Forget)} & moving
+    commands = [
+        command for command in commands if command.claim.name not in kept
+    ]  # until their moves know why
     staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
@@ -217,7 +221,8 @@ def _steps(
         wait_until(next_deadline(ledger.claims, now), now),
         wait_until(next_turn(read.values(), now), now),
     ]
-    _wake(run, commands, snapshot, done, moving, [wait for wait in waits if wait is not None])
+    lost = kept | moving & {command.claim.name for command in commands if isinstance(command, GiveUp)}
+    _wake(run, commands, snapshot, done, lost, [wait for wait in waits if wait is not None])
     _wake_for_ends(run, commands, ledger.claims, snapshot)
     if any(isinstance(c, Initialize) and is_awaited(c.claim, ledger) for c in commands):
         run.hints.send(
@@ -288,7 +293,7 @@ def _wake(
     commands: list[Command],
     snapshot: Snapshot,
     done: Counter[str],
-    moving: Collection[str],
+    lost: Collection[str],
     waits: Iterable[timedelta],
 ) -> None:
     kinds = {type(command) for command in commands}
@@ -313,8 +318,9 @@ def _wake(
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
-    moved = {c.claim.name for c in commands if isinstance(c, GiveUp | Forget)}
-    if Initialize in kinds or moved.intersection(moving):  # each claim comes here once or twice
+    if (
+        Initialize in kinds or lost
+    ):  # replacements are lost until their moves are over, which disruption sees to
         run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized or given up"))
     shown = snapshot.shown_nodeclaims()
     new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)

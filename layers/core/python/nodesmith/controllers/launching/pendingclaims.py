@@ -23,7 +23,12 @@ from nodesmith.launcheffects import (
     start,
 )
 from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import (
+    LAUNCH_TIMEOUT,
+    TEMPORARILY_UNAVAILABLE,
+    NodeClaim,
+    Phase,
+)
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
 from nodesmith.model.kubernetes.provisioningrequests import ROLLED_BACK, is_called_off
 from nodesmith.model.ledger.ledger import Ledger
@@ -57,12 +62,12 @@ def carry_on(
     free = [claim for claim in pending if claim.name not in throttled]
     first = first_calls(free, allowance.of(len(set(map(call_of, free)))))
     first += [claim for claim in pending if claim.name in throttled]
+    found = _found(first, cloud)  # before they are marked, so that they are free as soon as EC2 answers again
     left = [_marked(claim, store, now) for claim in first]
     mine = [claim for claim in left if claim is not None]
     settled = Settled(is_cut=len(first) < len(pending))
     if not mine:
         return settled
-    found = _found(mine, cloud)
     again: list[NodeClaim] = []
     for claim in mine:
         instance = found.get(claim.name)
@@ -72,16 +77,16 @@ def carry_on(
                 (settled.launched if adopted else settled.given_up).append(claim.name)
             elif now - claim.created_at >= (timeout := _timeout(claim, nodepools)):
                 why = f"no instance within {timeout.total_seconds() / 60:g} minutes"
-                store.save(claim.given_up("LaunchTimeout", why, now))
+                store.save(claim.given_up(LAUNCH_TIMEOUT, why, now))
                 settled.given_up.append(claim.name)
             elif claim.name in throttled:
-                store.save(claim.given_up("TemporarilyUnavailable", "EC2 throttles calls", now))
+                store.save(claim.given_up(TEMPORARILY_UNAVAILABLE, "EC2 throttles calls", now))
                 settled.given_up.append(claim.name)
             elif is_called_off(claim.name, ledger.gangs):
                 store.save(claim.given_up(ROLLED_BACK, "its ProvisioningRequest is rolled back", now))
                 settled.given_up.append(claim.name)
             elif why := _shifted(claim, ledger, now):
-                store.save(claim.given_up("TemporarilyUnavailable", why, now))
+                store.save(claim.given_up(TEMPORARILY_UNAVAILABLE, why, now))
                 settled.given_up.append(claim.name)
             else:
                 again.append(claim)

@@ -19,10 +19,11 @@ from nodesmith.controllers.moves.look import (
     note_abandoned,
     note_decision,
     note_failed_validation,
+    open_again,
 )
 from nodesmith.decisions import events
 from nodesmith.decisions.disruption import moves
-from nodesmith.decisions.disruption.moves import Abandon, LookAgain, Step, next_step
+from nodesmith.decisions.disruption.moves import RETRIED_AFTER, Abandon, LookAgain, Step, next_step
 from nodesmith.decisions.disruption.proposals import Proposal
 from nodesmith.decisions.disruption.search.search import look_again, may_end, record
 from nodesmith.decisions.provisioning import Inputs
@@ -34,13 +35,15 @@ from nodesmith.model.commands import End
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
-from nodesmith.model.ledger.learned import next_backoff
+from nodesmith.model.ledger.learned import Backoff, next_backoff
 from nodesmith.model.ledger.moves import Move, MoveKind, Stage
 
 MOST_STEPS = 6
 """The most steps of one move in one run: more than there are stages."""
 LONGEST = timedelta(seconds=40)
 """After this long, a run leaves the other moves to the next one: it must not last longer than a minute."""
+SOON = timedelta(seconds=5)
+"""When to look again at the sources of a move that is to be retried: the snapshot then shows them open."""
 
 
 def carry_on(look: Look) -> None:
@@ -76,17 +79,8 @@ def _goes_on(look: Look, move: Move) -> bool:
 def _take(look: Look, step: Step) -> bool:
     run = look.run
     match step:
-        case moves.Taint():
-            close(look, step.claims, step.move.reason)
-            run.wake_me(step.wait)
-            return False
-        case moves.Await():
-            if step.wait is not None:
-                run.wake_me(step.wait)
-            run.publish_new(events.of_replacements(step.move, step.for_claims))
-            return False
-        case moves.LookAgain():
-            look.run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
+        case moves.Taint() | moves.Await() | moves.LookAgain():
+            _wait(look, step)
             return False
         case moves.Conclude():
             return _conclude(look, step.move)
@@ -97,6 +91,9 @@ def _take(look: Look, step: Step) -> bool:
             abandon(look, step.move, step.why)
             note_abandoned(look, step.move)
             return True
+        case moves.Retry():
+            _retry(look, step)
+            return True
         case moves.TidyUp():
             _end_all(look, step.claims)
             return True
@@ -105,6 +102,36 @@ def _take(look: Look, step: Step) -> bool:
             return True
         case _:
             assert_never(step)
+
+
+def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None:
+    """Let the move stay in its stage, and look again after a while unless an event ends the wait."""
+    run = look.run
+    match step:
+        case moves.Taint():
+            close(look, step.claims, step.move.reason)
+            run.wake_me(step.wait)
+        case moves.Await():
+            if step.wait is not None:
+                run.wake_me(step.wait)
+            run.publish_new(events.of_replacements(step.move, step.for_claims))
+        case moves.LookAgain():
+            run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
+        case _:
+            assert_never(step)
+
+
+def _retry(look: Look, step: moves.Retry) -> None:
+    """Open the sources and forget the move. Soon afterwards the cluster shows them open, and the next search begins."""
+    run, told = look.run, replace(step.move, why=step.why)
+    hold_off(look, step)
+    note_abandoned(look, step.move)
+    sources = [claim for claim in look.claims(step.move.sources) if not claim.is_ending]
+    open_again(look, sources)
+    run.publish_new(events.of_abandoning(told, sources))
+    run.store.forget_move(step.move)
+    look.done["MovesRetried"] += 1
+    run.wake_me(SOON)
 
 
 def _conclude(look: Look, move: Move) -> bool:
@@ -248,6 +275,16 @@ def back_off(look: Look, step: Abandon) -> None:
     known = look.ledger.move_backoffs
     for kind in _kinds(look, step.move) if step.failed else ():
         look.run.store.save_move_backoff(kind, next_backoff(known.get(kind), step.why, look.run.clock()))
+
+
+def hold_off(look: Look, step: moves.Retry) -> None:
+    """Record that moves of this kind wait until a minute after this attempt. The count of failures does not grow."""
+    until = step.move.stage_since + RETRIED_AFTER
+    for kind in _kinds(look, step.move) if until > look.run.clock() else ():
+        known = look.ledger.move_backoffs.get(kind)
+        if known is None or known.until < until:
+            kept = Backoff(until, known.failures if known else 0, step.why)
+            look.run.store.save_move_backoff(kind, kept)
 
 
 def forgive(look: Look, move: Move) -> None:

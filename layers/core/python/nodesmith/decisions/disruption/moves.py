@@ -15,7 +15,7 @@ from nodesmith.decisions.scheduling.existing import is_closed, is_going, nominat
 from nodesmith.decisions.termination.beginning import deadline_of
 from nodesmith.decisions.termination.evictions import must_go
 from nodesmith.model.karpenter.nodeclaimobjects import DISRUPTION_REASON, shown_status
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NODE_NOT_READY, UNANSWERED, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
@@ -28,6 +28,10 @@ PROPOSED_WITHIN = timedelta(minutes=10)
 """How long the validation may take to start: by then the cluster must have shown the taint."""
 READY_WITHIN = timedelta(minutes=10)
 """How long replacements may take to become ready (Karpenter's minimum)."""
+ANSWERED_WITHIN = timedelta(hours=2)
+"""How long a move waits for EC2's answer about a replacement if no pod needs the room on its sources."""
+RETRIED_AFTER = timedelta(minutes=1)
+"""The least time between two attempts of a move to which EC2 has not answered."""
 CAUGHT_UP_WITHIN = timedelta(minutes=5)
 """How much longer a move waits for a replacement whose ready Node has registered late."""
 REMEMBERED = timedelta(minutes=5)
@@ -86,6 +90,14 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Forget the move, so that the same nodes may be moved again at once: EC2 was away, and nothing was bought."""
+
+    move: Move
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class TidyUp:
     """Terminate these unused replacements, which have the state to be written."""
 
@@ -100,7 +112,7 @@ class ForgetMove:
     move: Move
 
 
-Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | TidyUp | ForgetMove
+Step: TypeAlias = Taint | Await | LookAgain | Conclude | EndSources | Abandon | Retry | TidyUp | ForgetMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +198,52 @@ def _proposed(move: Move, scene: Scene) -> Step:
 def _replacing(move: Move, scene: Scene) -> Step:
     lost = _lost(move, scene)
     missing = "" if lost else _missing(move, scene)
+    if missing and all(_is_unanswered(scene.claims.get(name)) for name in move.replacements):
+        return Retry(move, missing)
     why = lost or missing or _paused(scene)
     if why:
         return Abandon(move, why, failed=bool(missing))
     coming = tuple(n for n in move.replacements if scene.claims[n].phase is not Phase.INITIALIZED)
     if not coming:
         return Conclude(move)
-    late = [name for name in coming if not _has_come(scene.claims[name], scene)]
-    if late and scene.now - move.stage_since >= READY_WITHIN:
-        why = f"NodeClaim {late[0]} was not ready within {_minutes(READY_WITHIN)}"
-        return Abandon(move, why, failed=True)
+    late = next(filter(None, (_late(scene.claims[name], move, scene) for name in coming)), "")
+    if late:
+        return Abandon(move, late, failed=True)
     still_open = scene.open(move.sources)
     return Taint(move, still_open, SECOND_LOOK) if still_open else Await(move, for_claims=coming)
+
+
+def _is_unanswered(claim: NodeClaim | None) -> bool:
+    """Return whether a claim was given up because EC2 did not answer, and it is certain that it has no instance."""
+    return claim is not None and claim.phase is Phase.GIVEN_UP and claim.reason in UNANSWERED
+
+
+def _late(claim: NodeClaim, move: Move, scene: Scene) -> str:
+    """Return that a replacement takes too long; empty if it does not.
+
+    One without an instance has until EC2 answers: it may have launched an instance already, so that another attempt
+    could buy a second one.
+    """
+    if _is_unanswered(claim):
+        return ""  # decided together with the others
+    if claim.phase is Phase.PENDING:
+        within = READY_WITHIN if _displaced(scene.snapshot, scene.ledger) else ANSWERED_WITHIN
+        is_late = scene.now - move.stage_since >= within
+        return f"EC2 has not answered about NodeClaim {claim.name} within {_minutes(within)}" * is_late
+    since = max(move.stage_since, claim.launched_at or move.stage_since)
+    is_late = scene.now - since >= READY_WITHIN and not _has_come(claim, scene)
+    return f"NodeClaim {claim.name} was not ready within {_minutes(READY_WITHIN)}" * is_late
 
 
 def _has_come(claim: NodeClaim, scene: Scene) -> bool:
     """Return whether a replacement has a ready Node that the ledger does not know as such yet, or only since recently.
 
-    After an outage of the ledger or the API server, this is so until lifecycle has caught up.
+    After an outage of the ledger, the API server or S3, this is so until lifecycle has caught up.
     """
     node = scene.snapshot.node_of(claim)
     if node is None or not node.is_ready:
         return False
-    if claim.phase is not Phase.REGISTERED:
+    if claim.phase is not Phase.REGISTERED or claim.reason == NODE_NOT_READY:
         return True
     return claim.registered_at is not None and scene.now - claim.registered_at < CAUGHT_UP_WITHIN
 
@@ -230,11 +265,17 @@ def _lost(move: Move, scene: Scene) -> str:
 
 
 def _missing(move: Move, scene: Scene) -> str:
-    """Return the reason why a replacement will not become ready; empty if all exist or are being launched."""
-    for name in move.replacements:
-        claim = scene.claims.get(name)
+    """Return the reason why a replacement will not become ready; empty if all exist or are being launched.
+
+    While EC2 has not answered about one of them, the others that it has not answered about do not count.
+    """
+    claims = {name: scene.claims.get(name) for name in move.replacements}
+    is_open = any(claim is not None and claim.phase is Phase.PENDING for claim in claims.values())
+    for name, claim in claims.items():
         if claim is None:
             return f"replacement NodeClaim {name} is gone"
+        if is_open and _is_unanswered(claim):
+            continue
         if claim.phase is Phase.GIVEN_UP or claim.is_ending:
             why = ": ".join(filter(None, (claim.reason, claim.message)))
             return f"replacement NodeClaim {name} is not available: {why}"

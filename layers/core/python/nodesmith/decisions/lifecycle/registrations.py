@@ -18,7 +18,14 @@ from itertools import islice
 from nodesmith.decisions.scheduling.workloads import Workloads
 from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
-from nodesmith.model.karpenter.nodeclaims import IN_VAIN, USED, WITHDRAWN, NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import (
+    IN_VAIN,
+    TEMPORARILY_UNAVAILABLE,
+    USED,
+    WITHDRAWN,
+    NodeClaim,
+    Phase,
+)
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.provisioningrequests import ROLLED_BACK
 from nodesmith.model.ledger.breakers import (
@@ -58,7 +65,7 @@ _BLAMELESS = frozenset(
         "InsufficientCapacity",
         "InstanceInterrupted",
         "LaunchTemplateNotFound",
-        "TemporarilyUnavailable",
+        TEMPORARILY_UNAVAILABLE,
         ROLLED_BACK,
     }
 )

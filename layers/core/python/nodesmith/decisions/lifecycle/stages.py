@@ -30,7 +30,7 @@ from nodesmith.model.commands import Command, End, Forget, GiveUp, Initialize, R
 from nodesmith.model.ec2.capacity import ATTACHABLE
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaimobjects import annotations_of, labels_of, marks_of
-from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, WARM, NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NODE_NOT_READY, NOT_REGISTERED, WARM, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import Options
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node, NodePatch
 from nodesmith.model.kubernetes.pods import Manifest
@@ -127,7 +127,7 @@ def _multiple(claim: NodeClaim, nodes: Iterable[Node]) -> tuple[str, str]:
 def obstacle_of(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     """Return the reason and message why a Node accepts no pods yet, None if it does."""
     if not node.is_ready:
-        return "NodeNotReady", f"Node {node.name} is not Ready"
+        return NODE_NOT_READY, f"Node {node.name} is not Ready"
     identities = {t.identity for t in node.taints}
     named = [t for t in claim.startup_taints if t.identity in identities and not is_status(t)]
     startup = next(iter([*named, *filter(is_startup, node.taints)]), None)

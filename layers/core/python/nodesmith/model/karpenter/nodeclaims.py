@@ -24,6 +24,11 @@ from nodesmith.model.karpenter.disruption import Budget
 BY_HAND = "ByHand"
 NOT_REGISTERED = "NodeNotFound", "Node not registered with cluster"
 """The reason and message of a claim that has launched and waits for its Node."""
+NODE_NOT_READY = "NodeNotReady"
+"""The reason of a claim whose Node has registered and is not Ready."""
+LAUNCH_TIMEOUT, TEMPORARILY_UNAVAILABLE = "LaunchTimeout", "TemporarilyUnavailable"
+UNANSWERED = frozenset({LAUNCH_TIMEOUT, TEMPORARILY_UNAVAILABLE})
+"""The reasons of claims that were given up without an instance because EC2 was away, not for want of capacity."""
 STOPPED_PRICE = "nodesmith.dev/stopped-hourly-usd"
 """Annotation on a NodeClaim for warm capacity: what its volumes cost an hour."""
 TAGS_DUE = "tagsDue"

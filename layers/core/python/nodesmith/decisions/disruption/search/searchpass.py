@@ -94,9 +94,8 @@ class Pass:
         backoff = self.inputs.ledger.move_backoffs.get(MoveKind(one.pool.name, reason.value))
         if backoff is None or not backoff.holds(self.inputs.now):
             return None
-        what = (
-            f"{backoff.failures} {'moves' if backoff.failures > 1 else 'move'} of its NodePool for {reason}"
-        )
+        count = max(1, backoff.failures)
+        what = f"{count} {'moves' if count > 1 else 'move'} of its NodePool for {reason}"
         message = f"{what} failed ({backoff.reason}): the next attempt is after {backoff.until:%H:%M:%S} UTC"
         return Blocker("BackingOff", f"NodePool/{one.pool.name}", message)
 
