@@ -52,8 +52,10 @@ from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call
 from tests.fakes.hints import FakeHints
 from tests.objects.forgeries import Document, Forgery
+from tests.scenarios import secondcluster
 from tests.scenarios.moves import MOVING, shrink
 from tests.scenarios.moves import ON_DEMAND as ON_DEMAND_ONLY
+from tests.scenarios.secondcluster import SecondCluster
 from tests.smallworld.branches import copied
 from tests.smallworld.world import (
     REINVOKED,

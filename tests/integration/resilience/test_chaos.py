@@ -9,8 +9,18 @@ from datetime import timedelta
 import pytest
 
 from nodesmith_local.chaos.faults import HALVES, Fault, FaultKind, Service
+from tests import builders
 from tests.samples import sampled
-from tests.scenarios.chaos import Combination, before, oddities, outcome, pairs_of_faults, single_faults
+from tests.scenarios import secondcluster
+from tests.scenarios.chaos import (
+    ChaosWorld,
+    Combination,
+    before,
+    oddities,
+    outcome,
+    pairs_of_faults,
+    single_faults,
+)
 from tests.smallworld.branches import copied
 
 GOAL_SECONDS = 120
