@@ -99,8 +99,12 @@ def found(seed: int, mix: Mix = LARGE) -> list[Violation]:
     return audit(problem.manifests, problem.catalog, planned(problem.manifests, problem.catalog).plan)
 
 
-def digest(seeds: range, mix: Mix = LARGE) -> str:
-    """Return a digest of the plans for these problems."""
+def digests(count: int) -> str:
+    """Return digests of the plans for the first problems, one a line: the small ones, then the large ones."""
+    return "\n".join(_digest(range(count), mix) for mix in (SMALL, LARGE))
+
+
+def _digest(seeds: range, mix: Mix) -> str:
     content = hashlib.sha256()
     for seed in seeds:
         problem = draw(seed, mix)
@@ -110,5 +114,4 @@ def digest(seeds: range, mix: Mix = LARGE) -> str:
 
 
 if __name__ == "__main__":
-    size, first, last = sys.argv[1:]
-    print(digest(range(int(first), int(last)), {"small": SMALL, "large": LARGE}[size]))
+    print(digests(int(sys.argv[1])))

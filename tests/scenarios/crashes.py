@@ -99,8 +99,9 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
 
 
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
-    """Run the story with each crash, and with random sets of crashes; yield the moments and the violations."""
+    """Run the story without a crash, with each, and with random sets; yield the crashes' moments and the violations."""
     undisturbed = story.told(Boundaries())
+    yield frozenset(), violations(undisturbed, most=1000, disturbed=0)
     moments, bought = _moments(undisturbed, sample), allowed(story, undisturbed)
     dice = random.Random(story.name)  # noqa: S311
     sets = [frozenset({moment}) for moment in moments]
