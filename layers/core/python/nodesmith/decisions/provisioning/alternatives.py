@@ -124,11 +124,14 @@ def best(
     buy: _Buy,
     bound: Callable[[Attempt], Bounds],
     unschedulable: Callable[[Iterable[Pod]], int],
+    *,
+    may_cost_more: bool = False,
 ) -> tuple[Attempt, Bounds]:
     """Decide about `pods` pods with `offerings` offerings, as often as may help and is worth the work.
 
     Return the best attempt, with the steps of all attempts added up, and its lower bounds. `unschedulable` counts the
-    pods that no attempt could place.
+    pods that no attempt could place. `may_cost_more` says that thorough purchases pay for fewer nodes: then quick ones
+    are compared with each other only.
     """
     tries = _tries(pods, offerings)
     usual = Choices(is_single=tries <= 1)
@@ -162,7 +165,7 @@ def best(
             steps += over.purchase.steps
             other = replace(over, tried=other.tried or over.tried, purchases=other.purchases)
         tree.grow(other, choices)
-        if is_worse:  # a thorough purchase may cost more for a reason, such as fewer nodes
+        if is_worse and may_cost_more:
             continue
         chosen = min(chosen, other, key=lambda attempt: attempt.rank)
         if chosen.is_best(least, in_vain):

@@ -341,7 +341,15 @@ class Search:
             return found
 
         offerings = sum(len(template.type_options) for template in self._templates)
-        return best(self._number, offerings, assigned, self._bought, self._bound, self._in_vain)
+        return best(
+            self._number,
+            offerings,
+            assigned,
+            self._bought,
+            self._bound,
+            self._in_vain,
+            may_cost_more=self._planner.inputs.settings.few_nodes_tolerance > 0,
+        )
 
     def nodes_of(self, attempt: Attempt) -> list[ExistingNode]:
         """Return the existing nodes with the pods that an attempt places on them."""
