@@ -26,6 +26,7 @@ _FROM_NAMES_ALONE = (
     (responses, "camelcase_to_underscores"),
     (queues, "camelcase_to_underscores"),
     (eks, "Session"),  # whose partitions it lists for each cluster
+    (serialize.xmltodict, "_validate_name"),  # of each element of an answer
 )
 
 
