@@ -36,6 +36,7 @@ from tests.account import REGION, client
 from tests.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
 from tests.contract.worlds import lease
 from tests.foreign import karpenters_deployment
+from tests.samples import sampled
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -237,7 +238,8 @@ def test_a_dry_run_shows_what_would_be_created_and_creates_nothing(
     assert cluster.calls == []
 
 
-@pytest.mark.parametrize("calls", [1, 6, 12, 19, 24])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("calls", sampled((6, 19), whole=(1, 6, 12, 19, 24)))
 def test_an_interrupted_connect_is_continued_by_the_next_run(cluster: Connectable, calls: int) -> None:
     class CutOff(BaseException):
         pass
