@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ from nodesmith_cli.connecting.looking import Around
 from nodesmith_cli.connecting.steps.leftovers import Keeping
 from nodesmith_cli.connecting.wanted import NODE_POLICIES, Wanted
 from nodesmith_local.apiserver import ApiServer as InMemory
-from nodesmith_local.aws.account import Network, make_network, make_role
+from nodesmith_local.aws.account import Network, make_network
 from nodesmith_local.aws.eksaccess import eks_access
 from nodesmith_local.aws.eksstate import ClusterAccess, access_of
 from tests.aws.account import REGION, client, strict_aws
@@ -201,7 +202,7 @@ def connectable_on(served: Served, *, is_deployed: bool = True) -> Iterator[Conn
         stacks = Stacks()
         if is_deployed:
             deploy(stacks)
-        arn = make_role(client("iam"), "cluster")
+        arn = _role("cluster")
         config = {"subnetIds": list(network.subnets.values())}
         client("eks").create_cluster(name=CLUSTER, version="1.34", roleArn=arn, resourcesVpcConfig=config)
         cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[CLUSTER]
@@ -255,10 +256,10 @@ def recorded(made: Connectable) -> Iterator[None]:
 def deploy(stacks: Stacks, vpc: str = "") -> None:
     """Make those resources of the region's stack that connect reads."""
     for concern in TALKING:
-        make_role(client("iam"), role_name(concern, REGION, vpc))
+        _role(role_name(concern, REGION, vpc))
     if vpc:
         return
-    forwarder = make_role(client("iam"), FORWARDER_ROLE)
+    forwarder = _role(FORWARDER_ROLE)
     outputs = {
         "BucketName": BUCKET,
         "TableName": "nodesmith",
@@ -275,6 +276,14 @@ def deploy(stacks: Stacks, vpc: str = "") -> None:
         AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in ("pk", "sk")],
         BillingMode="PAY_PER_REQUEST",
     )
+
+
+def _role(name: str) -> str:
+    """Register a role with moto and return its ARN: calls for all of a stack's roles take as long as a connect."""
+    roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    trust = json.dumps({"Version": "2012-10-17", "Statement": []})
+    made = roles.create_role(name, trust, "/", None, "", [], "3600")
+    return str(made.arn)
 
 
 def _publish_policies() -> None:
