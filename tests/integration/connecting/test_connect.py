@@ -36,6 +36,7 @@ from tests.aws.account import REGION, client
 from tests.aws.connectable import CLUSTER, IMAGE, PODS, Connectable, connectable, deploy
 from tests.contract.worlds import lease
 from tests.objects.foreign import karpenters_deployment
+from tests.samples import sampled
 
 POOLS = "/apis/karpenter.sh/v1/nodepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

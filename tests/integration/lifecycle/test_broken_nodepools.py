@@ -14,6 +14,7 @@ from nodesmith.model.ledger.learned import RegistrationHealth
 from nodesmith.model.nodeclasses.status import StatusCondition
 from tests import builders
 from tests.fakes.cloud import ready_status
+from tests.samples import sampled
 from tests.smallworld.world import BOOT, World, pod_manifest
 
 HOUR = timedelta(hours=1)
