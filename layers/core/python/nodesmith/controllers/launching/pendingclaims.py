@@ -18,11 +18,10 @@ from nodesmith.launcheffects import (
     Settled,
     TypeLookup,
     adopt,
-    call_of,
     launch,
     start,
 )
-from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
+from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, fleet_of, share_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import DEFAULTS, NodePool
 from nodesmith.model.kubernetes.provisioningrequests import ROLLED_BACK, is_called_off
@@ -117,6 +116,12 @@ def resume_starts(
     settled = start(mine, ledger, store, cloud, clock)
     settled.is_cut = len(first) < len(free)
     return settled
+
+
+def call_of(claim: NodeClaim) -> str:
+    """Return the name of the CreateFleet call that serves a pending claim, like `LaunchRequest.call`."""
+    fleet = fleet_of(claim.launch)
+    return f"fleet/{fleet}" if fleet else claim.name
 
 
 def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:
