@@ -67,7 +67,7 @@ NOTICES, NODES, PODS, DEPLOYMENTS = 200, 250, 5000, 20
 CONCURRENCY = (50, 1000)
 STORMS = (1, 3)
 """How many clusters storm at once."""
-BEGIN_SECONDS, STORM_SECONDS, PATIENCE_SECONDS = 5.0, 120.0, 300.0
+BEGIN_SECONDS, STORM_SECONDS, PATIENCE_SECONDS, STEP_SECONDS = 5.0, 120.0, 300, 5
 GATHER_SECONDS = 1.0
 """From pending pods to the forwarder's hint."""
 RENEWAL_SECONDS = 30.0
@@ -271,11 +271,11 @@ class Minutes:
     calls: int
     throttled: int
     stormed: list[int]
-    """The number of instances that each stormy cluster launched."""
+    """The number of instances that each stormy cluster launched until the last neighbour had its nodes."""
 
 
 def simulated(seed: int, concurrency: int, storms: int) -> Minutes:
-    """Simulate two minutes in which `storms` clusters have a storm."""
+    """Simulate two minutes in which `storms` clusters have a storm, and then until all neighbours are served."""
     kernel, dice = Kernel(), Random(seed)  # noqa: S311
     lambda_ = Lambda(kernel, concurrency, Random(seed))  # noqa: S311
     buckets = Ec2Buckets(kernel.now)
@@ -287,14 +287,17 @@ def simulated(seed: int, concurrency: int, storms: int) -> Minutes:
     budget = [CallBudget()]
     for number, cluster in enumerate((*clusters, *stormy)):
         cluster.world.store.name, cluster.world.store.budget = str(number), budget
+    pods = plain_pods()
     gc.collect()
     gc.disable()
     try:
         with patch("nodesmith.launcheffects.shared", list):  # one call per node, the maximum
-            kernel.run(PATIENCE_SECONDS)
+            for seconds in range(STEP_SECONDS, PATIENCE_SECONDS + 1, STEP_SECONDS):
+                kernel.run(seconds)
+                if not any(math.isinf(cluster.answered_seconds(pods)) for cluster in clusters):
+                    break
     finally:
         gc.enable()
-    pods = plain_pods()
     waits = [cluster.answered_seconds(pods) - at for cluster, at in zip(clusters, begun, strict=True)]
     all_ec2 = [cluster.ec2 for cluster in (*clusters, *stormy)]
     launched = [len(cluster.ec2.asked_at) for cluster in stormy]
@@ -344,13 +347,17 @@ def _repeat(kernel: Kernel, cluster: Cluster, concern: Concern, seconds: float) 
 def figures(seeds: int = SEEDS) -> list[Figure]:
     """Simulate each concurrency of an account with each number of storms, and return the worst ratio."""
     simulated(0, max(CONCURRENCY), 0)  # warm up: the catalogue is read and resolved
-    found = [_ratio(concurrency, storms, seeds) for concurrency in CONCURRENCY for storms in STORMS]
+    found = [each for concurrency in CONCURRENCY for each in _ratios(concurrency, seeds)]
     note = "; ".join(note for _, note in found)
     return [Figure("noisy-neighbour-p99-ratio", max(ratio for ratio, _ in found), "", 1.5, note)]
 
 
-def _ratio(concurrency: int, storms: int, seeds: int) -> tuple[float, str]:
+def _ratios(concurrency: int, seeds: int) -> Iterator[tuple[float, str]]:
     calm = [simulated(seed, concurrency, 0) for seed in range(seeds)]
+    return (_ratio(calm, concurrency, storms, seeds) for storms in STORMS)
+
+
+def _ratio(calm: Sequence[Minutes], concurrency: int, storms: int, seeds: int) -> tuple[float, str]:
     stormy = [simulated(seed, concurrency, storms) for seed in range(seeds)]
     quiet, noisy = (_p99([wait for each in all_ for wait in each.waits]) for all_ in (calm, stormy))
     most = max(each.region.most for each in stormy)

@@ -13,6 +13,14 @@ In theory EC2's buckets allow every notice to be served in time (`attainable`): 
 cluster that wait, and each cluster is entitled to three calls a minute.
 
 A notice is served once each of its node's pods that may run elsewhere has a place on a node that runs or is launched.
+
+The goals hold for 100 clusters, and for a tenth of them with a tenth of all limits, which is the default and takes two
+to three minutes of processor time. `zoneloss.figures(clusters=100)` measures the full size:
+
+- 99 % of the notices are served within a minute, and 99 % within their two minutes.
+- No cluster starves: of each cluster's notices, 90 % are served within a minute.
+- Clusters share EC2's rates fairly: in no cluster do notices wait, on average, twice as long as in all.
+- Lambda's concurrency is enough: no event is refused with the default of 1,000.
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from statistics import fmean
 from unittest.mock import patch
 
 from nodesmith.model.apimachinery import labels
@@ -121,7 +130,11 @@ def figures(clusters: int = CLUSTERS // 10) -> list[Figure]:
         Figure("az-loss-attainable-share", possible, "", note=why),
         Figure("az-loss-served-share", _served(together), "", note=_note(together, usual), at_least=0.99),
         Figure("az-loss-in-time-share", _in_time(together), "", note="within two minutes", at_least=0.99),
-        Figure("az-loss-worst-cluster-share", _worst(together), "", at_least=0.75),
+        Figure("az-loss-worst-cluster-share", _worst(together), "", at_least=0.9),
+        Figure(
+            "az-loss-fairness-ratio", _unfairness(together), "", 2, "mean wait of a cluster, to that of all"
+        ),
+        Figure("az-loss-refused-events", _refused(together), "events", 0, f"with a concurrency of {usual}"),
         Figure("az-loss-room-ratio", _room(together), "", 1.1, "room of the nodes bought, per displaced pod"),
         Figure("az-loss-served-share-50", _served(scarce), "", note=_note(scarce, small)),
         Figure(
@@ -169,6 +182,16 @@ def _worst(loss: Loss) -> float:
     return min(_share(each.waits()) for each in loss.clusters if each.noticed)
 
 
+def _unfairness(loss: Loss) -> float:
+    """Return the mean wait in the cluster where it is longest, as a multiple of that of all notices."""
+    waits = [[min(wait, PATIENCE_SECONDS) for wait in each.waits()] for each in loss.clusters if each.noticed]
+    return max(map(fmean, waits)) / fmean(wait for each in waits for wait in each)
+
+
+def _refused(loss: Loss) -> int:
+    return sum(n for what, n in loss.region.seen.items() if what.endswith("throttled"))
+
+
 def _room(loss: Loss) -> float:
     """Return how many pods the bought nodes hold, for each pod of a lost node that may run elsewhere."""
     kinds = kinds_by_name()
@@ -184,7 +207,6 @@ def _note(loss: Loss, concurrency: int) -> str:
     waits = sorted(wait for each in loss.clusters for wait in each.waits())
     p50, p99 = waits[len(waits) // 2], waits[math.ceil(0.99 * len(waits)) - 1]
     ec2 = [each.ec2 for each in loss.clusters]
-    refused = sum(n for what, n in loss.region.seen.items() if what.endswith("throttled"))
     left = sum(
         not pod.node and "nodeSelector" not in pod.shape
         for each in loss.clusters
@@ -197,7 +219,7 @@ def _note(loss: Loss, concurrency: int) -> str:
     )
     return (
         f"{len(loss.clusters)} clusters, {len(waits)} notices, concurrency {concurrency} (at most {loss.region.most} "
-        f"runs at once, {refused} events throttled); half within {p50:.0f} s, p99 {p99:.0f} s, "
+        f"runs at once, {_refused(loss)} events throttled); half within {p50:.0f} s, p99 {p99:.0f} s, "
         f"{_in_time(loss):.1%} within their two minutes; on average {means}; {bought} nodes; {calls} calls, "
         f"{sum(len(e.answers) for e in ec2)} of them CreateFleet that EC2 has answered, "
         f"{sum(e.throttled for e in ec2)} throttled, {sum(e.lessons for e in ec2)} that found nothing; "

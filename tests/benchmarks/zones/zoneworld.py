@@ -336,8 +336,9 @@ class ZoneCluster(Cluster):
         assert isinstance(store, ContendedStore)
         for node, (at, pods) in self.noticed.items():
             last = max(pods, key=lambda pod: self.covered.get(pod, math.inf), default="")
-            if last in self.covered and last in store.committed_at:
-                ended, committed = store.ended_at[node], store.committed_at[last]
+            committed = store.committed_at.get(last, math.inf)
+            if committed <= self.covered.get(last, -math.inf):  # else it got room that was free
+                ended = store.ended_at[node]
                 found.append((ended - at, committed - ended, self.covered[last] - committed))
         return found
 

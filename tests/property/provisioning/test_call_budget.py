@@ -23,6 +23,7 @@ from nodesmith.model.ledger.region import (
 from tests.builders import NOW
 
 EC2_CALLS, EC2_CALLS_PER_SECOND = 50, 5
+EC2_INSTANCES, EC2_INSTANCES_PER_SECOND = 1000, 2
 asks = st.lists(
     st.tuples(
         st.sampled_from("abcde"),
@@ -103,6 +104,27 @@ def test_each_cluster_that_comes_at_its_turn_gets_a_call_in_each_round(clusters:
     gaps = [(b - a).total_seconds() for times in got.values() for a, b in pairwise(times)]
     assert max(gaps) <= 1.3 * clusters / SHORT_CALLS_PER_SECOND + 3
     assert sum(map(len, got.values())) >= 0.85 * SHORT_CALLS_PER_SECOND * 180
+
+
+@pytest.mark.parametrize("clusters", [1, 10, 40, 100, 200])
+def test_if_clusters_buy_once_a_round_ec2s_instances_last_for_five_minutes(clusters: int) -> None:
+    budget, end, made = CallBudget(calls=0, at=NOW), NOW + timedelta(minutes=5), 0
+    asks = [(NOW + timedelta(milliseconds=number), str(number)) for number in range(clusters)]
+    heapify(asks)
+    while asks[0][0] < end:
+        now, name = heappop(asks)
+        calls, budget = budget.told(Scarcity(is_throttled=True), now).take(name, 1, now)
+        made += calls
+        again = budget.next_round(calls, now) if calls else budget.turn(name, now)
+        heappush(asks, (again + timedelta(seconds=0.2), name))
+    assert 0.5 * SHORT_CALLS_PER_SECOND * 300 <= made <= EC2_INSTANCES + EC2_INSTANCES_PER_SECOND * 300
+
+
+def test_a_round_lasts_no_longer_than_a_cluster_counts_as_one_that_shares_the_budget() -> None:
+    budget = CallBudget().told(Scarcity(is_throttled=True), NOW)
+    for number in range(500):
+        _, budget = budget.take(str(number), 1, NOW)
+    assert timedelta(seconds=20) < budget.next_round(5, NOW) - NOW < ACTIVE_FOR
 
 
 def test_clusters_that_do_not_come_for_their_calls_stop_others_for_no_longer_than_half_a_minute() -> None:

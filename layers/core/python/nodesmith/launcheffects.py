@@ -42,7 +42,6 @@ from nodesmith.model.ec2.launches import (
     StartRefusal,
     TemplateMissing,
     Unfulfilled,
-    fleet_of,
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
@@ -94,12 +93,6 @@ def intents(nodes: Sequence[PlannedNode], now: datetime) -> list[NodeClaim]:
         replace(node.claim, launch={**request.to_item(), ATTEMPTED_AT: now.isoformat()})
         for node, request in zip(nodes, requests, strict=True)
     ]
-
-
-def call_of(claim: NodeClaim) -> str:
-    """Return the name of the CreateFleet call that serves a pending claim, like `LaunchRequest.call`."""
-    fleet = fleet_of(claim.launch)
-    return f"fleet/{fleet}" if fleet else claim.name
 
 
 def launch(
@@ -357,6 +350,11 @@ class Allowance:
             return nodes
         by_pods = sorted(nodes, key=lambda node: -len(node.claim.nominated))
         return sorted(by_pods, key=lambda node: len({row.zone for row in node.request.overrides}) == 1)
+
+    def end_round(self, calls: int) -> None:
+        """While calls are short, keep the lock until the cluster's part of the rate allows so many `calls` again."""
+        if self.is_short and self.until is not None:
+            self._prolong(self._spending.calls.next_round(calls, self.clock()))
 
     def of(self, calls: int) -> int:
         """Return how many of `calls` may be made now, and count them as made. Raises Transient."""

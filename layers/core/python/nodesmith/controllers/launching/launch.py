@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from nodesmith.controllers.launching.pendingclaims import first_calls
+from nodesmith.controllers.launching.pendingclaims import call_of, first_calls
 from nodesmith.controllers.launching.unschedulable import Refused
 from nodesmith.decisions.launch.templates import tenancy
 from nodesmith.decisions.provisioning import (
@@ -41,7 +41,6 @@ from nodesmith.launcheffects import (
     Allowance,
     Settled,
     TypeLookup,
-    call_of,
     intents,
     launch,
     start,
@@ -138,6 +137,8 @@ def buy_many(
         claims += made
     settled = _launched(run, nodes, claims, ledger, types)
     settled.is_cut = is_cut
+    if claims and not (is_cut or settled.is_throttled or settled.given_up):
+        allowance.end_round(len(set(map(call_of, claims))))
     return settled, len(claims)
 
 

@@ -18,7 +18,6 @@ from nodesmith.launcheffects import (
     Settled,
     TypeLookup,
     adopt,
-    call_of,
     launch,
     start,
 )
@@ -122,6 +121,12 @@ def resume_starts(
     settled = start(mine, ledger, store, cloud, clock)
     settled.is_cut = len(first) < len(free)
     return settled
+
+
+def call_of(claim: NodeClaim) -> str:
+    """Return the name of the CreateFleet call that serves a pending claim, like `LaunchRequest.call`."""
+    fleet = fleet_of(claim.launch)
+    return f"fleet/{fleet}" if fleet else claim.name
 
 
 def first_calls(claims: Sequence[NodeClaim], calls: int) -> list[NodeClaim]:

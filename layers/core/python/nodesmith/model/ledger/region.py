@@ -271,6 +271,8 @@ ACTIVE_FOR = timedelta(seconds=30)
 """How long a cluster counts as one that shares the budget after it has asked for calls."""
 LONGEST_WAIT = timedelta(seconds=20)
 """How long a cluster in line waits before it asks again, so that it keeps its place."""
+LONGEST_ROUND = timedelta(seconds=25)
+"""How long a cluster waits after a purchase while calls are short, so that it still counts as one that shares them."""
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -339,6 +341,11 @@ class CallBudget:
         rate = SHORT_CALLS_PER_SECOND if found.short_until else CALLS_PER_SECOND
         seconds = max(0.0, (ahead + 1 - found.calls) / rate)
         return now + min(timedelta(seconds=seconds), LONGEST_WAIT)
+
+    def next_round(self, calls: int, now: datetime) -> datetime:
+        """Return when a cluster may buy again, if all that share the budget make as many calls at the same rate."""
+        clusters = max(1, len(self.current(now).asked_at))
+        return now + min(timedelta(seconds=calls * clusters / SHORT_CALLS_PER_SECOND), LONGEST_ROUND)
 
     def place(self, cluster: str, now: datetime) -> tuple[datetime, int, int]:
         """Return since when a cluster is in line, how many calls it gets, and how many are kept for those before it."""

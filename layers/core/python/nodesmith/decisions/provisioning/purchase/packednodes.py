@@ -30,6 +30,7 @@ from nodesmith.model.policies import MinValuesPolicy
 _MOST_SCOUTED = 16
 _FEW_NODES = 20
 _NODE_PRICES = 4, 2, 1
+"""What a node may cost in addition, in turn, as multiples of its part of `few_nodes_tolerance`."""
 _EXACT = 1 + 1e-9
 """What is good enough where a node counts so much that a share of its price hides all prices."""
 
