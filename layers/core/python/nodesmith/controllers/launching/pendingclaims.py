@@ -21,7 +21,7 @@ from nodesmith.launcheffects import (
     launch,
     start,
 )
-from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, share_of
+from nodesmith.model.ec2.launches import Instance, LaunchRequest, LaunchTemplate, fleet_of, share_of
 from nodesmith.model.karpenter.nodeclaims import (
     LAUNCH_TIMEOUT,
     TEMPORARILY_UNAVAILABLE,
