@@ -23,6 +23,7 @@ from tests.mutation.reach import CORE, KEPT, mutated, reached
 from tests.mutation.trials import Outcome, Trials
 
 SUITES = ("tests/unit", "tests/property", "tests/integration")
+_KILLED = ("killed", "timeout")
 _OTHERS = 0.3
 """The share of mutants outside of decisions, which are few and buy, evict and terminate."""
 
@@ -59,7 +60,7 @@ def tried(sample: Sequence[Mutant], options: argparse.Namespace) -> dict[str, Ou
     tests = reached(options.tests, options.processes)
     kept = KEPT / f"outcomes-{options.seed}.jsonl"
     before = _read(kept) if options.survivors or options.resume else {}
-    over = {name for name, each in before.items() if options.resume or each.result == "killed"}
+    over = {name for name, each in before.items() if options.resume or each.result in _KILLED}
     left = [each for each in sample if each.name not in over]
     KEPT.mkdir(parents=True, exist_ok=True)
     kept.write_text("".join(json.dumps(asdict(each)) + "\n" for each in before.values()))
@@ -93,7 +94,7 @@ def main() -> int:
     outcomes = tried(sample, options)
     by_package = scores(sample, outcomes)
     total = sum((Counter(each) for each in by_package.values()), Counter[str]())
-    score = total["killed"] / total.total()
+    score = sum(total[each] for each in _KILLED) / total.total()
     survivors = [
         {**asdict(outcomes[m.name]), "at": f"{m.path.relative_to(CORE)}:{m.line}", "diff": m.difference()}
         for m in sample
@@ -105,8 +106,9 @@ def main() -> int:
         for each in survivors:
             print(f"{each['at']} {each['name']}: {each['tried']} of {each['tests']} tests\n{each['diff']}\n")
         for name, counts in by_package.items():
-            print(f"{name:32}{counts.get('killed', 0):5} of {sum(counts.values()):4} killed")
-        print(f"{score:.1%} of {total.total()} mutants are killed")
+            killed = sum(counts.get(each, 0) for each in _KILLED)
+            print(f"{name:32}{killed:5} of {sum(counts.values()):4} killed")
+        print(f"{score:.1%} of {total.total()} mutants are killed: {dict(total)}")
     return int(score < options.goal)
 
 

@@ -62,8 +62,8 @@ def _measured(files: Sequence[str], processes: int) -> dict[str, Test]:
         part.unlink()
     run = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", __name__, "-n", str(processes)]
     done = subprocess.run([sys.executable, "-m", "pytest", *run, *files], cwd=ROOT, check=False)
-    if done.returncode:
-        sys.exit("tests fail on unchanged code")
+    if done.returncode > pytest.ExitCode.TESTS_FAILED:  # one that fails alone, too, will not count
+        sys.exit("the tests could not be measured")
     parts = sorted(KEPT.glob(f"{_PART}*"))
     return {name: test for part in parts for name, test in json.loads(part.read_text()).items()}
 

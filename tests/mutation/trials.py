@@ -29,15 +29,18 @@ from hypothesis import Phase, settings
 from tests.mutation.mutants import Mutant
 from tests.mutation.reach import CORE, Test
 
-_FAILED, _BROKEN = 1, 2
+_FAILED, _BROKEN, _TIMEOUT = 1, 2, 3
 _EVERYWHERE = frozenset(("test", "unit", "decision", "property", "integration"))
+_LIMITS = (signal.SIGPROF, signal.SIGALRM)
+_OVERHEAD_SECONDS = 0.005
+"""What pytest itself takes for one test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`result` is killed, survived, unreached (no test runs the code) or invalid (the code cannot be replaced).
+    """`result` is killed, timeout, survived, unreached (no test runs the code) or invalid (it cannot be replaced).
 
-    `test` failed or exceeded its time, `tests` reach the mutant, and `tried` of them ran before the time was used up.
+    `test` failed or exceeded its time, `tests` reach the mutant, and `tried` of them have time to run.
     """
 
     name: str
@@ -116,13 +119,15 @@ class Trials:
                 return Outcome(mutant.name, "survived", "", len(reaching), len(chosen))
             if self._passes_alone(test):
                 self._kills[mutant.path, test] += 1
-                return Outcome(mutant.name, "killed", test, len(reaching), len(chosen))
+                result = "timeout" if status == _TIMEOUT else "killed"
+                return Outcome(mutant.name, result, test, len(reaching), len(chosen))
             chosen = [each for each in chosen if each != test]
 
     def _reaching(self, mutant: Mutant) -> list[str]:
-        """Return the tests that reach a mutant, in the order in which they are likely to kill it.
+        """Return the tests that reach a mutant, those first that are likely to kill it soon.
 
-        First come those that killed others of its module, then those whose names share words with it, then short ones.
+        Short tests that reach few other blocks come first, those that have killed mutants of its module, and those
+        whose names share words with it.
         """
         path = str(mutant.path.relative_to(CORE))
         found = [
@@ -134,10 +139,15 @@ class Trials:
         ]
         about = _words(f"{path} {mutant.function}")
 
-        def rank(name: str) -> tuple[int, int, float]:
-            return -self._kills[mutant.path, name], -len(about & _words(name)), self._tests[name]["seconds"]
+        def rank(name: str) -> float:
+            return self._cost(name) / (1 + self._kills[mutant.path, name] + len(about & _words(name)))
 
         return sorted(found, key=rank)
+
+    def _cost(self, name: str) -> float:
+        """Return the time of a test, multiplied by how many blocks it reaches."""
+        test = self._tests[name]
+        return (test["seconds"] + _OVERHEAD_SECONDS) * sum(map(len, test["reached"].values()))
 
     def _within(self, reaching: Sequence[str]) -> list[str]:
         """Return the tests that one mutant may take the time of; at least one."""
@@ -173,20 +183,22 @@ class Trials:
         with suppress(ProcessLookupError):  # what its tests started
             os.killpg(trial, signal.SIGKILL)
         last = tests[int.from_bytes(at[:4])]
-        return (os.WEXITSTATUS(status) if os.WIFEXITED(status) else _FAILED), last
+        if os.WIFEXITED(status):
+            return os.WEXITSTATUS(status), last
+        return (_TIMEOUT if os.WTERMSIG(status) in _LIMITS else _FAILED), last
 
     def _run(self, tests: Sequence[str], at: mmap) -> None:
         """Run tests; the first failure, or a signal once a test takes too long, ends the process."""
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output is that of the trials
         self._is_trial = True
-        for limit in (signal.SIGPROF, signal.SIGALRM):
+        for limit in _LIMITS:
             signal.signal(limit, signal.SIG_DFL)
         items = [self._items[name] for name in tests]
         for number, (item, following) in enumerate(zip(items, [*items[1:], None], strict=True)):
             at[:4] = number.to_bytes(4)
             seconds = self._tests[tests[number]]["seconds"]
-            signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds)
+            signal.setitimer(signal.ITIMER_PROF, 2 + 10 * seconds)
             signal.setitimer(signal.ITIMER_REAL, 60 + 60 * seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 

@@ -76,7 +76,7 @@ class Patterns:
 
 def _limit(before: Ints, item: int, moves: Sequence[tuple[int, int]], otherwise: Ints) -> Ints:
     """Return how many of an item each move (row) allows in each bin (column)."""
-    removed = [max(0, number) if moved == item else 0 for moved, number in moves]
+    removed = [number if moved == item else 0 for moved, number in moves]
     rows = [np.maximum(0, before - number) if number else otherwise for number in removed]
     return np.array(rows)
 
