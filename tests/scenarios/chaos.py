@@ -126,6 +126,7 @@ class Unwell(Boundaries):
 class ChaosWorld(World):
     """A world with faults, and with what functions call before their ports: Parameter Store, STS and schedules."""
 
+    hints: ChaosHints
     is_full = False
     """Whether Lambda has no concurrency left, so that no function starts."""
 
@@ -362,7 +363,7 @@ class ChaosWorld(World):
             catalogs = FakeCatalogs(self.sold)
             with self.calling(Concern.CATALOG), suppress(Transient, Killed):
                 refresh_catalog(Market(self), catalogs, ListPrices({}), self.now)
-            self.sold = catalogs.stored
+            self.sold = catalogs.latest()
 
     def _deliver(self) -> set[Concern]:
         """Receive messages, unless their service fails to deliver them."""
@@ -574,12 +575,7 @@ class Market:
 
     def _asked(self, service: Service) -> Catalog:
         self.world.call(service, "before")
-        return _undamaged(self.world)
-
-
-def _undamaged(world: ChaosWorld) -> Catalog:
-    assert world.sold is not None
-    return world.sold
+        return self.world.sold
 
 
 _CODES = {
@@ -739,10 +735,10 @@ def _skewed_nodes(world: ChaosWorld) -> Heal:
 
 def _damaged(world: ChaosWorld) -> Heal:
     """Let nobody be able to read the catalogue."""
-    before, world.sold = world.sold, None
+    world.is_catalog_damaged = True
 
     def heal() -> None:
-        world.sold = before
+        world.is_catalog_damaged = False
 
     return heal
 
@@ -765,7 +761,7 @@ def _priced(price: Callable[[float], float]) -> Callable[[ChaosWorld], Heal]:
     """Return an oddity in which the catalogue has these prices."""
 
     def begin(world: ChaosWorld) -> Heal:
-        before = _undamaged(world)
+        before = world.sold
         offerings = {
             name: tuple(replace(o, price_hourly_usd=price(o.price_hourly_usd)) for o in offered)
             for name, offered in before.offerings.items()

@@ -250,8 +250,8 @@ class World:
         self.blobs = FakeBlobs()
         self.begin_booking()
         self.hints = FakeHints(clock=self.clock)
-        self.sold: Catalog | None = catalog()
-        """The stored catalogue; None for a damaged one."""
+        self.sold = catalog()
+        self.is_catalog_damaged = False
         self.runs = 0
         self.boots: Callable[[Instance], bool] = lambda _: True
         """Whether an instance ever joins the cluster."""
@@ -322,6 +322,9 @@ class World:
         """The nodes of pods in the last snapshot, and when a pod last left each Node."""
         if self.boundaries.look is not None:
             self.boundaries.look = self.held
+
+    def _catalogs(self) -> FakeCatalogs:
+        return FakeCatalogs(None if self.is_catalog_damaged else self.sold)
 
     def clock(self) -> datetime:
         """Return the world's time."""
@@ -502,7 +505,7 @@ class World:
             Watched(port, boundaries)
             for port in (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.notices)
         )
-        name, template_offers = builders.CLUSTER, FakeCatalogs(self.sold)
+        name, template_offers = builders.CLUSTER, self._catalogs()
         outside = name, store, cloud, cluster, blobs, hints, self.clock
         match concern:
             case Concern.PROVISIONING:
@@ -548,7 +551,7 @@ class World:
 
     def _interrupt(self, store: Any, cloud: Any, blobs: Any, hints: Any, notices: Any) -> datetime | None:
         """Run interruption."""
-        ports = store, cloud, blobs, hints, FakeCatalogs(self.sold), self.clock, lambda: 0.0
+        ports = store, cloud, blobs, hints, self._catalogs(), self.clock, lambda: 0.0
         repeats = self.repeats.setdefault(Concern.INTERRUPTION, Repeats())
         buying = Provisioning(builders.CLUSTER, SETTINGS, *ports, repeats=repeats, metrics=self.metrics)
         outside = builders.CLUSTER, store, cloud, blobs, hints, notices

@@ -164,7 +164,7 @@ def _search(look: Look) -> None:
         look.write_down(inputs.decision, written)
         if not _begin(look, inputs, in_batches(found.proposals)):
             look.supersede(inputs.decision, written)
-    elif found.is_finished:
+    elif found.is_finished and any(inputs.catalog.offerings.values()):  # one without offers is soon replaced
         memory.seen, memory.next_search = _seen(look), next_search(inputs)
         memory.until = min(memory.next_search or inputs.now + LATEST, inputs.now + LATEST)
     with look.failures.of():
