@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-import xmltodict
 from moto import backends
 from moto.core import responses, serialize
 from moto.dynamodb.models import table as tables
@@ -27,7 +26,7 @@ _FROM_NAMES_ALONE = (
     (responses, "camelcase_to_underscores"),
     (queues, "camelcase_to_underscores"),
     (eks, "Session"),  # whose partitions it lists for each cluster
-    (xmltodict, "_validate_name"),  # of each element of an answer
+    (serialize.xmltodict, "_validate_name"),  # of each element of an answer
 )
 
 
