@@ -34,6 +34,9 @@ AT_ONCE = [
     Combination((Fault(Service.EC2, FaultKind.THROTTLED, 300),), "upgrade", 0),
     Combination((Fault(Service.S3, FaultKind.ERRORS, 3600),), "consolidation", 60),
     Combination((), "upgrade", 0, "prices of zero", 30),
+    Combination(
+        (Fault(Service.S3, FaultKind.LATE, 30), Fault(Service.EC2, FaultKind.THROTTLED, 3600)), "scale-up", 0
+    ),
 ]
 """Combinations that have failed, and one that would if a launch were not idempotent."""
 SAMPLE = [

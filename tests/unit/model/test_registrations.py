@@ -101,14 +101,14 @@ def test_an_ending_that_is_reported_twice_counts_once() -> None:
     assert after([gave_up], [Forget(gave_up.claim)]).failures == 1
 
 
-@pytest.mark.parametrize("reason", ["Unauthorized", "LaunchTimeout"])
+@pytest.mark.parametrize("reason", ["Unauthorized", "LaunchFailed"])
 def test_a_claim_that_was_given_up_at_its_launch_counts_when_it_is_forgotten(reason: str) -> None:
     pending = builders.claim("a", phase=Phase.PENDING).given_up(reason, "no", NOW)
     health = after([Forget(pending)])
     assert (health.failures, health.reason, health.offerings) == (1, reason, {})
 
 
-@pytest.mark.parametrize("reason", ["InsufficientCapacity", "InstanceInterrupted"])
+@pytest.mark.parametrize("reason", ["InsufficientCapacity", "InstanceInterrupted", "LaunchTimeout"])
 def test_failures_that_the_nodepool_did_not_cause_do_not_count(reason: str) -> None:
     assert registrations([timed_out("a", reason)], builders.ledger(), POOLS, NOW) == {}
     pending = builders.claim("b", phase=Phase.PENDING).given_up(reason, "none", NOW)

@@ -20,7 +20,7 @@ from nodesmith.model.commands import Command, Forget, GiveUp, Prepare, Register
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import (
     IN_VAIN,
-    TEMPORARILY_UNAVAILABLE,
+    UNANSWERED,
     USED,
     WITHDRAWN,
     NodeClaim,
@@ -65,7 +65,7 @@ _BLAMELESS = frozenset(
         "InsufficientCapacity",
         "InstanceInterrupted",
         "LaunchTemplateNotFound",
-        TEMPORARILY_UNAVAILABLE,
+        *UNANSWERED,
         ROLLED_BACK,
     }
 )
