@@ -11,10 +11,11 @@ from infra.permissions.grants import Grant
 from nodesmith.registration import OBSERVED_PARAMETERS, PARAMETERS
 from nodesmith.settings import INFORMED, REGION_TICK_MINUTES, TALKING, function_name
 
+# Prefixes of Kubernetes user names; forwarder/ binds them.
 WRITER, READER = (
     "nodesmith:writer",
     "nodesmith:reader",
-)  # prefixes of Kubernetes user names; forwarder/ binds them
+)
 
 
 PACKING_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}

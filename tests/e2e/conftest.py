@@ -45,9 +45,8 @@ Alone = Callable[[], AbstractContextManager[None]]
 
 def pytest_configure(config: pytest.Config) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
-    if not hasattr(
-        config, "workerinput"
-    ):  # the controlling process, which receives the reports of all workers
+    # The controlling process receives the reports of all workers.
+    if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Report())
 
 

@@ -822,9 +822,8 @@ class World:
             if self.now >= moment:
                 self.cloud.become(instance_id, "terminated")
         for name, node in list(self.cluster.nodes.items()):
-            own = (
-                node["spec"].get("providerID", name).rpartition("/")[2]
-            )  # a restored Node has lost its provider id
+            # A restored Node has lost its provider id.
+            own = node["spec"].get("providerID", name).rpartition("/")[2]
             if self.is_alive(own):
                 continue
             node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]

@@ -111,9 +111,8 @@ def region_bill(prices: Prices = PRICES) -> Mapping[str, float]:
     # Only the catalogue's process ends between two runs.
     gb_seconds += ticks[Concern.CATALOG] * _computed_gb_seconds(_START_SECONDS, CATALOG_MEMORY_MIB)
     looks = _a_month(_LOOK_MINUTES)
-    recorded = (
-        _a_month(WRITE_EVERY.total_seconds() / 60) + ticks[Concern.CATALOG]
-    )  # runs of routing and of the catalogue
+    # Runs of routing and of the catalogue.
+    recorded = _a_month(WRITE_EVERY.total_seconds() / 60) + ticks[Concern.CATALOG]
     return {
         "Lambda": gb_seconds * prices.lambda_gb_second + runs * prices.lambda_run,
         "SQS": (_POLLS_A_MINUTE * _a_month(1) + looks)

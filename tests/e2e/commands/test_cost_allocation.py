@@ -23,9 +23,8 @@ from tests.e2e.manifests import deployment, nodeclass, nodepool, requirement
 from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, HURRIED, nodesmith
 
-pytestmark = (
-    pytest.mark.slow
-)  # tests/integration/controllers/test_booking.py books hours of the same controller
+# tests/integration/controllers/test_booking.py books hours of the same controller.
+pytestmark = pytest.mark.slow
 ON_DEMAND = requirement("karpenter.sh/capacity-type", "on-demand")
 
 

@@ -25,9 +25,8 @@ from tests.e2e.pages import commands, text, typed_from
 from tests.e2e.region import REGION
 from tests.e2e.system import CLUSTER, HURRIED, System
 
-pytestmark = (
-    pytest.mark.slow
-)  # tests/integration/connecting/test_drain_groups.py covers the steps, with crashes
+# tests/integration/connecting/test_drain_groups.py covers the steps, with crashes.
+pytestmark = pytest.mark.slow
 
 GROUP, SCALING, TYPE = "general", "eks-general", "c6a.large"
 

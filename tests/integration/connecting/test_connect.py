@@ -102,9 +102,8 @@ def test_the_registration_is_written_after_all_else_in_aws_and_before_the_cluste
     cluster.run()
     written = cluster.calls.index("PutParameter")
     assert not [call for call in cluster.calls[:written] if "/" in call]
-    assert [call for call in cluster.calls[written + 1 :] if "/" not in call] == [
-        "PutObject"
-    ]  # the forwarder's
+    # The forwarder's.
+    assert [call for call in cluster.calls[written + 1 :] if "/" not in call] == ["PutObject"]
     text = client("ssm").get_parameter(Name=REGISTRATION)["Parameter"]["Value"]
     found = read_registration(CLUSTER, text)
     assert (found.vpc_id, found.node_roles) == (cluster.network.vpc_id, ("KarpenterNodeRole-web",))

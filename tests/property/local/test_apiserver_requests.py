@@ -133,9 +133,8 @@ def is_sound(code: int, body: Any) -> bool:
         return True
     if isinstance(body, str):
         return (code, body) == (404, "404 page not found\n")
-    expected = (
-        code < 500 or "reason" not in body
-    )  # apply reports its own errors as 500, as a real server does
+    # Apply reports its own errors as 500, as a real server does.
+    expected = code < 500 or "reason" not in body
     return expected and body["kind"] == "Status" and body["code"] == code and bool(body["message"])
 
 

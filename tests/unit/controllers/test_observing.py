@@ -39,10 +39,11 @@ def beat(changed: timedelta, age: timedelta = timedelta()) -> Heartbeat:
 def test_shadows_look_every_minute_while_their_cluster_changes() -> None:
     busy = beat(MINUTE)
     at = builders.NOW.replace(minute=7)
+    # No heartbeat for so long.
     assert due_observers("web", busy, STALE, at) == [
         Concern.SHADOW,
         Concern.OBSERVATION,
-    ]  # no heartbeat for so long
+    ]
     assert due_observers("web", Heartbeat(at, at - MINUTE), STALE, at) == [Concern.SHADOW]
 
 

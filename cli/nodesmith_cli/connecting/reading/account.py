@@ -43,9 +43,8 @@ class AccountReading(Asker):
             try:
                 stacks = self.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
             except ClientError as error:
-                if (
-                    error_code(error) == "ValidationError"
-                ):  # CloudFormation's error for a stack that does not exist
+                # CloudFormation's error for a stack that does not exist.
+                if error_code(error) == "ValidationError":
                     return None
                 raise
             there = [each for each in stacks if not str(each["StackStatus"]).startswith("DELETE_COMPLETE")]

@@ -20,10 +20,11 @@ from nodesmith_cli.deployment.image.layers import Entry
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """The supported architectures, with their names in wheels."""
+# Debian 10's; pip itself knows which older tags manylinux2014 includes.
 _NEWEST_GLIBC, _OLDEST_GLIBC = (
     28,
     17,
-)  # Debian 10's; pip itself knows which older tags manylinux2014 includes
+)
 _DATA = re.compile(r"[^/]+\.data/(?P<scheme>[^/]+)/(?P<rest>.+)")
 _IMPORTABLE = {"purelib", "platlib"}
 _PATIENCE_SECONDS = 900

@@ -108,9 +108,8 @@ class Writing:
             doomed = self._store.revisions(target.resource, target.namespace, labels, fields)
             for each in doomed:
                 name, namespace = name_of(each.object), namespace_of(each.object)
-                if (
-                    self._store.find(target.resource, name, namespace) is not None
-                ):  # an owner's deletion may have removed it already
+                # An owner's deletion may have removed it already.
+                if self._store.find(target.resource, name, namespace) is not None:
                     self._store.delete(target.resource, name, namespace, options)
         metadata = {"resourceVersion": str(self._store.history.revision)}
         return Reply(target.look(request, self._store.now).many(doomed, metadata))

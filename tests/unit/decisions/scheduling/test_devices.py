@@ -257,9 +257,8 @@ def test_a_device_gives_what_its_policy_allows(policy: dict[str, Any], asked: st
 
 def test_a_request_for_more_than_a_device_has_says_how_much_it_asks_for() -> None:
     assert "1 of gpu.example.com with memory 90Gi" in why(decided(claiming(1, part("90Gi")), EIGHT))
-    assert types(decided(claiming(8, part("40Gi")), EIGHT)) == [
-        8
-    ]  # a device that is not shared is given whole
+    # A device that is not shared is given whole.
+    assert types(decided(claiming(8, part("40Gi")), EIGHT)) == [8]
 
 
 def test_partitions_take_from_the_counters_of_their_device() -> None:

@@ -411,9 +411,8 @@ def test_writes_that_fail_while_the_api_server_is_away_are_made_up_for(
         world.after(27)
     for second in range(40, 60):
         world.after(second)
-    assert [record.levelname for record in caplog.records] == [
-        "WARNING"
-    ]  # one warning, however long it takes
+    # One warning, however long it takes.
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     with ApiServer(port, now=lambda: START, store=store):
         world.after(61)
         assert condition_of(store.get("nodes", NAME), "Ready")["status"] == "True"  # type: ignore[index]

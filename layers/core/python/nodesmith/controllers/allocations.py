@@ -201,9 +201,8 @@ class _Books:
 
     def __init__(self, run: Booking, report: BookingReport) -> None:
         self._run, self._report = run, report
-        ledger = (
-            run.store.load()
-        )  # before the ended nodes: a node that ends in between is found twice, not never
+        # Before the ended nodes: a node that ends in between is found twice, not never.
+        ledger = run.store.load()
         self._ended, self._moves = run.unbooked.all()
         named = {claim.name: claim for claim in (*ledger.claims, *self._ended)}
         self._claims = {name: named[name] for name in sorted(named)}

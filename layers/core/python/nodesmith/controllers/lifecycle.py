@@ -176,10 +176,9 @@ def _steps(
     commands = next_steps(claims, snapshot, instances, checked, now)
     commands = _certain(run, commands, failures)
     moving = ledger.replacements
+    # Claims are kept until their moves know why they ended.
     kept = {command.claim.name for command in commands if isinstance(command, Forget)} & moving
-    commands = [
-        command for command in commands if command.claim.name not in kept
-    ]  # until their moves know why
+    commands = [command for command in commands if command.claim.name not in kept]
     staying = [claim for claim in ledger.claims if claim.name not in moving]
     read = {name: pool for name, pool in pools.items() if ledger.has_read(pool)}
     ends = expired(ledger, snapshot, read, now)
@@ -318,9 +317,7 @@ def _wake(
         for seconds in (SOON_SECONDS, NOMINATION.seconds + 1):
             run.hints.send(Concern.PROVISIONING, Hint(run.cluster_name, "claims initialized"), seconds)
         run.hints.send(Concern.LIFECYCLE, Hint(run.cluster_name, "nominations end"), NOMINATION.seconds + 1)
-    if (
-        Initialize in kinds or lost
-    ):  # replacements are lost until their moves are over, which disruption sees to
+    if Initialize in kinds or lost:  # replacements are lost until disruption ends their moves
         run.hints.send(Concern.DISRUPTION, Hint(run.cluster_name, "claims initialized or given up"))
     shown = snapshot.shown_nodeclaims()
     new = any(isinstance(c, Show) and c.claim.name not in shown for c in commands)

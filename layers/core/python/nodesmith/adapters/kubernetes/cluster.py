@@ -145,9 +145,8 @@ class ApiCluster:
         return evict(self._server, pods, answered=self._count_eviction)
 
     def _count_eviction(self, status: int) -> None:
-        code = (
-            "200" if status < 400 else str(status)
-        )  # Karpenter's label value, although the API server returns 201
+        # Karpenter's label value, although the API server returns 201.
+        code = "200" if status < 400 else str(status)
         self._metrics.count("pods_eviction_requests_total", code=code)
 
     def delete_pods(self, pods: Sequence[PodOnNode]) -> dict[str, Eviction]:

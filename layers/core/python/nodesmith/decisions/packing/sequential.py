@@ -206,10 +206,11 @@ class Kinds:
             self.blocked[kinds[held > allowed]] = True
 
 
+# The number of cheap bins to try, and the least ratio of successive prices.
 _WIDE, _NARROW = (
     (4, 1.5),
     (3, 1.05),
-)  # the number of cheap bins to try, and the least ratio of successive prices
+)
 _FULL_BINS, _LOOKED_AT = 2, 8
 _MOST_CLASSES = 100
 _LEAST_WORTH = 1e-12

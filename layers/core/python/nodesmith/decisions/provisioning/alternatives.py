@@ -229,9 +229,8 @@ def _corrected(
         steps += purchase.steps
         for_good = number >= _EXACT_CORRECTIONS
         is_sound = not unavailable.learn(assignment.demands, purchase.refused, for_good=for_good)
-        if (
-            is_sound or choices.barred or number == _MOST_CORRECTIONS
-        ):  # barred nodes might have been available
+        # Barred nodes might have been available.
+        if is_sound or choices.barred or number == _MOST_CORRECTIONS:
             break
         tried = tried or purchase
         assignment = assign(choices, unavailable)

@@ -210,9 +210,8 @@ class PodConflicts:
                 key: _Key = (kind, selector.key, namespaces)
                 selected.setdefault(key, self.sets.selected(selector, namespaces))
         memberships = 0
-        for named, members in sorted(
-            selected.items(), key=lambda pair: pair[1].bit_count()
-        ):  # stable: in order of shapes
+        # Stable: in order of shapes.
+        for named, members in sorted(selected.items(), key=lambda pair: pair[1].bit_count()):
             memberships += members.bit_count()
             if memberships > _MOST_MEMBERSHIPS:
                 self._too_broad.add(named)

@@ -94,9 +94,8 @@ class Fleet:
         asking = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
         found = needs(context, inputs)
         there = reserved(context, found.wanted, inputs)
-        hosted = (
-            shape for existing in there.free for shape in existing.hosted
-        )  # also room that gangs have booked
+        # Also room that gangs have booked.
+        hosted = (shape for existing in there.free for shape in existing.hosted)
         met = dict.fromkeys([*shapes, *hosted])
         self._planner = self.planner(inputs, offers, asking, met, for_zones=self._heeds_zones)
         self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
