@@ -235,9 +235,14 @@ def abandon(look: Look, move: Move, why: str) -> None:
     """Abandon a move. Nodes that were bought for it are removed later."""
     left = look.run.store.save_move(move.at(Stage.ABANDONED, look.run.clock(), why=why))
     look.done["MovesAbandoned"] += 1
+    open_sources(look, left)
+
+
+def open_sources(look: Look, move: Move) -> None:
+    """Open the sources of a move that is over, and publish why it is."""
     sources = [claim for claim in look.claims(move.sources) if not claim.is_ending]
     open_again(look, sources)
-    look.run.publish_new(events.of_abandoning(left, sources))
+    look.run.publish_new(events.of_abandoning(move, sources))
 
 
 def _patch(look: Look, claims: Iterable[NodeClaim], patch: NodePatch) -> None:

@@ -19,7 +19,7 @@ from nodesmith.controllers.moves.look import (
     note_abandoned,
     note_decision,
     note_failed_validation,
-    open_again,
+    open_sources,
 )
 from nodesmith.decisions import events
 from nodesmith.decisions.disruption import moves
@@ -123,15 +123,12 @@ def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None
 
 def _retry(look: Look, step: moves.Retry) -> None:
     """Open the sources and forget the move. Soon afterwards the cluster shows them open, and the next search begins."""
-    run, told = look.run, replace(step.move, why=step.why)
     hold_off(look, step)
     note_abandoned(look, step.move)
-    sources = [claim for claim in look.claims(step.move.sources) if not claim.is_ending]
-    open_again(look, sources)
-    run.publish_new(events.of_abandoning(told, sources))
-    run.store.forget_move(step.move)
+    open_sources(look, replace(step.move, why=step.why))
+    look.run.store.forget_move(step.move)
     look.done["MovesRetried"] += 1
-    run.wake_me(SOON)
+    look.run.wake_me(SOON)
 
 
 def _conclude(look: Look, move: Move) -> bool:
