@@ -121,14 +121,17 @@ def decision_page(kept: Kept, id_: str) -> dict[str, Any] | None:
     ids = [each.id for each in kept.archive.decisions]
     place = ids.index(id_)
     plan = record["plan"]
-    drawn = decision_sections(plan, kept.sources.shapes_of(id_))
+    shapes = kept.sources.shapes_of(id_)
+    drawn = decision_sections(plan, shapes)
+    is_purchase = bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan
     return {
         "decision": known,
         "cards": [] if "moves" in plan else decision_cards(plan),
         "lines": list(explain(record)),
         "moves": plan.get("moves") or (),
         "sections": [Markup(each) for each in drawn if each],  # noqa: S704 - its text is escaped
-        "has_alternatives": bool(plan["nodes"] or plan["unplaced"]) and "moves" not in plan,
+        "is_purchase": is_purchase,
+        "has_alternatives": is_purchase and bool(shapes),
         "before": ids[place - 1] if place else "",
         "after": ids[place + 1] if place + 1 < len(ids) else "",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -20,9 +21,13 @@ from hypothesis import strategies as st
 from werkzeug.test import TestResponse
 
 from nodesmith.errors import Rejected
+from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth
 from nodesmith.model.ledger.ledger import Ledger
+from nodesmith.observation.encoding import encode
+from nodesmith.observation.observed import Observed
+from nodesmith.observation.reduction.pods import reduce_pod
 from nodesmith_cli.access import preconditions
 from nodesmith_cli.access.preconditions import require_page_server
 from nodesmith_cli.views import ui
@@ -34,6 +39,7 @@ from nodesmith_cli.views.ui.history import history
 from nodesmith_cli.views.ui.kept import Kept, outcomes
 from nodesmith_cli.views.ui.riskmap import risk_map
 from nodesmith_cli.views.ui.server import NAVIGATION, Site, make_app
+from nodesmith_formats.decisions.records import Folder, Records
 from tests.builders import NOW
 from tests.objects.savingsclusters import karpenter, node, pod
 from tests.servers.uipages import kept_of
@@ -301,6 +307,22 @@ def test_nodes_are_filtered_sorted_and_paged_by_the_server() -> None:
 def test_a_node_that_does_not_exist_is_not_found() -> None:
     assert inside(small()).get("/node/none").status_code == 404
     assert inside(small()).get("/decision/none").status_code == 404
+
+
+def test_a_decision_without_a_snapshot_has_no_comparison_with_other_plans(tmp_path: Path) -> None:
+    unplaced = [{"reason": "no NodePool has label 'team'", "fix": "add it", "pods": ["default/stuck"]}]
+    failed, whole = record(1, unplaced=unplaced), record(2, minutes=1, unplaced=unplaced)
+    folder = Folder(tmp_path)
+    for each in (failed, whole):
+        folder.put(decision_key("test", each["id"]), json.dumps(each).encode())
+    seen = Observed(pods=[reduced for reduced in [reduce_pod(pod("stuck", ""))] if reduced])
+    folder.put(decision_snapshot_key("test", whole["id"]), encode("test", NOW, seen))
+    kept = kept_of(records=[failed, whole])
+    kept.archive.records = Records(folder, "test")
+    client = inside(replace(kept, sources=replace(kept.sources, records=kept.archive.records)))
+    assert "Its snapshot is not stored" in client.get(f"/decision/{failed['id']}").text
+    assert "Compare with other plans" not in client.get(f"/decision/{failed['id']}").text
+    assert "Compare with other plans" in client.get(f"/decision/{whole['id']}").text
 
 
 def test_hostile_text_is_shown_as_text_and_cut() -> None:
