@@ -24,7 +24,6 @@ from nodesmith.model.kubernetes.pods import Pod, Shape
 from nodesmith.model.kubernetes.shapereading import parse_shape
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import (
     ClusterInfo,
     Image,
@@ -33,6 +32,7 @@ from nodesmith.model.nodeclasses.status import (
     StatusCondition,
     Subnet,
 )
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

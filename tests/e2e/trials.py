@@ -32,7 +32,7 @@ from nodesmith.model.karpenter.nodeclaimobjects import labels_of
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.pods import pod_requests
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_local.aws.instances.nodes import conditions
 from nodesmith_local.controlplane import ControlPlane
 from tests.objects.storage import volume

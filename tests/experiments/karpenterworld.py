@@ -34,7 +34,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.observation.decoding import decode
 from tests import builders
 from tests.objects.fleets import pool

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from nodesmith.model.functions import Concern
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.costs.savings.analysis import parsed_nodes, prepared
 from nodesmith_cli.costs.savings.fleet import adopted
 from nodesmith_cli.costs.savings.nodeprices import total_hourly_usd

@@ -9,7 +9,7 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.planning import plan_inputs, plan_json, read_manifests
 from nodesmith_formats.manifests.manifests import Document
 

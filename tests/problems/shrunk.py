@@ -21,7 +21,7 @@ from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.disruption import REBALANCE_ZONES
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_cli.audit import audit
 from nodesmith_cli.planning import plan_json
 from nodesmith_cli.planning.ledger import fleet_of

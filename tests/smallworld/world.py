@@ -45,7 +45,8 @@ from nodesmith.model.karpenter.nodeclaims import Phase, tags_due
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.karpenter.ownership import KARPENTERS_LEASE, is_karpenters, provider_id
 from nodesmith.model.metrics import Metrics
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed, ReducedAttachment
 from nodesmith.observation.podgroups import SCHEDULER_PLUGINS_LABEL, reduce_pod_group

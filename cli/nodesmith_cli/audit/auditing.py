@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.checks.accounts import check_pods, check_prices, check_requests
 from nodesmith_cli.audit.checks.choices import Suiting, check_min_values
 from nodesmith_cli.audit.checks.fitting import check_places, check_unplaced

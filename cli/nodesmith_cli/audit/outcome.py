@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.machines import Machine, Refusal, machine
 from nodesmith_cli.audit.purchases import Misfit, Purchase, purchase
 from nodesmith_cli.audit.reading.cluster import Cluster

@@ -19,8 +19,8 @@ from nodesmith.model.ec2.zonalshifts import shown_shifts
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.ledger import Ledger, shown_pause
 from nodesmith.model.ledger.moves import Reason
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.planning.nodeclasses import KUBERNETES, assumed_zones, statuses
 

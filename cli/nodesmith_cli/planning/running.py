@@ -15,7 +15,7 @@ from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.decisions.provisioning import Inputs, Plan
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.settings import Settings, read_settings
 from nodesmith_cli.access.selecting import EVERYTHING, Selection
 from nodesmith_cli.output.printing import print_data

@@ -14,7 +14,7 @@ from nodesmith.decisions.provisioning.nodepooltiers import parsed_nodeclasses
 from nodesmith.model.apimachinery.labels import SPOT
 from nodesmith.model.apimachinery.quantities import CPU, MEMORY, Resources
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_cli.costs.commitments import paid_lines
 from nodesmith_cli.output.terminal import ESTIMATE, gauge, price_text
 from nodesmith_formats.decisions.summaries import price_and_bound

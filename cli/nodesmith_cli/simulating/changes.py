@@ -16,8 +16,8 @@ from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import NodeClassStatus
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.reduction.objects import reduce_buffer, reduce_custom
 from nodesmith.settings import Settings
 from nodesmith_cli.planning.manifests import Manifests, read_manifests

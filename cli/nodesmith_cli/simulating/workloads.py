@@ -14,7 +14,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.planning.inputs import plan_inputs
 from nodesmith_cli.planning.ledger import fleet_of
 from nodesmith_cli.planning.manifests import read_manifests

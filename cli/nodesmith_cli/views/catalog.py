@@ -17,7 +17,7 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPES, ON_DEMAND, SPOT
 from nodesmith.model.apimachinery.problems import did_you_mean
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_formats.catalogfiles import ARCHITECTURES, list_types, read_catalog_file
 
 _PIPED_WIDTH = 132

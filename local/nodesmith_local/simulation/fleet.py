@@ -24,7 +24,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parsed_nodepools
 from nodesmith.model.kubernetes.evictions import PodOnNode
 from nodesmith.model.ledger.ledger import departure_of
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_local.simulation.cluster import Cluster
 from nodesmith_local.simulation.trace import Chances
 

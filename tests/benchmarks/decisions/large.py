@@ -32,8 +32,8 @@ from nodesmith.keys import partition_key, snapshot_key
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest
 from nodesmith.model.ledger.items import cluster_item
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import nodeclass_item
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_budget, reduce_custom, reduce_node

@@ -14,7 +14,7 @@ from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests import builders
 from tests.benchmarks.aws.hotpath import StampedCloud, WritingStore
 from tests.benchmarks.figures import Figure, median_ms

@@ -10,7 +10,7 @@ from nodesmith.adapters.dynamodb.ledger import DynamoStore
 from nodesmith.adapters.s3 import S3Blobs
 from nodesmith.controllers.disruption import disrupt
 from nodesmith.controllers.moves.look import Disruption
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.benchmarks.aws.ticks import Scene
 from tests.benchmarks.figures import Figure, median_ms

@@ -9,8 +9,7 @@ from typing import Any
 
 from nodesmith.decisions.provisioning import Inputs
 from nodesmith.model.ec2.catalog import Catalog
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import PreferencePolicy
+from nodesmith.model.policies import NodeSettings, PreferencePolicy
 from tests.benchmarks.packing import markets, workloads
 from tests.benchmarks.packing.clusters import existing
 from tests.problems.planning import inputs_of

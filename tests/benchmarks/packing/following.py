@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import (
 from nodesmith.model.apimachinery.quantities import format_resources
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests.problems.planning import Planned, planned
 
 Manifest = dict[str, Any]

@@ -12,7 +12,7 @@ from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ZONE
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_formats.catalogfiles import read_catalog_file
 from tests.builders import NOW, ZONES, catalog, expression, nodepool_manifest
 

@@ -21,7 +21,7 @@ from nodesmith.model.ledger.region import (
     CallBudget,
     Region,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed
 from nodesmith.observation.reduction.objects import reduce_custom, reduce_node

@@ -31,7 +31,7 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.parts import system_time
 from nodesmith.ports import Cloud
 from tests.aws.account import NODECLASS, REGION, SETTINGS, ZONES, account, client

@@ -21,7 +21,7 @@ from nodesmith.launcheffects import (
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import Concern
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import FakeCloud

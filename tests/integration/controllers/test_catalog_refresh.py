@@ -17,7 +17,7 @@ from nodesmith.adapters.catalog.pricing import AwsMarket
 from nodesmith.controllers.catalog import refresh_catalog
 from nodesmith.keys import catalog_key
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests.aws.account import strict_aws
 
 REGION = "eu-north-1"

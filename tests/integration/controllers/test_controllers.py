@@ -30,7 +30,7 @@ from nodesmith.model.functions import INFORMED, Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth, basis_of
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed

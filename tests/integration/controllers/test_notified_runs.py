@@ -8,7 +8,7 @@ import pytest
 
 from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.notifying import Notifier
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from tests.builders import CLUSTER
 from tests.fakes.bus import FakeBus
 from tests.integration.controllers.test_controllers import Scene, joined

@@ -9,7 +9,7 @@ import pytest
 
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaims import Phase
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests import builders
 from tests.objects import forgeries
 from tests.objects.forgeries import FORGERIES, WATCHED_FOR, ForgedWorld, forged_world, launches

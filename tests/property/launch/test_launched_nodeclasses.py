@@ -18,9 +18,9 @@ from nodesmith.decisions.launch import launch_obstacle, launch_plan
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.ownership import tag_list
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
 from nodesmith.model.nodeclasses.status import Image
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.schema.nodeclasses import EC2_NODE_CLASS
 from nodesmith_local.aws.strict.ec2limits import check_ec2
 from nodesmith_local.aws.strict.models import check_model

@@ -11,7 +11,8 @@ from nodesmith.model.nodeclasses.instancesettings import (
     KubeletConfiguration,
     NetworkInterface,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 
 facts = st.builds(
     InstanceFacts,

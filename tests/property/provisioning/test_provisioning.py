@@ -24,7 +24,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.ec2.launches import Override
 from nodesmith.model.karpenter.nodepools import NodePool, parse_nodepool
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import nodepool_manifest, pods, shape, snapshot

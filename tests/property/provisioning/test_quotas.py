@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from nodesmith.decisions.provisioning import PlannedNode, decide
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Override
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.objects.quotas import USD, dollar_pool, quota_manifest
 from tests.smallworld.world import catalog

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.simulating.auditlog import cloudwatch_lines, lines_of, read_audit_log
 from nodesmith_cli.simulating.kubereplay import read_kubereplay
 from nodesmith_cli.simulating.slots import Life, slots

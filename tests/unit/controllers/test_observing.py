@@ -11,7 +11,7 @@ from nodesmith.decisions.dispatch import due_observers, findings, own_minute
 from nodesmith.errors import Rejected
 from nodesmith.keys import shadow_key, snapshot_key
 from nodesmith.model.functions import Concern, Heartbeat, Hint
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.shadow import Shadow, read_shadow
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed

@@ -41,7 +41,7 @@ from nodesmith.keys import notified_key, unplaced_key
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.registration import Registration, read_registration, settings_of
 from nodesmith.settings import NOTIFICATIONS, Settings

@@ -16,7 +16,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.shadow import (
     ACTUAL,
     LONGEST_FAULT,

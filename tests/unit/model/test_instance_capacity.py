@@ -16,8 +16,8 @@ from nodesmith.model.nodeclasses.instancesettings import (
     KubeletConfiguration,
     NetworkInterface,
 )
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 
 MIB, GIB = 2**20, 2**30

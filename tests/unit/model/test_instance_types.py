@@ -12,7 +12,8 @@ from nodesmith.model.apimachinery.requirements import Operator, Requirements, re
 from nodesmith.model.ec2.catalog import Accelerator, Catalog, InstanceFacts, NeuronDevice, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.nodeclasses.instancesettings import NetworkInterface
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 
 AL2023 = NodeConfiguration()
 PLAIN = InstanceFacts("m9z.large", "amd64", 2, 8192, ("on-demand", "spot"), 3, 10)

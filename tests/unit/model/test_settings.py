@@ -6,8 +6,7 @@ import pytest
 
 from nodesmith import keys
 from nodesmith.errors import Rejected
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
+from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, NodeSettings, PreferencePolicy
 from nodesmith.settings import Settings, read_settings
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from nodesmith.model.apimachinery.quantities import whole_units
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.reading.cluster import Cluster
 from nodesmith_cli.audit.reading.fields import Amounts, Manifest, amounts, dig, node_labels, today
 from nodesmith_cli.audit.reading.places import NODEPOOL

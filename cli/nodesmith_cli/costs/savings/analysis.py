@@ -18,7 +18,7 @@ from nodesmith.model.apimachinery.labels import ON_DEMAND, RESERVED
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.karpenter.ownership import is_foreign, is_marked, nodeclass_name, provider_id
 from nodesmith.model.kubernetes.nodes import Node, parse_node
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.decoding import UNREADABLE
 from nodesmith_cli.costs.commitments import covered_hourly_usd
 from nodesmith_cli.costs.savings.assumptions import assumed_nodepools, in_zones

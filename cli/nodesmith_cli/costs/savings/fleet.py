@@ -29,7 +29,7 @@ from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.nodes import Node
 from nodesmith.model.kubernetes.pods import Pod, Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.snapshot import Snapshot
 from nodesmith_cli.costs.savings.nodeprices import PricedNode, nodepool_of
 

@@ -49,7 +49,7 @@ from nodesmith.model.karpenter.nodeclaims import TEMPORARILY_UNAVAILABLE, NodeCl
 from nodesmith.model.ledger.learned import FIRST_BACKOFF, Backoff, next_backoff
 from nodesmith.model.ledger.ledger import Ledger, lost_zones
 from nodesmith.model.ledger.region import NO_SPENDING, Scarcity, Spending
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Cloud, Store
 
 _FIRST_BACKOFFS = {"InstanceProfileNameInvalid": timedelta(seconds=15)}

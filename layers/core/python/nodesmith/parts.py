@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nodesmith.adapters.dynamodb.regionitems import DynamoCommitments
     from nodesmith.adapters.kubernetes.apiserver import ApiServer
     from nodesmith.adapters.kubernetes.connection import Connection
-    from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+    from nodesmith.model.policies import NodeSettings
     from nodesmith.ports import Cloud
 
 _IN_SESSIONS = frozenset({"dynamodb", "ec2", "s3"})
@@ -282,7 +282,7 @@ class ClusterParts:
 
     def node_settings(self) -> NodeSettings:
         """Return the settings that affect what nodes offer and how pods are scheduled."""
-        from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+        from nodesmith.model.policies import NodeSettings
 
         return NodeSettings(
             vm_memory_overhead_percent=self.settings.vm_memory_overhead_percent,

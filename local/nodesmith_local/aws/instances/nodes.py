@@ -30,7 +30,8 @@ from nodesmith.model.nodeclasses.instancesettings import (
     DEFAULT_BLOCK_DEVICES,
     KubeletConfiguration,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from nodesmith_local.aws.instances.userdata.bootstrap import Bootstrap
 from nodesmith_local.aws.instances.userdata.reading import family_of_image, pulled_images
 

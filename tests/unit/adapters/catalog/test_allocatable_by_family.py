@@ -18,8 +18,8 @@ from nodesmith.model.apimachinery.quantities import parse_resources
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 
 MIB, GIB = 2**20, 2**30
 CATALOG = embedded_catalog()

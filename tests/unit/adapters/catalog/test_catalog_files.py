@@ -14,7 +14,7 @@ from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.problems import Problem
 from nodesmith.model.ec2.catalog import Catalog, Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith_formats.catalogfiles import list_types, read_catalog_file
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)

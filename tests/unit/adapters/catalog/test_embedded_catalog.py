@@ -12,7 +12,7 @@ from nodesmith.adapters.catalog.catalogs import EMBEDDED, embedded_catalog, embe
 from nodesmith.errors import Rejected
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 
 
 def test_us_east_1_sells_over_1300_types_at_its_own_prices() -> None:

@@ -15,7 +15,8 @@ from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.hashes import NODECLASS_HASH_VERSION, hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.ledger.learned import Boot, Offered, boot_of, known_types, learned
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 
 TYPE, IMAGE = "m5.large", "ami-amd64"

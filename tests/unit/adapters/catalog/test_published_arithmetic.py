@@ -22,7 +22,8 @@ import pytest
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 
 _DESCRIBED = Path(moto.ec2.__file__).parent / "resources" / "instance_types.json.gz"

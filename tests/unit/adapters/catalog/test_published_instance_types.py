@@ -6,7 +6,7 @@ import pytest
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "instance-types.txt"
 LINES = [line.split() for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]

@@ -23,7 +23,7 @@ from nodesmith.decisions.launch import launch_plan
 from nodesmith.model.apimachinery.frozen import NO_ITEMS
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
 from tests import builders
 from tests.fakes.cloud import CLUSTER

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import MinValuesPolicy
+from nodesmith.model.policies import MinValuesPolicy, NodeSettings
 from nodesmith_cli.audit import Kind, Violation, audit
 from tests.objects.audits import (
     NODEPOOL,

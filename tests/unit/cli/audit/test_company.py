@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import DefaultSpread
+from nodesmith.model.policies import DefaultSpread, NodeSettings
 from nodesmith_cli.audit import audit
 from tests.objects.audits import (
     HOST,

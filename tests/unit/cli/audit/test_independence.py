@@ -11,9 +11,9 @@ GIVEN = {
     "ec2.catalog",
     "ec2.instancetypes",
     "nodeclasses.nodeclasses",
-    "nodeclasses.nodeconfiguration",
+    "policies",
 }
-"""The allowed parts of nodesmith.model: the catalogue as given data, and the parsing of quantities."""
+"""The allowed parts of nodesmith.model: the catalogue and settings as given data, and the parsing of quantities."""
 
 
 def imported(path: Path) -> set[str]:

@@ -19,7 +19,7 @@ from nodesmith.model.ledger.commitments import (
     CommitmentKind,
     Commitments,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.costs.commitments import with_commitments
 from nodesmith_cli.costs.savings.analysis import Analysis, analysed, parsed_nodes, prepared
 from nodesmith_cli.costs.savings.capacity import Parts, families, workload_of

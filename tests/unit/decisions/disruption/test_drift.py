@@ -23,8 +23,7 @@ from nodesmith.model.karpenter.nodeclaimobjects import manifest
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.items import claim_from_item, claim_to_item
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     Image,

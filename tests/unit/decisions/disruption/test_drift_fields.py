@@ -21,8 +21,7 @@ from nodesmith.decisions.provisioning import as_read, decide
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclass
 from tests import builders
 from tests.builders import NOW
 from tests.objects.nodeclassfields import SPEC, schemas

@@ -15,8 +15,8 @@ from nodesmith.decisions.launch.templates import needs_dedicated_tenancy
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ec2.catalog import Catalog, InstanceFacts, Offering, ProductPrices
 from nodesmith.model.ec2.launches import Instance
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import Image, Subnet
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.builders import expression
 

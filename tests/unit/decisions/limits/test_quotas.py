@@ -24,8 +24,7 @@ from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.quantities import NOTHING
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.karpenter.nodepools import LIMIT_USD_PER_HOUR, parse_nodepool
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import parse_cluster_limits
+from nodesmith.model.policies import NodeSettings, parse_cluster_limits
 from nodesmith.model.quotas import parse_quota
 from nodesmith.observation.decoding import decode, encode
 from nodesmith_cli.explaining.commands import pool_lines

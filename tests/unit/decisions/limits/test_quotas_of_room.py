@@ -10,8 +10,7 @@ from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.gangs import decide_gang
 from nodesmith.model.kubernetes.pods import PodTemplate
 from nodesmith.model.kubernetes.provisioningrequests import parse_request
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import parse_cluster_limits
+from nodesmith.model.policies import NodeSettings, parse_cluster_limits
 from tests.builders import EXPRESS, expression, inputs, nodepool_manifest, pods, shape, snapshot
 from tests.objects.nodeoverlays import overlay
 from tests.objects.quotas import dollar_pool, quota_manifest

@@ -17,7 +17,7 @@ from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.items import ledger_item, read_ledger
 from nodesmith.model.ledger.learned import HALF_LIFE, Risk
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.builders import NOW, ZONES
 

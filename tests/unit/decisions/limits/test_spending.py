@@ -27,8 +27,7 @@ from nodesmith.model.ledger.spending import (
     seconds_left,
     spent_by,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import MONTHLY, USD_PER_MONTH, parse_cluster_limits
+from nodesmith.model.policies import MONTHLY, USD_PER_MONTH, NodeSettings, parse_cluster_limits
 from nodesmith.model.quotas import amount_in_words, parse_quota
 from nodesmith.model.spendinglimits import SpendingLimit, parse_spending_limit, read_spending_limit
 from nodesmith.settings import read_settings

@@ -25,7 +25,7 @@ from nodesmith.model.apimachinery.requirements import Requirement
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
 from nodesmith.model.snapshot import Snapshot
 from tests.builders import (

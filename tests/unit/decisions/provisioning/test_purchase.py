@@ -17,7 +17,7 @@ from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
 from tests.builders import (
     EXPRESS,

@@ -24,8 +24,7 @@ from nodesmith.keys import decision_key
 from nodesmith.model.ec2.launches import OfferingKey
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.learned import Backoff
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, PreferencePolicy
+from nodesmith.model.policies import SYSTEM_SPREADS, MinValuesPolicy, NodeSettings, PreferencePolicy
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
 from nodesmith.observation.observed import Observed

@@ -11,7 +11,7 @@ import pytest
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests.builders import (
     EXPRESS,
     ZONES,

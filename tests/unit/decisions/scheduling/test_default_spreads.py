@@ -12,8 +12,7 @@ import pytest
 from nodesmith.decisions.provisioning import Inputs, decide
 from nodesmith.model.apimachinery.labels import HOSTNAME, ZONE
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import SYSTEM_SPREADS, DefaultSpread, parse_default_spreads
+from nodesmith.model.policies import SYSTEM_SPREADS, DefaultSpread, NodeSettings, parse_default_spreads
 from nodesmith.model.snapshot import with_default_spreads
 from tests.builders import bind, inputs, pods, shape, snapshot, spread
 

@@ -29,7 +29,7 @@ from nodesmith.model.kubernetes.devices import (
 )
 from nodesmith.model.kubernetes.evictions import PodDisruptionBudget, parse_budget
 from nodesmith.model.kubernetes.pods import Pod
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith_cli.audit.reading.devices import declared
 from tests import builders
 from tests.builders import JOINED, NOW, READY

@@ -19,7 +19,7 @@ from nodesmith.decisions.scheduling.offerings.options import (
 from nodesmith.model.apimachinery.quantities import Resources
 from nodesmith.model.ec2.catalog import Offering
 from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests.builders import catalog
 
 SPOT = PurchaseOption("us-east-1a", "", "spot", "", dedicated=False)

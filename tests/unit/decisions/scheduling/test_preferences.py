@@ -10,8 +10,7 @@ import pytest
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import PreferencePolicy
+from nodesmith.model.policies import NodeSettings, PreferencePolicy
 from tests.builders import (
     ZONES,
     bind,

@@ -27,7 +27,7 @@ from nodesmith.decisions.scheduling.offerings.quotas import usages
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import notified_key, unplaced_key
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import NONE_THERE, Blobs, VersionedBlobs
 from nodesmith.regionports import EventBus

@@ -46,7 +46,7 @@ from nodesmith.model.functions import Concern, Heartbeat, Hint
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metrics import Labels, Metrics, labelled
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.ports import Blobs, Catalogs, Cloud, CommitmentStore, Hints, Store
 
 MAX_ROUNDS = 12

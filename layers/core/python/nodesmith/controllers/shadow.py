@@ -16,7 +16,7 @@ from nodesmith.decisions.shadow.advance import is_news, step
 from nodesmith.errors import Conflict, Rejected
 from nodesmith.keys import shadow_key
 from nodesmith.model.functions import Heartbeat
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.shadow import Shadow, read_shadow, write_shadow
 from nodesmith.ports import Blobs, Catalogs, VersionedBlobs
 

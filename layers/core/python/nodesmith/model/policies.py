@@ -1,4 +1,4 @@
-"""Policies for all scheduling: preferences, minValues, default topology spread constraints, and limits of a cluster."""
+"""Settings of an operator for a whole cluster: preferences, minValues, default spreads, and limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -23,6 +23,7 @@ from nodesmith.model.apimachinery.quantities import (
     parse_amount,
     parse_quantity,
 )
+from nodesmith.model.nodeclasses.status import ClusterInfo
 
 _FIELDS = ("maxSkew", "topologyKey", "whenUnsatisfiable")
 _WHEN = ("DoNotSchedule", "ScheduleAnyway")
@@ -233,3 +234,66 @@ def parse_cluster_limits(text: str) -> tuple[tuple[str, int], ...]:
         if found[name] < 0:
             raise ValueError(f"{name}={value} must not be negative")
     return tuple(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Settings of an operator for a whole cluster."""
+
+    vm_memory_overhead_percent: float = 0.075
+    """the hypervisor's share of memory, as a fraction: 0.075 means 7.5 %"""
+    reserved_enis: int = 0
+    """network interfaces that the VPC CNI does not use for pods (custom networking)"""
+    prefix_delegation: bool = False
+    """True if the VPC CNI assigns /28 prefixes on Nitro instances"""
+    preference_policy: PreferencePolicy = PreferencePolicy.RESPECT
+    min_values_policy: MinValuesPolicy = MinValuesPolicy.STRICT
+    fragility_tolerance: float = 0.01
+    """how much more a plan may cost so that no node has all pods of a kind, as a fraction"""
+    few_nodes_tolerance: float = 0.0
+    """how much more a plan may cost because it has fewer nodes, as a fraction"""
+    interruption_cost_hours: float = 1.0
+    """the assumed cost of one interruption, in hours of the node's price"""
+    default_spreads: tuple[DefaultSpread, ...] = ()
+    """constraints for pods without a topology spread constraint of their own"""
+    windows_prefix_delegation: bool = False
+    """True if Windows nodes on Nitro get /28 prefixes for their pods"""
+    cluster_limits: tuple[tuple[str, int], ...] = ()
+    """limits over all nodes of the cluster: resource and amount in its unit, sorted by name"""
+    expendable_priority_cutoff: int | None = None
+    """pods of a lower priority neither cause purchases nor keep nodes; None if there are no such pods"""
+    ipv6: bool = False
+    """True in an IPv6 cluster, whose VPC CNI gives each node an address range of practically any size"""
+
+    ignore_dra_requests: bool = False
+    """whether pods that claim devices are left alone"""
+    shared_provisioning_classes: bool = True
+    """whether ProvisioningRequests of Cluster Autoscaler's classes are served"""
+    proactive_pod_limit: int = 5000
+    """no pod is planned before it exists while this many are pending or planned"""
+
+    def in_cluster(self, cluster: ClusterInfo | None) -> NodeSettings:
+        """Return the settings as they apply in a cluster; unchanged if it is not known."""
+        ipv6 = cluster is not None and cluster.ip_family == "ipv6"
+        return replace(self, ipv6=True) if ipv6 and not self.ipv6 else self
+
+    @classmethod
+    def of(cls, written: Mapping[str, Any]) -> NodeSettings:
+        """Read settings that were written with `dataclasses.asdict`.
+
+        Missing settings get their defaults. Unknown names are ignored.
+        """
+        known = _known(cls, written)
+        spreads = written.get("default_spreads", ())
+        known["default_spreads"] = tuple(DefaultSpread(**_known(DefaultSpread, each)) for each in spreads)
+        limits = written.get("cluster_limits", ())
+        known["cluster_limits"] = tuple((str(name), int(amount)) for name, amount in limits)
+        for name, policy in (("preference_policy", PreferencePolicy), ("min_values_policy", MinValuesPolicy)):
+            if name in known:
+                known[name] = policy(known[name])
+        return cls(**known)
+
+
+def _known(kind: type[Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in written.items() if name in names}

@@ -37,7 +37,7 @@ from nodesmith.model.ledger.commitments import (
     Commitments,
     quarter_units,
 )
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from tests.builders import (
     NOW,
     ZONES,

@@ -15,7 +15,7 @@ from nodesmith.model.apimachinery.requirements import Requirements, requirement
 from nodesmith.model.ec2.instancetypes import instance_types, read_gpu_parts
 from nodesmith.model.ec2.launches import Instance
 from nodesmith.model.karpenter.nodepools import parse_nodepool
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
 from tests import builders
 from tests.builders import NOW, ZONES

@@ -15,8 +15,9 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.nodeclasses.instancesettings import KubeletConfiguration
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import ClusterInfo, Subnet
+from nodesmith.model.policies import NodeSettings
 from tests import builders
 from tests.fakes.cloud import CLUSTER
 from tests.objects.launching import CLAIM, NODECLASS, NOW, options, status

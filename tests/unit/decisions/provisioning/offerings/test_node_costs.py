@@ -12,7 +12,7 @@ from nodesmith.decisions.provisioning.onsale import considered
 from nodesmith.decisions.provisioning.plan import plan_item
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.kubernetes.shapereading import parse_shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.reduction.pods import reduce_daemonset
 from nodesmith_formats.decisions.summaries import price_and_bound
 from tests.builders import bind, expression, inputs, nodepool_manifest, pods, shape, snapshot

@@ -8,8 +8,7 @@ import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
 from nodesmith.model.kubernetes.pods import Shape
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import MinValuesPolicy
+from nodesmith.model.policies import MinValuesPolicy, NodeSettings
 from tests.builders import expression, inputs, nodepool_manifest, pods, shape, snapshot, spread
 
 ONE = shape("900m", "1Gi")

@@ -32,7 +32,7 @@ from nodesmith.model.ledger.learned import Boot, Offered
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.metrics import Metrics, labelled
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 from nodesmith.ports import Catalogs, CommitmentStore
 

@@ -47,9 +47,9 @@ from nodesmith.model.ledger.learned import (
     known_types,
 )
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclasses
-from nodesmith.model.nodeclasses.nodeconfiguration import SHARED, NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import SHARED, EC2NodeClass, NodeConfiguration, parse_nodeclasses
 from nodesmith.model.nodeclasses.status import MOST_SPREAD, NodeClassStatus
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.quotas import parse_quotas
 from nodesmith.model.snapshot import Snapshot
 

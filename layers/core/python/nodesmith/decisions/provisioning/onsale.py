@@ -42,8 +42,7 @@ from nodesmith.model.karpenter.nodepools import (
 from nodesmith.model.kubernetes.podannotations import surcharge_of
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.metricsobjects import OfferingOnSale, OnSale, TypeOnSale
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration
 from nodesmith.model.nodeclasses.status import NodeClassStatus
 from nodesmith.model.policies import NODE_SURCHARGE
 

@@ -26,7 +26,7 @@ from nodesmith.model.kubernetes.podannotations import SCALE_UP_DELAY
 from nodesmith.model.kubernetes.pods import OPTED_OUT, Pod, Reason
 from nodesmith.model.ledger.items import claim_to_item, ledger_item, read_ledger
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 BACK_OFF = "back-off"

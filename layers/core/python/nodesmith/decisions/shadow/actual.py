@@ -25,8 +25,8 @@ from nodesmith.model.karpenter.ownership import provider_id
 from nodesmith.model.kubernetes.nodes import REGISTERED_UNSCHEDULABLE, Node
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.ledger.ledger import Ledger
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.model.nodeclasses.status import ClusterInfo
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.shadow import Assumptions, Shadow, Tally
 from nodesmith.model.snapshot import Snapshot
 

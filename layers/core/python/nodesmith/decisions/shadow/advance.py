@@ -34,7 +34,7 @@ from nodesmith.model.ec2.catalog import Catalog
 from nodesmith.model.ec2.instancetypes import InstanceType
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.kubernetes.nodes import Node
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.shadow import ACTUAL, KARPENTER, NODESMITH, Assumptions, Fleet, Seat, Shadow, Tally, told
 from nodesmith.model.snapshot import Snapshot
 

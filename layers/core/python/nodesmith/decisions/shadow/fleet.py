@@ -37,8 +37,7 @@ from nodesmith.model.ec2.instancetypes import InstanceType, instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, NodeClassRef, Phase
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.kubernetes.nodes import Condition, Node
-from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, parse_nodeclass
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration
+from nodesmith.model.nodeclasses.nodeclasses import EC2NodeClass, NodeConfiguration, parse_nodeclass
 from nodesmith.model.nodeclasses.status import (
     CapacityReservation,
     Image,

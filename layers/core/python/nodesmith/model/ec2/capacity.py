@@ -28,7 +28,8 @@ from nodesmith.model.apimachinery.quantities import (
 )
 from nodesmith.model.ec2.catalog import InstanceFacts
 from nodesmith.model.nodeclasses.instancesettings import AL2023, BOTTLEROCKET, GIB, KubeletConfiguration
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import NodeSettings
 
 MIB = 2**20
 _ARM64_FIRMWARE_MIB = 64

@@ -47,8 +47,9 @@ from nodesmith.model.ec2.catalog import (
 )
 from nodesmith.model.kubernetes.devices import DeviceKind
 from nodesmith.model.nodeclasses.instancesettings import AL2023
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import Image
+from nodesmith.model.policies import NodeSettings
 
 KUBERNETES_ARCH = {"x86_64": "amd64", "arm64": "arm64"}
 """Kubernetes' name by EC2's name of the architectures that nodes can have."""

@@ -22,8 +22,9 @@ from nodesmith.model.hashes import hash_in_cluster
 from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from nodesmith.model.karpenter.nodepools import NodePool
 from nodesmith.model.ledger.breakers import CLOSED, Breaker
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
 from nodesmith.model.nodeclasses.status import NodeClassStatus
+from nodesmith.model.policies import NodeSettings
 
 _RESERVED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _MOST_NODECLASSES = 16

@@ -27,6 +27,7 @@ from nodesmith.model.nodeclasses.instancesettings import (
     DEFAULT_KUBELET,
     DEFAULT_METADATA_OPTIONS,
     GIB,
+    WINDOWS_FAMILIES,
     BlockDevice,
     BlockDeviceMapping,
     ConnectionTracking,
@@ -307,3 +308,49 @@ _VERSIONS: dict[str, tuple[Callable[[str], bool], str]] = {
     "al2023": _DATE,
     "bottlerocket": (_is_numbered, "a release such as v1.50.0"),
 }
+
+
+SHARED: tuple[str, ...] = ("default",)
+"""The tenancy of nodes unless a NodePool or pods ask for another: hardware that is shared with other accounts."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfiguration:
+    """The part of an EC2NodeClass that affects what a node of an instance type offers. Hashable."""
+
+    ami_family: str = AL2023
+    root_volume_bytes: int = 20 * GIB
+    instance_store_policy: str = ""
+    kubelet: KubeletConfiguration = DEFAULT_KUBELET
+    network_interfaces: tuple[NetworkInterface, ...] = ()
+    connection_tracking: bool = False
+    nested_virtualization: bool = False
+    placement_group: bool = False
+    volumes: int = 1
+    """number of EBS volumes that a node is launched with, including the root volume"""
+    tenancies: tuple[str, ...] = SHARED
+    """the tenancies that nodes may be bought with, `default` and `dedicated`: each has prices of its own"""
+    one_interface: bool = False
+    """True if a node gets a public address, which EC2 assigns only where it has a single network interface"""
+
+    @classmethod
+    def of(cls, nodeclass: EC2NodeClass, tenancies: tuple[str, ...] = SHARED) -> NodeConfiguration:
+        """Return the configuration of an EC2NodeClass, for nodes with these tenancies."""
+        return cls(
+            ami_family=nodeclass.ami_family,
+            root_volume_bytes=nodeclass.root_volume_bytes,
+            instance_store_policy=nodeclass.instance_store_policy,
+            kubelet=nodeclass.kubelet,
+            network_interfaces=nodeclass.network_interfaces,
+            connection_tracking=nodeclass.connection_tracking is not None,
+            nested_virtualization=nodeclass.nested_virtualization == "enabled",
+            placement_group=nodeclass.placement_group_selector is not None,
+            volumes=max(1, len(nodeclass.block_devices)),
+            tenancies=tenancies,
+            one_interface=bool(nodeclass.associate_public_ip_address),
+        )
+
+    @property
+    def windows(self) -> bool:
+        """True for the Windows families."""
+        return self.ami_family in WINDOWS_FAMILIES

@@ -35,8 +35,8 @@ from nodesmith.model.karpenter.nodeoverlays import (
 )
 from nodesmith.model.karpenter.nodepools import NodePool, parsed_nodepools
 from nodesmith.model.kubernetes.devices import DeviceKind
-from nodesmith.model.nodeclasses.nodeclasses import parse_nodeclasses
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeConfiguration, NodeSettings
+from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration, parse_nodeclasses
+from nodesmith.model.policies import NodeSettings
 from nodesmith.model.snapshot import Snapshot
 
 

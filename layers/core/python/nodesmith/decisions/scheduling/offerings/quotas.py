@@ -29,8 +29,7 @@ from nodesmith.model.kubernetes.pods import Reason
 from nodesmith.model.ledger.ledger import Ledger
 from nodesmith.model.ledger.region import Region, Spending
 from nodesmith.model.ledger.spending import Counted, counted_claims, counted_spent, seconds_left
-from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
-from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH
+from nodesmith.model.policies import LAUNCHES_PER_HOUR, USD_PER_HOUR, USD_PER_MONTH, NodeSettings
 from nodesmith.model.quotas import (
     ACCOUNT,
     CAPACITY_QUOTA,
