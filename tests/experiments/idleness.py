@@ -52,7 +52,7 @@ class IdleWorld(TickedWorld):
         """Run the concerns that messages and ticks wake, then advance time to the next of them or to the next step."""
         woken = self._deliver()
         for concern in sorted(woken | self._ticked()):
-            if concern in woken or self.heeds_tick(concern):
+            if concern in woken or self.runs_at_tick(concern):
                 self.run(concern)
         self.now = self._next()
         self._move()
@@ -68,7 +68,7 @@ class IdleWorld(TickedWorld):
         elif before is not None:
             self.blobs.objects[key] = before
 
-    def heeds_tick(self, concern: Concern) -> bool:
+    def runs_at_tick(self, concern: Concern) -> bool:
         """Return whether a due tick wakes its concern."""
         del concern
         return True

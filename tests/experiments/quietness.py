@@ -96,7 +96,7 @@ class TracedWorld(IdleWorld):
 class QuietWorld(TracedWorld):
     """The same world, except that a tick in a cluster without recent changes wakes only concerns that are due."""
 
-    def heeds_tick(self, concern: Concern) -> bool:
+    def runs_at_tick(self, concern: Concern) -> bool:
         """Return whether a tick wakes a concern: another concern may have changed something since the tick."""
         self.note_change()
         if self.now - self.changed <= ACTIVE:

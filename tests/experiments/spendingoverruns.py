@@ -66,7 +66,7 @@ class Sharing(World):
 
     def _before_write(self, method: str) -> None:
         if method == "commit":
-            self.pair.crowd(self)
+            self.pair.interfere(self)
 
     def _after_write(self, method: str) -> None:
         if method != "commit":
@@ -135,7 +135,7 @@ class Pair:
         for world in self.worlds:  # readiness runs in each cluster once a limit is set
             world.store.save_shares()
 
-    def crowd(self, first: World) -> None:
+    def interfere(self, first: World) -> None:
         """Let another writer of either cluster decide about one more pod before the commit of `first`."""
         if self.decided >= self._writers:
             return

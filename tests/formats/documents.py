@@ -80,7 +80,7 @@ PLAN = Plan(
     waiting={"default/web-2": "default-b"},
     unplaced=(Unplaced(("default/web-3",), Reason("too large", "default", "resource cpu", "ask for less")),),
     obstacles={"default": "no type is left"},
-    barren=("default",),
+    without_types=("default",),
     problems=("a NodePool cannot be read",),
     tried=("default/web-3",),
 )
@@ -329,8 +329,8 @@ def _said(document: Any) -> object:
     from nodesmith.controllers.launching.unschedulable import _messages, read_tried, read_unschedulable
 
     blobs = FakeBlobs({unplaced_key(CLUSTER): _bytes(document)})
-    at, hopeless = read_unschedulable(blobs, CLUSTER, NOW)
-    return at, dict(hopeless), read_tried(blobs, CLUSTER), list(_messages(document)), document["refused"]
+    at, unschedulable = read_unschedulable(blobs, CLUSTER, NOW)
+    return at, dict(unschedulable), read_tried(blobs, CLUSTER), list(_messages(document)), document["refused"]
 
 
 def _invocation(document: Any) -> object:

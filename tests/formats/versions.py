@@ -91,7 +91,7 @@ METRICS = _layout(
     "writers/[] counters/*/[] histograms/*/[] histograms/*/[]/[] gauges/*/series/[]",
 )
 ON_SALE = _layout("types", "types/* types/*/[]/[]")
-UNPLACED = _layout("refused barren hopeless", lately="hopeless tried")
+UNPLACED = _layout("refused withoutTypes unschedulable", lately="unschedulable tried")
 REGISTRATION = _layout(lately="reachedFrom settings")
 TRIAL = _layout(lately="release ended")
 EVENT = _layout(lately="messages/[]/attempt")

@@ -22,7 +22,7 @@ import urllib3
 from nodesmith.adapters.kubernetes.apiserver import ApiServer, connect
 from nodesmith_local.controlplane import ControlPlane, find_binaries
 from tests.e2e.conftest import BUILD, Alone, Figures
-from tests.e2e.incluster.crowd import kept_crowd
+from tests.e2e.incluster.largecluster import kept_large_cluster
 from tests.servers.recordingserver import METHODS
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ _OWNERS: tuple[dict[str, str], ...] = (
     {"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "system"},
     {"spotinst.io/node-lifecycle": "od"},
 )
-"""Labels that the first nodes of the crowd get in turn; the others are plain nodes."""
+"""Labels that the first nodes of the cluster get in turn; the others are plain nodes."""
 _RELABELLED = 40
 _ASKED = ("savings", "-o", "json", "--spot-prices", "estimate")
 
@@ -43,7 +43,7 @@ _ASKED = ("savings", "-o", "json", "--spot-prices", "estimate")
 def test_a_cluster_of_500_nodes_is_compared_within_20_seconds_and_without_a_write(
     folder: Path, figures: Figures, alone: Alone
 ) -> None:
-    data = shutil.copytree(kept_crowd(NODES, PODS, KINDS, BUILD / "crowd"), folder / "data")
+    data = shutil.copytree(kept_large_cluster(NODES, PODS, KINDS, BUILD / "largecluster"), folder / "data")
     with alone(), ControlPlane(find_binaries(), folder / "plane", data=data) as plane:
         _relabel(ApiServer(connect(plane.url, plane.ca_bundle, lambda: plane.admin_token)))
         with recorded(plane, folder) as (kubeconfig, methods):
@@ -120,8 +120,8 @@ def _kubeconfig(port: int, folder: Path) -> str:
     document: dict[str, Any] = {
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "crowd", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "crowd",
+        "contexts": [{"name": "large", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "large",
     }
     path.write_text(json.dumps(document))
     return str(path)

@@ -169,8 +169,8 @@ def test_a_nodepool_whose_requirements_leave_no_instance_type_gets_an_event(shar
         small("nothing", requirement("karpenter.k8s.aws/instance-family", "m99z")),
         pod("nothing", **of("nothing")),
     )
-    barren = told(system, "nothing", "NoCompatibleInstanceTypes")
-    assert barren["involvedObject"]["kind"] == "NodePool"
+    without_types = told(system, "nothing", "NoCompatibleInstanceTypes")
+    assert without_types["involvedObject"]["kind"] == "NodePool"
     system.until("the pod has an Event", lambda: "FailedScheduling" in events_on(system, "nothing"))
     system.kubectl("delete", "pod", "nothing", "--wait=false")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import BUILD, Alone, Figures
-from tests.e2e.incluster.crowd import Crowd, kept_crowd
+from tests.e2e.incluster.largecluster import LargeCluster, kept_large_cluster
 from tests.e2e.incluster.measuring import usage
 from tests.e2e.incluster.site import site, until
 
@@ -25,7 +25,7 @@ LARGEST_IDLE_SHARE = 0.05
 def test_the_forwarder_uses_little_cpu_and_memory_with_five_hundred_nodes_and_five_thousand_pods(
     folder: Path, figures: Figures, alone: Alone
 ) -> None:
-    data = shutil.copytree(kept_crowd(NODES, PODS, KINDS, BUILD / "crowd"), folder / "data")
+    data = shutil.copytree(kept_large_cluster(NODES, PODS, KINDS, BUILD / "largecluster"), folder / "data")
     with alone(), site(folder, data=data) as cluster, cluster.forwarder(folder) as forwarder:
         forwarder.start()
         until("the forwarder is ready", lambda: forwarder.ready, forwarder)
@@ -36,7 +36,7 @@ def test_the_forwarder_uses_little_cpu_and_memory_with_five_hundred_nodes_and_fi
         begun = usage(process)
         time.sleep(WINDOW_SECONDS)
         idle = usage(process)
-        made = Crowd(cluster.plane).churn(CHURN_PER_SECOND, WINDOW_SECONDS)
+        made = LargeCluster(cluster.plane).churn(CHURN_PER_SECOND, WINDOW_SECONDS)
         churned = usage(process)
 
         snapshot = cluster.snapshot()

@@ -189,11 +189,11 @@ class Forgetful(QuietWorld):
 
     silent: Concern
 
-    def heeds_tick(self, concern: Concern) -> bool:
+    def runs_at_tick(self, concern: Concern) -> bool:
         """Treat the silent concern as never due."""
         if concern is self.silent:
             self.dues[concern] = None
-        return super().heeds_tick(concern)
+        return super().runs_at_tick(concern)
 
 
 @pytest.mark.exhaustive

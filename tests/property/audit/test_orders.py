@@ -13,7 +13,7 @@ APPS = ("a", "b")
 MOST_PODS = 7
 
 
-class Wish(NamedTuple):
+class Preference(NamedTuple):
     """A pod's constraints: spreads (key, skew, app, minDomains) and affinities (key, app)."""
 
     app: str
@@ -25,7 +25,7 @@ class Wish(NamedTuple):
 keys, apps = st.sampled_from((ZONE, HOST)), st.sampled_from(APPS)
 spreads = st.tuples(keys, st.integers(1, 2), apps, st.sampled_from((1, 1, 2, 3)))
 drawn = st.builds(
-    Wish,
+    Preference,
     apps,
     st.integers(0, 3),
     st.lists(spreads, max_size=2, unique_by=lambda s: (s[0], s[2])).map(tuple),
@@ -38,7 +38,7 @@ def domain(at: tuple[str, ...], key: str, place: int) -> str:
     return at[place] if key == ZONE else f"n{place}"
 
 
-def may_come(one: Wish, there: list[Wish], at: tuple[str, ...]) -> bool:
+def may_come(one: Preference, there: list[Preference], at: tuple[str, ...]) -> bool:
     """Return by brute force whether kube-scheduler accepts a pod at its place beside the pods in `there`."""
     for key, skew, app, least_domains in one.spreads:
         every = {domain(at, key, place) for place in range(4)}
@@ -56,7 +56,7 @@ def may_come(one: Wish, there: list[Wish], at: tuple[str, ...]) -> bool:
     return True
 
 
-def has_order(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]) -> bool:
+def has_order(bound: tuple[Preference, ...], new: tuple[Preference, ...], at: tuple[str, ...]) -> bool:
     """Return whether some binding order works, by trying every order."""
 
     @cache
@@ -67,7 +67,7 @@ def has_order(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...
     return reachable(frozenset(range(len(new))))
 
 
-def as_pod(name: str, preference: Wish, **fields: Any) -> dict[str, Any]:
+def as_pod(name: str, preference: Preference, **fields: Any) -> dict[str, Any]:
     constraints = [
         spread(key, skew, app, minDomains=least)[0] for key, skew, app, least in preference.spreads
     ]
@@ -76,7 +76,7 @@ def as_pod(name: str, preference: Wish, **fields: Any) -> dict[str, Any]:
     return pod(name, "100m", labels={"app": preference.app}, **given_spec)
 
 
-def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]) -> bool:
+def audited(bound: tuple[Preference, ...], new: tuple[Preference, ...], at: tuple[str, ...]) -> bool:
     """Return whether the audit finds nothing."""
     nodes = [node(f"n{number}", zone) for number, zone in enumerate(at)]
     old = [as_pod(f"old-{number}", each, node=f"n{each.place}") for number, each in enumerate(bound)]
@@ -94,6 +94,6 @@ def audited(bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...])
     zones,
 )
 def test_the_audit_accepts_exactly_the_plans_that_can_be_bound_in_some_order(
-    bound: tuple[Wish, ...], new: tuple[Wish, ...], at: tuple[str, ...]
+    bound: tuple[Preference, ...], new: tuple[Preference, ...], at: tuple[str, ...]
 ) -> None:
     assert audited(bound, new, at) == has_order(bound, new, at)

@@ -9,7 +9,7 @@ from nodesmith_local.apiserver.requests.messages import Reply, Request, Stream
 from nodesmith_local.apiserver.requests.options import check_list, check_watch, expect_revision
 from nodesmith_local.apiserver.requests.paging import Pages
 from nodesmith_local.apiserver.requests.targets import Target
-from nodesmith_local.apiserver.requests.watching import Streams, WatchWish
+from nodesmith_local.apiserver.requests.watching import Streams, WatchOptions
 from nodesmith_local.apiserver.storage.store import Store
 
 
@@ -57,7 +57,7 @@ class Reading:
         told, bookmarks = request.query.get("sendInitialEvents"), request.flag("allowWatchBookmarks")
         if told is not None and not request.flag("sendInitialEvents") and since is None:
             since = self._store.history.revision
-        wish = WatchWish(
+        options = WatchOptions(
             look=target.look(request, self._store.now),
             namespace=target.namespace,
             tests=[test for test in tests if test],
@@ -66,4 +66,4 @@ class Reading:
             initial_end=bookmarks and since is None,
             seconds=float(request.number("timeoutSeconds") or uniform(1800, 3600)),  # noqa: S311 spreads reconnects
         )
-        return Stream(self._streams.stream(wish))
+        return Stream(self._streams.stream(options))

@@ -21,7 +21,7 @@ _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class WatchWish:
+class WatchOptions:
     """The options of a watch.
 
     `since` None starts with the objects that exist, and `initial_end` marks their end.
@@ -44,22 +44,22 @@ class Streams:
         self._open: set[Watcher] = set()
         self._lock = Lock()
 
-    def stream(self, wish: WatchWish) -> Iterator[bytes]:
+    def stream(self, options: WatchOptions) -> Iterator[bytes]:
         """Yield watch events, each ending in a newline; several ready events share a frame.
 
         Yield empty frames while nothing happens.
         """
         try:
-            watcher, first, revision = _begin(self._history, wish)
+            watcher, first, revision = _begin(self._history, options)
         except ApiError as error:
             yield _frame("ERROR", json.dumps(error.status()).encode())
             return
         with self._lock:
             self._open.add(watcher)
         try:
-            if first or wish.initial_end:
-                yield _initial(wish, first, revision)
-            yield from _follow(self._history, wish, watcher)
+            if first or options.initial_end:
+                yield _initial(options, first, revision)
+            yield from _follow(self._history, options, watcher)
         finally:
             self._history.unwatch(watcher)
             with self._lock:
@@ -72,44 +72,44 @@ class Streams:
                 watcher.close()
 
 
-def _begin(history: History, wish: WatchWish) -> tuple[Watcher, list[Revision], int]:
+def _begin(history: History, options: WatchOptions) -> tuple[Watcher, list[Revision], int]:
     with history.lock:
-        if wish.since is not None and wish.since > history.revision:
+        if options.since is not None and options.since > history.revision:
             # A real server stays silent until it reaches this revision. This server has restarted, so report it
             # instead.
             raise expired(
-                f"too old resource version: {wish.since} (from before this server, now {history.revision})"
+                f"too old resource version: {options.since} (from before this server, now {history.revision})"
             )
-        watcher = history.watch(wish.look.resource.name, wish.namespace, wish.since)
-        first = history.scan(wish.look.resource.name, wish.namespace) if wish.since is None else []
-        return watcher, [each for each in first if _matches(wish, each)], history.revision
+        watcher = history.watch(options.look.resource.name, options.namespace, options.since)
+        first = history.scan(options.look.resource.name, options.namespace) if options.since is None else []
+        return watcher, [each for each in first if _matches(options, each)], history.revision
 
 
-def _initial(wish: WatchWish, first: Sequence[Revision], revision: int) -> bytes:
-    frames = [_frame("ADDED", wish.look.one(each)) for each in first]
-    if wish.initial_end:
-        frames.append(_bookmark(wish.look, revision, {"k8s.io/initial-events-end": "true"}))
+def _initial(options: WatchOptions, first: Sequence[Revision], revision: int) -> bytes:
+    frames = [_frame("ADDED", options.look.one(each)) for each in first]
+    if options.initial_end:
+        frames.append(_bookmark(options.look, revision, {"k8s.io/initial-events-end": "true"}))
     return b"".join(frames)
 
 
-def _follow(history: History, wish: WatchWish, watcher: Watcher) -> Iterator[bytes]:
-    end = monotonic() + wish.seconds
+def _follow(history: History, options: WatchOptions, watcher: Watcher) -> Iterator[bytes]:
+    end = monotonic() + options.seconds
     marked = monotonic()
-    interval = min(BOOKMARK_SECONDS, wish.seconds / 3)
-    headed = wish.look.form != "table"
+    interval = min(BOOKMARK_SECONDS, options.seconds / 3)
+    headed = options.look.form != "table"
     while (left := end - monotonic()) > 0:
         frames: list[bytes] = []
         for change in _ready(watcher, min(left, IDLE_SECONDS, interval)):
             if change is None:
                 yield b"".join(frames)
                 return
-            event = _event(wish, change, headed=not headed)
+            event = _event(options, change, headed=not headed)
             if event:
                 frames.append(event)
                 headed = True
-        if wish.bookmarks and monotonic() - marked > interval:
+        if options.bookmarks and monotonic() - marked > interval:
             marked = monotonic()
-            frames.append(_safe_bookmark(history, wish, watcher))
+            frames.append(_safe_bookmark(history, options, watcher))
         yield b"".join(frames)
 
 
@@ -123,29 +123,29 @@ def _ready(watcher: Watcher, patience: float) -> Iterator[Change | None]:
         return
 
 
-def _event(wish: WatchWish, change: Change, *, headed: bool) -> bytes:
+def _event(options: WatchOptions, change: Change, *, headed: bool) -> bytes:
     """Return the event as the selectors present it.
 
     An object that leaves the selection appears as DELETED, one that enters it as ADDED.
     """
-    is_in = change.verb != "DELETED" and _matches(wish, change.after)
-    was_in = change.before is not None and _matches(wish, change.before)
+    is_in = change.verb != "DELETED" and _matches(options, change.after)
+    was_in = change.before is not None and _matches(options, change.before)
     if not is_in and not was_in:
         return b""
     verb = ("MODIFIED" if was_in else "ADDED") if is_in else "DELETED"
-    if wish.look.form == "table":
-        return _frame(verb, json.dumps(wish.look.shaped(change.after.object, headed=headed)).encode())
-    return _frame(verb, wish.look.one(change.after))
+    if options.look.form == "table":
+        return _frame(verb, json.dumps(options.look.shaped(change.after.object, headed=headed)).encode())
+    return _frame(verb, options.look.one(change.after))
 
 
-def _matches(wish: WatchWish, revision: Revision) -> bool:
-    return all(test(revision.object) for test in wish.tests)
+def _matches(options: WatchOptions, revision: Revision) -> bool:
+    return all(test(revision.object) for test in options.tests)
 
 
-def _safe_bookmark(history: History, wish: WatchWish, watcher: Watcher) -> bytes:
+def _safe_bookmark(history: History, options: WatchOptions, watcher: Watcher) -> bytes:
     """Return a bookmark at the current revision, or nothing while the reader has changes to receive."""
     with history.lock:
-        return _bookmark(wish.look, history.revision) if watcher.queue.empty() else b""
+        return _bookmark(options.look, history.revision) if watcher.queue.empty() else b""
 
 
 def _bookmark(look: Look, revision: int, annotations: Object | None = None) -> bytes:

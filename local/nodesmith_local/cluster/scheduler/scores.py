@@ -69,15 +69,15 @@ def _spread(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str
     constraints = spread_constraints(pod, "ScheduleAnyway")
     if not constraints:
         return {}
-    crowd = {room.name: 0.0 for room in rooms}
+    matching = {room.name: 0.0 for room in rooms}
     for constraint in constraints:
         counts, _ = spread_counts(pod, constraint, census)
         key, weight = constraint["topologyKey"], log(len(counts) + 2)
         most = max(counts.values(), default=0) + 1
         for room in rooms:
             value = room.labels.get(key)
-            crowd[room.name] += weight * (counts[value] if value is not None else most)
-    return _less_is_better(rooms, lambda room: crowd[room.name])
+            matching[room.name] += weight * (counts[value] if value is not None else most)
+    return _less_is_better(rooms, lambda room: matching[room.name])
 
 
 def _company(pod: View, rooms: Sequence[NodeRoom], census: Census) -> Mapping[str, float]:

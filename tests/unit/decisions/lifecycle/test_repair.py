@@ -51,7 +51,7 @@ def found(
     return findings(claims, builders.snapshot(nodes=tuple(nodes), **fields), pools(mode), NOW)
 
 
-def crowd(healthy: int, sick: int, **fields: Any) -> tuple[list[NodeClaim], list[Node]]:
+def fleet(healthy: int, sick: int, **fields: Any) -> tuple[list[NodeClaim], list[Node]]:
     """Return claims and Nodes, the unhealthy ones first."""
     claims = [claim(number, **fields) for number in range(sick + healthy)]
     nodes = [node(c, **({"Ready": bad()} if n < sick else {})) for n, c in enumerate(claims)]
@@ -143,14 +143,14 @@ def test_foreign_nodes_are_ignored() -> None:
     ("healthy", "sick", "replaced"), [(0, 1, 1), (8, 2, 2), (7, 2, 2), (7, 3, 0), (3, 2, 0), (40, 10, 10)]
 )
 def test_a_fifth_of_a_nodepool_rounded_up_may_be_unhealthy(healthy: int, sick: int, replaced: int) -> None:
-    claims, nodes = crowd(healthy, sick)
+    claims, nodes = fleet(healthy, sick)
     all_found = found(claims, nodes)
     assert len(all_found) == sick
     assert sum(finding.ending is not None for finding in all_found) == replaced
 
 
 def test_a_node_that_is_not_replaced_names_the_reason() -> None:
-    claims, nodes = crowd(2, 2)
+    claims, nodes = fleet(2, 2)
     assert {finding.held_by for finding in found(claims, nodes)} == {
         "2 of 4 nodes of NodePool default are unhealthy, more than 20 %"
     }
@@ -172,14 +172,14 @@ def test_an_unhealthy_zone_stops_repairs_that_each_nodepool_alone_would_allow() 
 
 
 def test_a_condition_that_has_just_become_bad_counts_for_the_breaker() -> None:
-    claims, nodes = crowd(6, 1)
+    claims, nodes = fleet(6, 1)
     nodes[1:4] = [node(c, Ready=bad(ago=MINUTE)) for c in claims[1:4]]
     (finding,) = found(claims, nodes)
     assert finding.held_by == "4 of 7 nodes of NodePool default are unhealthy, more than 20 %"
 
 
 def test_nodes_that_are_starting_do_not_trip_the_breaker() -> None:
-    claims, nodes = crowd(9, 1)
+    claims, nodes = fleet(9, 1)
     starting = [claim(100 + n, phase=Phase.REGISTERED, initialized_at=None) for n in range(5)]
     nodes += [node(c, Ready=bad(ago=MINUTE)) for c in starting]
     (finding,) = found([*claims, *starting], nodes)
@@ -190,7 +190,7 @@ def test_nodes_that_are_starting_do_not_trip_the_breaker() -> None:
     "ends", [{"phase": Phase.TERMINATING}, {"phase": Phase.TERMINATED, "instance_gone_at": NOW}]
 )
 def test_nodes_that_are_being_replaced_still_count_until_their_nodes_are_gone(ends: dict[str, Any]) -> None:
-    claims, nodes = crowd(4, 1)
+    claims, nodes = fleet(4, 1)
     going = replace(claims[4], cause="Unhealthy", **ends)
     (finding,) = found([*claims[:4], going], nodes)
     assert finding.held_by == "2 of 5 nodes of NodePool default are unhealthy, more than 20 %"
@@ -208,7 +208,7 @@ def test_the_annotation_is_read_and_an_invalid_value_is_reported_and_ignored() -
 
 
 def test_no_node_is_replaced_in_a_zone_that_is_shifted_away_from() -> None:
-    claims, nodes = crowd(healthy=9, sick=1)
+    claims, nodes = fleet(healthy=9, sick=1)
     shift = ZonalShift(ZONES[0], "use1-az1", NOW + LONG, "zonal shift")
     seen, on = builders.snapshot(nodes=tuple(nodes)), pools("On")
     (held,) = findings(claims, seen, on, NOW, {ZONES[0]: shift})

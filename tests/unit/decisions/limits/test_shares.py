@@ -11,7 +11,7 @@ from nodesmith.decisions.provisioning.fairness import (
     MOST_STEPS,
     MOST_STEPS_OF_SEVERAL,
     by_turns,
-    is_crowded,
+    exceeds_steps,
     shared_out,
     steps_of,
 )
@@ -43,16 +43,16 @@ def test_as_much_as_one_decision_may_take_is_decided_at_once_in_the_order_in_whi
     ordinary = [*unlike(MOST_STEPS_OF_SEVERAL - 1), *pods(shape(namespace="shop"), 5000)]
     shares = shared_out(ordinary)
     assert (shares.chosen, shares.waiting, shares.tried_after([])) == (ordinary, (), ())
-    assert not is_crowded(ordinary)
+    assert not exceeds_steps(ordinary)
 
 
 def test_replicas_of_one_kind_are_one_thing_to_decide() -> None:
-    assert not is_crowded(pods(shape(), 100_000))
+    assert not exceeds_steps(pods(shape(), 100_000))
 
 
 def test_one_namespace_alone_has_more_than_several_share() -> None:
-    assert not is_crowded(unlike(MOST_STEPS))
-    assert is_crowded([*unlike(MOST_STEPS), *unlike(1, "shop")])
+    assert not exceeds_steps(unlike(MOST_STEPS))
+    assert exceeds_steps([*unlike(MOST_STEPS), *unlike(1, "shop")])
 
 
 def test_what_pods_ask_for_makes_them_more_work() -> None:

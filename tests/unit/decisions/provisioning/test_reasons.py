@@ -414,7 +414,7 @@ def test_nodepools_without_instance_types_are_named_beside_those_that_serve() ->
     plan = decided(shape(), picky, closed, nodepool_manifest("good"))
 
     assert [n.claim.nodepool for n in plan.nodes] == ["good"]
-    assert plan.barren == ("picky",)
+    assert plan.without_types == ("picky",)
     assert "no instance type meets its requirements" in (plan.obstacles or {})["picky"]
 
 

@@ -30,7 +30,7 @@ ZONE, HOSTNAME, CAPACITY = (
     "karpenter.sh/capacity-type",
 )
 A, B, C = ZONES
-WISH = "preferredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def wish_for(key: str, *values: str, weight: int = 1) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def relaxation(
     **spec: Any,
 ) -> Shape:
     affinity = {
-        "nodeAffinity": {WISH: list(nodes)},
-        "podAffinity": {WISH: list(near)},
-        "podAntiAffinity": {WISH: list(apart)},
+        "nodeAffinity": {PREFERRED: list(nodes)},
+        "podAffinity": {PREFERRED: list(near)},
+        "podAntiAffinity": {PREFERRED: list(apart)},
     }
     return shape(affinity=affinity, **spec)
 

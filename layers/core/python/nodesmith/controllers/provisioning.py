@@ -29,8 +29,8 @@ from nodesmith.decisions.provisioning import (
     by_turns,
     decide,
     decision_id,
+    exceeds_steps,
     is_about_to_buy,
-    is_crowded,
     unread,
 )
 from nodesmith.decisions.provisioning.buffers.resolutions import due_statuses
@@ -270,7 +270,7 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     ledger = _resume(run, ledger, types, outcome, allowance)
     now, digest = run.clock(), hashlib.sha256(data).hexdigest()
     decision = decision_id(digest, ledger.version, now)
-    tried = read_tried(run.blobs, run.cluster_name) if is_crowded(snapshot.pods) else ()
+    tried = read_tried(run.blobs, run.cluster_name) if exceeds_steps(snapshot.pods) else ()
     inputs = Inputs(snapshot, ledger, catalog, settings, now, decision, tried)
     outcome.unread = bool(unread(snapshot, ledger))
     if outcome.is_throttled or outcome.is_cut or is_closing(ledger):
@@ -344,7 +344,7 @@ def _note_unplaced(run: Provisioning, outcome: Outcome, refused: Refused, now: d
     if (inputs := outcome.decided_from) is not None and plan.rooms:
         rooms = {room.buffer: room for room in plan.rooms}
         outcome.room_is_news = any(True for _ in due_statuses(inputs.snapshot, rooms, now))
-    if plan.unplaced or plan.refused or plan.barren or plan.rooms or refused.any or was_written:
+    if plan.unplaced or plan.refused or plan.without_types or plan.rooms or refused.any or was_written:
         write_unplaced(run.blobs, run.cluster_name, plan, now, refused, _limited(outcome))
         outcome.unplaced = bool(plan.unplaced or plan.refused or refused.unschedulable)
 

@@ -221,10 +221,10 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
     run.interruption_metrics.tell(commands, claims, snapshot, now)
     _carry_out(run, commands, done, told, failures)
     for nodepool, beyond in run.drains.ended(commands, snapshot, now):
-        lesson = learned_drain_time(known.get(nodepool), beyond, now)
-        if lesson is not None:
+        typical = learned_drain_time(known.get(nodepool), beyond, now)
+        if typical is not None:
             with failures.of():
-                run.store.save_drain_time(nodepool, lesson)
+                run.store.save_drain_time(nodepool, typical)
     _wake(run, claims, snapshot, commands, done, now, known)
     return False
 

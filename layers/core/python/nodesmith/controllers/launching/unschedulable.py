@@ -93,17 +93,17 @@ def write_unplaced(
         }
         for group in (*plan.unplaced, *plan.refused)
     ]
-    barren = {name: (plan.obstacles or {})[name] for name in plan.barren}
+    without_types = {name: (plan.obstacles or {})[name] for name in plan.without_types}
     written: dict[str, Any] = {
         "at": now.isoformat(),
         "unplaced": groups,
         "refused": dict(refused.for_now),
-        "barren": barren,
+        "withoutTypes": without_types,
     }
     if limited:
         written["limited"] = {owner: list(limited[owner]) for owner in sorted(limited)}
     if refused.unschedulable:
-        written["hopeless"] = dict(refused.unschedulable)
+        written["unschedulable"] = dict(refused.unschedulable)
     if plan.tried:
         written["tried"] = list(plan.tried)
     if plan.rooms:
@@ -128,7 +128,7 @@ def read_unschedulable(blobs: Blobs, cluster: str, now: datetime) -> tuple[datet
     data = blobs.get(unplaced_key(cluster))
     written = json.loads(data) if data else {}
     at = datetime.fromisoformat(written["at"]) if written else now
-    return at, written.get("hopeless", {}) if now - at <= STALE_AFTER else {}
+    return at, written.get("unschedulable", {}) if now - at <= STALE_AFTER else {}
 
 
 def tell_unplaced(
@@ -191,12 +191,12 @@ def tell_pods(
 
 def _of_nodepools(written: Mapping[str, Any], snapshot: Snapshot) -> Iterator[ObjectEvent]:
     """Yield Events on static NodePools that lack nodes, and on NodePools whose requirements leave no instance type."""
-    refused, barren = written.get("refused") or {}, written.get("barren") or {}
+    refused, without_types = written.get("refused") or {}, written.get("withoutTypes") or {}
     for manifest in snapshot.nodepools:
         name = str(manifest["metadata"]["name"])
         if why := refused.get(f"NodePool/{name}"):
             yield ObjectEvent("NodePool", name, "ReplicasMissing", why, warning=True)
-        if why := barren.get(name):
+        if why := without_types.get(name):
             yield ObjectEvent("NodePool", name, "NoCompatibleInstanceTypes", why, warning=True)
 
 

@@ -78,33 +78,33 @@ def learn(
 ) -> None:
     """Compare what new nodes show with what is known, and keep it where a node offers less.
 
-    Nothing waits for this: the next such node repeats a lesson that could not be stored.
+    Nothing waits for this: the next such node repeats an observation that could not be stored.
     """
     ready = [command.claim for command in commands if isinstance(command, Initialize)]
     shown = [replace(claim, capacity=node.capacity) for claim in ready if (node := snapshot.node_of(claim))]
     if not shown:
         return
     try:
-        lessons = _lessons(shown, ledger, store)
-        if lessons:
-            store.learn(lessons)
+        found = _offered(shown, ledger, store)
+        if found:
+            store.learn(found)
     except Transient as error:
         failures.add(error)
 
 
-def _lessons(shown: Iterable[NodeClaim], ledger: Ledger, store: Store) -> dict[Boot, Offered]:
+def _offered(shown: Iterable[NodeClaim], ledger: Ledger, store: Store) -> dict[Boot, Offered]:
     expected = {claim.name: claim.capacity.memory_bytes for claim in ledger.claims}
     ca_bundle = ledger.cluster.ca_bundle if ledger.cluster else ""
     known = store.learned()
-    lessons: dict[Boot, Offered] = {}
+    found: dict[Boot, Offered] = {}
     for claim in shown:
         boot = boot_of(claim)
         if boot is None:
             continue
-        lesson = learned(lessons.get(boot) or known.get(boot), claim, expected[claim.name], ca_bundle)
-        if lesson is not None:
-            lessons[boot] = lesson
-    return lessons
+        offered = learned(found.get(boot) or known.get(boot), claim, expected[claim.name], ca_bundle)
+        if offered is not None:
+            found[boot] = offered
+    return found
 
 
 def keep_health(

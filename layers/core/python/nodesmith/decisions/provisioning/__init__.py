@@ -6,7 +6,7 @@ through the algorithm with an example.
 """
 
 from nodesmith.decisions.provisioning.decide import decide, rehearse, replay
-from nodesmith.decisions.provisioning.fairness import by_turns, is_crowded
+from nodesmith.decisions.provisioning.fairness import by_turns, exceeds_steps
 from nodesmith.decisions.provisioning.nodeclaims import (
     as_pool,
     as_read,
@@ -40,9 +40,9 @@ __all__ = [
     "canonical",
     "decide",
     "decision_id",
+    "exceeds_steps",
     "inputs_of",
     "is_about_to_buy",
-    "is_crowded",
     "is_old",
     "plan_item",
     "record",

@@ -260,19 +260,19 @@ Try = Callable[[PreferenceMode], tuple[Attempt, Bounds]]
 """Decide once, with preferences of running pods counting as given; returns the best attempt and its bounds."""
 
 
-def sparing(decided: Try, *, heeds_zones: bool = False) -> tuple[Attempt, Bounds]:
+def cheapest(decided: Try, *, respects_zones: bool = False) -> tuple[Attempt, Bounds]:
     """Return the cheapest decision; between decisions of equal cost, the one that meets more preferences.
 
     Which pods get free capacity may change what is bought for the rest; if the decision does both, also try without
-    preferences. With `heeds_zones`, spreads over zones may cost something nevertheless.
+    preferences. With `respects_zones`, spreads over zones may cost something nevertheless.
     """
-    found, least = decided(PreferenceMode.ZONES if heeds_zones else PreferenceMode.CHOOSE)
+    found, least = decided(PreferenceMode.ZONES if respects_zones else PreferenceMode.CHOOSE)
     if not (found.purchase.nodes or found.unplaced):
         return found, least
     tried = [(found, least)]
-    if found.assignment.placed and not heeds_zones:
+    if found.assignment.placed and not respects_zones:
         tried.append(decided(PreferenceMode.NONE))
-    preferred = decided(PreferenceMode.RULE if heeds_zones else PreferenceMode.BUY)
+    preferred = decided(PreferenceMode.RULE if respects_zones else PreferenceMode.BUY)
     best = min((preferred, *tried), key=lambda one: one[0].cost)
     best[0].purchase.steps = sum(attempt.purchase.steps for attempt, _ in (preferred, *tried))
     return best

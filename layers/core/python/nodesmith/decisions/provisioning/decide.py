@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from nodesmith.decisions.budgets import is_open, next_turn, opens_from
-from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
+from nodesmith.decisions.provisioning.alternatives import Attempt, cheapest
 from nodesmith.decisions.provisioning.attempts import Repeating, histories
 from nodesmith.decisions.provisioning.buffers.resolutions import next_window
 from nodesmith.decisions.provisioning.buffers.room import Rest, with_room
@@ -27,7 +27,7 @@ from nodesmith.decisions.provisioning.clusterstate import (
 )
 from nodesmith.decisions.provisioning.fairness import Shares, shared_out
 from nodesmith.decisions.provisioning.growth import (
-    crowd_out,
+    exhausts_limits,
     judging,
     planned,
     put_off,
@@ -72,7 +72,7 @@ def decide(inputs: Inputs, by: type[Planner] = Planner) -> Plan:
     coming = planned(inputs)
     seen = with_planned(inputs)
     plan, rest = _for_pods(seen, by)
-    is_late = crowd_out(coming, plan)
+    is_late = exhausts_limits(coming, plan)
     if is_late:
         seen = inputs
         plan, rest = _for_pods(seen, by)
@@ -113,7 +113,9 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
     if starting.is_possible:
         free = [*free, *starting.woken(fresh, free, planner)]
     search = Search(planner, fresh, free, bounded=True)
-    chosen, least = sparing(search.best) if _spares(fresh, inputs) else search.best(PreferenceMode.RULE)
+    chosen, least = (
+        cheapest(search.best) if _has_preferences(fresh, inputs) else search.best(PreferenceMode.RULE)
+    )
     nodes = planner.written_down(chosen.purchase, repetition_of=repeating.repetition_of())
     nodes, placed, starts = started(starting, nodes, chosen.assignment.placed, fresh, repeating)
     bought_for = {key for claim in (*(node.claim for node in nodes), *starts) for key in claim.nominated}
@@ -128,7 +130,7 @@ def _for_pods(inputs: Inputs, by: type[Planner]) -> tuple[Plan, Rest]:
         starts=starts,
         unplaced=_unplaced(left),
         obstacles=offers.obstacles,
-        barren=offers.barren,
+        without_types=offers.without_types,
         problems=(*offers.problems, *splits.problems),
         bound_hourly_usd=least.price_hourly_usd,
         cost_bound_hourly_usd=least.cost_hourly_usd,
@@ -157,7 +159,7 @@ def _repeating(there: Reserved, snapshot: Snapshot, inputs: Inputs) -> Repeating
     return Repeating(fared, names, inputs.now, inputs.ledger)
 
 
-def _spares(pods: Iterable[Pod], inputs: Inputs) -> bool:
+def _has_preferences(pods: Iterable[Pod], inputs: Inputs) -> bool:
     """Return whether some pods already run and have preferences that must cost nothing.
 
     Where zones are rebalanced, their preferences are kept: otherwise another move would have to correct the imbalance

@@ -92,7 +92,7 @@ def steps_of(shape: Shape) -> int:
     return 1 + _PER_ALTERNATIVE * alternatives + _PER_RULE * rules + _PER_PREFERENCE * preferences
 
 
-def is_crowded(pods: Iterable[Pod]) -> bool:
+def exceeds_steps(pods: Iterable[Pod]) -> bool:
     """Return whether pods without a node may be more work than one decision does."""
     return _exceed({pod.shape for pod in pods if not pod.node})
 

@@ -61,7 +61,7 @@ def with_planned(inputs: Inputs) -> Inputs:
     return replace(inputs, snapshot=replace(inputs.snapshot, pods=(*inputs.snapshot.pods, *found), grown=()))
 
 
-def crowd_out(planned: Planned, plan: Plan) -> bool:
+def exhausts_limits(planned: Planned, plan: Plan) -> bool:
     """Return whether a limit leaves pods that exist without a node in a plan that serves planned pods as well."""
     ours = _keys(planned)
     limited = (group for group in plan.unplaced if group.why.blocking.startswith("limit"))

@@ -63,13 +63,13 @@ _UNDER_WAY = frozenset({Phase.PENDING, Phase.LAUNCHED})
 class Pools:
     """Templates by tier, heaviest NodePools first; `obstacles` by NodePool name, `problems` of any object.
 
-    `barren` are NodePools that could buy but have no instance type left.
+    `without_types` are NodePools that could buy but have no instance type left.
     """
 
     tiers: tuple[tuple[Template, ...], ...]
     obstacles: Mapping[str, str]
     problems: tuple[str, ...]
-    barren: tuple[str, ...] = ()
+    without_types: tuple[str, ...] = ()
 
     @property
     def templates(self) -> tuple[Template, ...]:
@@ -124,11 +124,11 @@ def pools(
     usable = sorted((t for t in found if t.choices), key=lambda t: (-t.pool.weight, t.name))
     tiers = tuple(_with_objective(tuple(tier)) for _, tier in groupby(usable, key=lambda t: t.pool.weight))
     problems += surcharge_problems(snapshot.daemonsets)
-    barren = tuple(sorted(made.name for made in found if not made.choices))
+    without_types = tuple(sorted(made.name for made in found if not made.choices))
     stated = tuple(str(p) for p in problems) + snapshot.problems
     if snapshot.nodeoverlays:
         stated += overlays_of(snapshot, catalog, settings).told
-    return Pools(tiers, dict(sorted(obstacles.items())), stated, barren)
+    return Pools(tiers, dict(sorted(obstacles.items())), stated, without_types)
 
 
 def _with_objective(tier: tuple[Template, ...]) -> tuple[Template, ...]:

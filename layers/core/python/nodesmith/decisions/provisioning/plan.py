@@ -181,7 +181,7 @@ class Plan:
     unplaced: tuple[Unplaced, ...] = ()
     ignored: tuple[Unplaced, ...] = ()
     obstacles: Mapping[str, str] | None = None
-    barren: tuple[str, ...] = ()
+    without_types: tuple[str, ...] = ()
     """NodePools from which nothing can be bought now, because no instance type is left."""
     problems: tuple[str, ...] = ()
     bound_hourly_usd: float = 0.0

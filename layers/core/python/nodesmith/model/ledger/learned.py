@@ -85,7 +85,7 @@ _NOTHING_LEARNED: Mapping[Boot, Offered] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
+class _Observed:
     """What was learned about one type: its memory, and what is left for pods with the same EC2NodeClass."""
 
     instance_type: str
@@ -108,20 +108,23 @@ def known_types(
     if status is None or not learned:
         return types
     seen = {boot.instance_type for boot in learned}
-    lessons = []
+    observed = []
     for kind in types:
         image = image_for(kind, status.images) if kind.name in seen else None
         offered = learned.get(Boot(kind.name, image.id)) if image else None
         if offered is not None:
-            lessons.append(_Lesson(kind.name, offered.memory_bytes, offered.allocatable.get(status.hash)))
-    return _taught(catalog, configuration, settings, tuple(lessons)) if lessons else types
+            observed.append(_Observed(kind.name, offered.memory_bytes, offered.allocatable.get(status.hash)))
+    return _corrected_types(catalog, configuration, settings, tuple(observed)) if observed else types
 
 
 @lru_cache(maxsize=16)
-def _taught(
-    catalog: Catalog, configuration: NodeConfiguration, settings: NodeSettings, lessons: tuple[_Lesson, ...]
+def _corrected_types(
+    catalog: Catalog,
+    configuration: NodeConfiguration,
+    settings: NodeSettings,
+    observed: tuple[_Observed, ...],
 ) -> tuple[InstanceType, ...]:
-    by_type = {lesson.instance_type: lesson for lesson in lessons}
+    by_type = {seen_type.instance_type: seen_type for seen_type in observed}
     return tuple(
         _corrected(kind, by_type[kind.name], catalog, configuration, settings)
         if kind.name in by_type
@@ -132,7 +135,7 @@ def _taught(
 
 def _corrected(
     kind: InstanceType,
-    lesson: _Lesson,
+    seen_type: _Observed,
     catalog: Catalog,
     configuration: NodeConfiguration,
     settings: NodeSettings,
@@ -141,13 +144,13 @@ def _corrected(
     if not isinstance(facts, InstanceFacts):
         return kind  # stated in a file, so not an estimate
     nominal = facts.memory_mib * MIB
-    if not _LEAST_SHARE * nominal <= lesson.memory_bytes <= nominal:
+    if not _LEAST_SHARE * nominal <= seen_type.memory_bytes <= nominal:
         return kind
-    room = Resources({**kind.capacity, MEMORY: lesson.memory_bytes})
+    room = Resources({**kind.capacity, MEMORY: seen_type.memory_bytes})
     kept = overhead(facts, configuration, room, settings)
     left = allocatable(room, kept)
-    if lesson.left is not None and _is_credible(lesson.left, left, room):
-        left = Resources({**left, **lesson.left})
+    if seen_type.left is not None and _is_credible(seen_type.left, left, room):
+        left = Resources({**left, **seen_type.left})
         kept = room - left
     return replace(kind, capacity=room, overhead=kept, allocatable=left)
 

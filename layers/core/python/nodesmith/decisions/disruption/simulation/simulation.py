@@ -15,7 +15,7 @@ from typing import ClassVar
 from nodesmith.decisions.disruption.candidates import Candidate, is_settling
 from nodesmith.decisions.disruption.simulation.zones import Zones, evenly
 from nodesmith.decisions.packing import GOOD_ENOUGH
-from nodesmith.decisions.provisioning.alternatives import Attempt, sparing
+from nodesmith.decisions.provisioning.alternatives import Attempt, cheapest
 from nodesmith.decisions.provisioning.clusterstate import (
     Reserved,
     foreseen,
@@ -89,7 +89,7 @@ class Fleet:
         self._inputs = inputs
         self._shapes = {pod.key: pod.shape for pod in context.pods}
         shapes = list(dict.fromkeys(self._shapes.values()))
-        self._heeds_zones = rebalances_zones(pools_by_name.values())
+        self._respects_zones = rebalances_zones(pools_by_name.values())
         self._splits = Splits(context, claims, inputs.now)
         asking = [*(shape for shape in shapes if shape.moves), *self._splits.variants]
         found = needs(context, inputs)
@@ -97,7 +97,7 @@ class Fleet:
         # Also room that gangs have booked.
         hosted = (shape for existing in there.free for shape in existing.hosted)
         met = dict.fromkeys([*shapes, *hosted])
-        self._planner = self.planner(inputs, offers, asking, met, for_zones=self._heeds_zones)
+        self._planner = self.planner(inputs, offers, asking, met, for_zones=self._respects_zones)
         self._planner.tiers = tuple(tuple(map(_widely, tier)) for tier in offers.tiers)
         self._on_their_way = frozenset(
             p.key for p in context.pods if p.node in found.going and not p.deleting
@@ -114,7 +114,7 @@ class Fleet:
     def _promise(self, there: Reserved) -> list[ExistingNode]:
         """Return the existing nodes after every pod that needs a node is placed as far as possible."""
         if there.fresh:
-            others = PreferenceMode.RULE if self._heeds_zones else PreferenceMode.BUY
+            others = PreferenceMode.RULE if self._respects_zones else PreferenceMode.BUY
             fresh = self._splits.narrowed(there.fresh).pods
             placed = self._planner.assign(fresh, there.free, others).placed
             self.promised = frozenset(placed)
@@ -156,7 +156,7 @@ class Fleet:
         if ignores or not any(map(has_preferences, shapes)):
             chosen, _ = search.best(PreferenceMode.RULE)
         else:
-            chosen, _ = sparing(search.best, heeds_zones=self._heeds_zones)
+            chosen, _ = cheapest(search.best, respects_zones=self._respects_zones)
         return chosen, search.nodes_of(chosen)
 
     def open_to(self, shapes: Collection[Shape]) -> list[ExistingNode]:

@@ -32,8 +32,8 @@ _CHURNED_FOR_SECONDS = 5.0
 _MADE_WITHIN_SECONDS = 180.0
 
 
-def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
-    """Return etcd's data of a control plane with such a crowd, once its pods run.
+def kept_large_cluster(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
+    """Return etcd's data of a control plane of this size, once its pods run.
 
     It takes more than a minute to create, so it is kept in `folder` as long as its sources are the same.
     """
@@ -43,16 +43,16 @@ def kept_crowd(nodes: int, pods: int, kinds: int, folder: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         draft = folder / "draft"
         with ControlPlane(binaries, folder / "plane", data=draft) as plane:
-            crowd = Crowd(plane)
-            crowd.make(nodes, pods, kinds)
-            eventually(crowd.settled, "all pods run", _MADE_WITHIN_SECONDS)
-            assert crowd.size() == pods, "some were evicted from nodes whose leases had lapsed"
+            cluster = LargeCluster(plane)
+            cluster.make(nodes, pods, kinds)
+            eventually(cluster.settled, "all pods run", _MADE_WITHIN_SECONDS)
+            assert cluster.size() == pods, "some were evicted from nodes whose leases had lapsed"
         draft.rename(kept)
     return kept
 
 
 def _identity(binaries: Path, nodes: int, pods: int, kinds: int) -> str:
-    """Return a crowd's name, from its size and a hash of the sources and programs that create it."""
+    """Return the cluster's name, from its size and a hash of the sources and programs that create it."""
     sources = [Path(module) for module in (__file__, site.__file__, manifests.__file__)]
     program = (binaries / "kube-apiserver").stat()
     digest = hashlib.sha256(f"{program.st_size} {program.st_mtime_ns}".encode())
@@ -61,7 +61,7 @@ def _identity(binaries: Path, nodes: int, pods: int, kinds: int) -> str:
     return f"{nodes}-nodes-{pods}-pods-{kinds}-kinds-{digest.hexdigest()[:16]}"
 
 
-class Crowd:
+class LargeCluster:
     """Nodes and pods of one control plane. Uses plain HTTP so that it is less busy than the measured process."""
 
     def __init__(self, plane: ControlPlane) -> None:
