@@ -30,6 +30,7 @@ from nodesmith.model.functions import INFORMED, Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth, basis_of
+from nodesmith.model.ledger.ledger import Handover
 from nodesmith.model.nodeclasses.nodeconfiguration import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
@@ -928,6 +929,25 @@ def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_
     scene.hold(replace(builders.claim("a", phase=Phase.PENDING), phase=Phase.GIVEN_UP))
     assert scene.follow() == {"Forget": 1}
     assert scene.cloud.calls == []
+
+
+@pytest.mark.parametrize(
+    "concern",
+    [
+        Concern.PROVISIONING,
+        Concern.LIFECYCLE,
+        Concern.TERMINATION,
+        Concern.DISRUPTION,
+        Concern.REPAIR,
+        Concern.GARBAGECOLLECTION,
+    ],
+)
+def test_a_cluster_released_to_karpenter_has_nothing_that_is_due(concern: Concern) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.store.hand_over(Handover(NOW, to_karpenter=True, is_settled=True))
+    world.observe()
+    world.run(concern)
+    assert world.dues[concern] is None
 
 
 def shifted(scene: Scene, *zones: str) -> None:
