@@ -20,6 +20,7 @@ from nodesmith.decisions.packing import Skyline
 from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.offerings import options, templates
+from nodesmith.decisions.takeover import QUIET
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.times import format_time
@@ -931,7 +932,7 @@ def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_
     assert scene.cloud.calls == []
 
 
-@pytest.mark.parametrize(
+STANDING_BY = pytest.mark.parametrize(
     "concern",
     [
         Concern.PROVISIONING,
@@ -942,12 +943,26 @@ def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_
         Concern.GARBAGECOLLECTION,
     ],
 )
+
+
+@STANDING_BY
 def test_a_cluster_released_to_karpenter_has_nothing_that_is_due(concern: Concern) -> None:
     world = World({"web": pod_manifest("web")})
     world.store.hand_over(Handover(NOW, to_karpenter=True, is_settled=True))
     world.observe()
     world.run(concern)
     assert world.dues[concern] is None
+
+
+@STANDING_BY
+def test_while_karpenter_runs_the_next_look_is_due_when_it_has_been_quiet_for_long_enough(
+    concern: Concern,
+) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.cluster.karpenter = True
+    world.observe()
+    world.run(concern)
+    assert world.dues[concern] == NOW + QUIET
 
 
 def shifted(scene: Scene, *zones: str) -> None:

@@ -358,6 +358,7 @@ def test_a_run_that_died_delays_other_runs_for_ten_seconds() -> None:
     world.now += LOCKED_FOR
     world.run(Concern.TERMINATION)
     assert closings(world)
+    assert world.dues[Concern.TERMINATION] == world.now
 
 
 def test_a_run_that_failed_delays_no_other_run() -> None:
