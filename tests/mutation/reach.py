@@ -37,11 +37,10 @@ def reached(folders: Sequence[str], processes: int) -> dict[str, Test]:
     """
     kept: Any = json.loads(_FOUND.read_text()) if _FOUND.is_file() else {"hashes": {}, "tests": {}}
     files = sorted(str(each) for folder in folders for each in _test_files(Path(folder)))
-    now = {
-        str(path): sha256((ROOT / path).read_bytes()).hexdigest() for path in [*map(Path, files), *mutated()]
-    }
+    sources = {str(path.relative_to(ROOT)): str(path.relative_to(CORE)) for path in mutated()}
+    now = {path: sha256((ROOT / path).read_bytes()).hexdigest() for path in [*files, *sources]}
     changed = {path for path, found in now.items() if kept["hashes"].get(path) != found}
-    modules = {str(path.relative_to(CORE)) for path in mutated() if str(path) in changed}
+    modules = {module for path, module in sources.items() if path in changed}
     tests: dict[str, Test] = kept["tests"]
     stale = {n.partition("::")[0] for n, test in tests.items() if not modules.isdisjoint(test["reached"])}
     again = [path for path in files if path in changed or path in stale]

@@ -20,6 +20,7 @@ from nodesmith.launcheffects import (
 )
 from nodesmith.model.ec2.launches import Deferred, LaunchOutcome, LaunchRequest
 from nodesmith.model.functions import Concern
+from nodesmith.model.ledger.moves import Move, Reason, Stage
 from nodesmith.model.ledger.region import SHORT_FOR, CallBudget, Region, Scarcity
 from nodesmith.model.policies import NodeSettings
 from tests import builders
@@ -341,6 +342,20 @@ def test_while_calls_are_short_one_call_serves_the_pods_of_a_throttled_one_and_t
     (name,) = run(world).launched
 
     assert sorted(world.store.claims[name].nominated) == ["default/one", "default/two"]
+
+
+def test_while_calls_are_short_a_throttled_replacement_of_a_move_is_repeated_as_it_is() -> None:
+    world = World({"one": pod_manifest("one")})
+    world.store.region = [Region("")]
+    world.observe()
+    throttled(world)
+    (name,) = world.store.claims
+    move = Move("m1", Reason.DRIFTED, ("gone",), Stage.REPLACING, world.now, world.now, (name,))
+    world.store.moves["m1"] = move
+    world.now += LOCKED_WHILE_SHORT
+    world.observe()
+
+    assert run(world).launched == [name]
 
 
 def test_a_throttled_claim_is_repeated_as_it_is_once_calls_are_no_longer_short() -> None:

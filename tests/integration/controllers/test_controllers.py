@@ -15,11 +15,12 @@ from nodesmith.controllers.lifecycle import Lifecycle, follow
 from nodesmith.controllers.observation import Observation, observe, own_snapshot
 from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
-from nodesmith.controllers.runs import Spread, in_turn
+from nodesmith.controllers.runs import Report, Spread, in_turn
 from nodesmith.decisions.packing import Skyline
 from nodesmith.decisions.provisioning import rehearse, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.offerings import options, templates
+from nodesmith.decisions.takeover import QUIET
 from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.times import format_time
@@ -27,9 +28,10 @@ from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.ec2.launches import Deferred, LaunchRequest
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import INFORMED, Concern, Heartbeat
-from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
+from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
 from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.ledger.learned import Backoff, Ending, RegistrationHealth, basis_of
+from nodesmith.model.ledger.ledger import Handover
 from nodesmith.model.policies import NodeSettings
 from nodesmith.observation.decoding import decode
 from nodesmith.observation.encoding import encode
@@ -84,11 +86,15 @@ class Scene(Outside):
         )
         self.blobs.objects[KEY] = encode(CLUSTER, self.now, observed)
 
-    def follow(self, spread: Spread = in_turn) -> dict[str, int]:
+    def followed(self, **settings: Any) -> Report:
+        """Return what lifecycle reports about one run."""
         reduced = (reduce_pod(pod) for pod in self.cluster.pods.values())
         self.see([pod for pod in reduced if pod is not None])
         parts = (self.store, self.cloud, self.cluster, self.blobs, self.hints, self.clock)
-        return dict(follow(Lifecycle(CLUSTER, *parts, spread=spread)).counts)
+        return follow(Lifecycle(CLUSTER, *parts, **settings))
+
+    def follow(self, spread: Spread = in_turn) -> dict[str, int]:
+        return dict(self.followed(spread=spread).counts)
 
     def make_ready(self) -> tuple[str, ...]:
         self.see()
@@ -328,8 +334,77 @@ def test_a_claim_that_another_run_has_changed_is_checked_again_soon(scene: Scene
             raise Conflict("NodeClaim a has moved on")
 
     scene.store.raise_before = lose
-    assert scene.follow() == {"Open": 1, "Conflict": 1}
+    report = scene.followed()
+    assert (dict(report.counts), report.due) == ({"Open": 1, "Conflict": 1}, NOW)
     assert scene.hints.concerns() == [Concern.LIFECYCLE]
+    assert told_of(scene, "claims advanced") == [(Concern.LIFECYCLE, timedelta(seconds=5))]
+
+
+def test_readiness_counts_nodes_again_when_a_claim_appears_and_when_it_becomes_a_node(scene: Scene) -> None:
+    why = "claims launched, initialized, ending or gone"
+    scene.hold(launched("a", reason=NOT_REGISTERED[0], message=NOT_REGISTERED[1]))
+    scene.follow()
+    assert told_of(scene, why) == [(Concern.READINESS, timedelta())], "it has a NodeClaim object now"
+
+    scene.hints.sent.clear()
+    scene.cluster.nodes["node-a"] = node_manifest(launched("a"))
+    scene.follow()
+    assert (scene.phases(), told_of(scene, why)) == ({"a": "Registered"}, [])
+
+    scene.follow()
+    assert (scene.phases(), told_of(scene, why)) == ({"a": "Initialized"}, [(Concern.READINESS, timedelta())])
+
+
+def test_termination_and_provisioning_are_woken_for_a_node_that_expires(scene: Scene) -> None:
+    joined(scene, "a")
+    scene.follow()
+    scene.follow()
+    assert scene.followed().due is None, "time alone changes nothing"
+    old = replace(scene.store.claims["a"], created_at=NOW - timedelta(days=31), expire_after="720h")
+    scene.store.claims["a"] = old
+    assert scene.follow() == {"End": 1}
+    assert told_of(scene, "claims end") == [(Concern.TERMINATION, timedelta())]
+    assert told_of(scene, "claims given up or ended") == [(Concern.PROVISIONING, timedelta())]
+
+
+@pytest.mark.parametrize(("bought_for", "woken"), [("web", [(Concern.TERMINATION, timedelta())]), ("db", [])])
+def test_termination_goes_on_once_the_node_bought_for_the_pods_of_an_ending_one_is_ready(
+    scene: Scene, bought_for: str, woken: list[Any]
+) -> None:
+    scene.cluster.pods["default/web"] = pod_manifest("web", nodeName="node-old")
+    ready = launched("old", phase=Phase.INITIALIZED, node_name="node-old")
+    scene.hold(ready.terminating("Expired", "the node has reached its expireAfter", NOW))
+    scene.hold(launched("new", nominated=(f"default/{bought_for}",)))
+    for claim in (launched("old"), launched("new")):
+        scene.cluster.nodes[f"node-{claim.name}"] = node_manifest(claim)
+    scene.follow()
+    scene.follow()
+    assert scene.phases()["new"] == "Initialized"
+    assert told_of(scene, "replacements are ready") == woken
+
+
+@pytest.mark.parametrize(
+    ("setting", "reasons"), [(False, {"FailedScheduling"}), (True, {"FailedScheduling", "NotTriggerScaleUp"})]
+)
+def test_pods_get_the_events_of_cluster_autoscaler_if_the_setting_says_so(
+    scene: Scene, setting: bool, reasons: set[str]
+) -> None:
+    world = World({"huge": pod_manifest("huge", cpu="10000")})
+    world.observe()
+    scene.store, scene.blobs, scene.cluster = world.store, world.blobs, world.cluster
+    provision(provisioning(scene))
+    scene.followed(autoscaler_events=setting)
+    assert {event.reason for event in scene.cluster.events if event.kind == "Pod"} == reasons
+
+
+def test_tags_that_are_due_are_written_and_counted(scene: Scene) -> None:
+    scene.hold(launched("a", launch={TAGS_DUE: {"karpenter.sh/nodeclaim": "a"}}), launched("b"))
+    scene.follow()
+    scene.cloud.calls.clear()
+    assert scene.follow()["Tagged"] == 1
+    assert [call.about for call in scene.cloud.calls if call.method == "tag"] == [
+        ("i-a", "karpenter.sh/nodeclaim")
+    ]
 
 
 def test_terminating_a_claim_removes_instance_object_and_ledger_entry(scene: Scene) -> None:
@@ -855,6 +930,39 @@ def test_a_claim_given_up_before_it_had_an_instance_is_forgotten_without_a_call_
     scene.hold(replace(builders.claim("a", phase=Phase.PENDING), phase=Phase.GIVEN_UP))
     assert scene.follow() == {"Forget": 1}
     assert scene.cloud.calls == []
+
+
+STANDING_BY = pytest.mark.parametrize(
+    "concern",
+    [
+        Concern.PROVISIONING,
+        Concern.LIFECYCLE,
+        Concern.TERMINATION,
+        Concern.DISRUPTION,
+        Concern.REPAIR,
+        Concern.GARBAGECOLLECTION,
+    ],
+)
+
+
+@STANDING_BY
+def test_a_cluster_released_to_karpenter_has_nothing_that_is_due(concern: Concern) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.store.hand_over(Handover(NOW, to_karpenter=True, is_settled=True))
+    world.observe()
+    world.run(concern)
+    assert world.dues[concern] is None
+
+
+@STANDING_BY
+def test_while_karpenter_runs_the_next_look_is_due_when_it_has_been_quiet_for_long_enough(
+    concern: Concern,
+) -> None:
+    world = World({"web": pod_manifest("web")})
+    world.cluster.karpenter = True
+    world.observe()
+    world.run(concern)
+    assert world.dues[concern] == NOW + QUIET
 
 
 def shifted(scene: Scene, *zones: str) -> None:

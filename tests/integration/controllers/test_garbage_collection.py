@@ -215,6 +215,17 @@ def test_only_unneeded_resources_are_deleted() -> None:
     assert yard.ended == {"once": 2}
 
 
+def test_a_claim_learns_the_security_groups_that_somebody_has_given_its_instance() -> None:
+    yard = Yard()
+    yard.instance("i-good", "good")
+    yard.cloud.instances["i-good"] = replace(yard.cloud.instances["i-good"], security_groups=("sg-theirs",))
+    yard.store.claims["good"] = replace(yard.claim("good", "i-good"), security_groups=("sg-ours",))
+    yard.node("i-good", ready=True)
+    report = yard.run()
+    assert (report.counts["NodeClaimsCorrected"], report.collected) == (1, ["good"])
+    assert yard.store.claims["good"].security_groups == ("sg-theirs",)
+
+
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome() -> None:
     undisturbed = untidy()
     undisturbed.sweep()

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from nodesmith.controllers.disruption import disrupt
+from nodesmith.controllers.moves import moves as carrying
+from nodesmith.controllers.moves.look import Disruption, Memory
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
+from nodesmith.errors import Conflict
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, Unfulfilled
@@ -27,10 +31,11 @@ from nodesmith.observation.decoding import decode
 from nodesmith_cli.explaining.decision import explain
 from nodesmith_formats.decisions.summaries import summary
 from tests import builders
+from tests.fakes.catalogs import FakeCatalogs
 from tests.samples import sampled
 from tests.scenarios import moves
 from tests.scenarios.moves import LIVES, ON_DEMAND, Life, settled, shrink
-from tests.smallworld.world import STEP, Boundaries, Messages, World, catalog, pod_manifest
+from tests.smallworld.world import SETTINGS, STEP, Boundaries, Messages, World, catalog, pod_manifest
 
 CHEAPER, ROOM = LIVES[:2]
 BY_NAME = pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
@@ -74,6 +79,23 @@ def said(world: World, kind: str = "NodeClaim") -> list[str]:
     """Return the distinct reasons of Events about disruption, in order."""
     reasons = [e.reason for e in world.cluster.events if e.kind == kind]
     return list(dict.fromkeys(r for r in reasons if r.startswith(("Disruption", "Consolidation"))))
+
+
+def disrupted(world: World) -> dict[str, int]:
+    """Return what one run of disruption counts of moves, in the present state."""
+    world.observe()
+    outside = world.store, world.cloud, world.cluster, world.blobs, world.hints, world.clock
+    catalogs = FakeCatalogs(world.sold)
+    look = disrupt(
+        Disruption(builders.CLUSTER, *outside, SETTINGS, catalogs, Memory(), metrics=world.metrics)
+    )
+    assert look is not None
+    return {name: count for name, count in look.done.items() if count and name != "NodesBlocked"}
+
+
+def woken(world: World, why: str) -> list[tuple[Concern, timedelta]]:
+    """Return the concerns that got a hint with this reason, each with its delay from now."""
+    return [(m.concern, m.due_at - world.now) for m in world.hints.sent if m.hint.why == why]
 
 
 @BY_NAME
@@ -195,6 +217,53 @@ def late_pod(world: World, **annotations: str) -> None:
     pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
 
+def test_a_valid_move_is_carried_out_without_conflicts_with_itself() -> None:
+    world = validated(CHEAPER)
+    world.concerns = tuple(each for each in world.concerns if each is not Concern.DISRUPTION)
+    assert disrupted(world) == {"NodeClaimsLaunched": 1}
+    assert woken(world, "claims changed") == [(Concern.LIFECYCLE, timedelta())]
+    assert (Concern.DISRUPTION, timedelta(seconds=1)) not in woken(world, "moves are under way")
+
+    (move,) = world.store.moves.values()
+    until(world, lambda: world.store.claims[move.replacements[0]].phase is Phase.INITIALIZED)
+    world.hints.sent.clear()
+    assert disrupted(world) == {"NodesDisrupted": 1, "NodesDisruptedUnderutilized": 1}
+    assert woken(world, "nodes are disrupted") == [(Concern.PROVISIONING, timedelta())]
+    assert woken(world, "nodes end") == [(Concern.TERMINATION, timedelta())]
+    assert world.store.moves == {}
+
+
+def test_if_another_run_has_bought_nodes_since_the_validation_the_move_is_validated_again_soon() -> None:
+    world = validated(CHEAPER)
+    known = {key for key in world.blobs.objects if "/decisions/" in key}
+    rivals = [Conflict("somebody was first")]
+
+    def forestall(method: str) -> None:
+        if method == "commit" and rivals:
+            world.store.version += 1
+            raise rivals.pop()
+
+    world.store.raise_before = forestall
+    assert disrupted(world) == {"Conflict": 1}
+    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
+    assert (stages(world), len(world.cloud.alive())) == ([Stage.PROPOSED], 1)
+    records = [key for key in world.blobs.objects if "/decisions/" in key and key not in known]
+    (record,) = (json.loads(gzip.decompress(world.blobs.objects[k])) for k in records if "snapshot" not in k)
+    assert record["superseded"]
+
+
+def test_moves_beyond_those_of_one_validation_are_validated_a_second_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = validated(CHEAPER)
+    (move,) = world.store.moves.values()
+    other = replace(move, id=f"{move.id}-2", revision=0)
+    world.store.save_move(other)
+    monkeypatch.setattr(carrying, "MOST_AT_ONCE", 1)
+    disrupted(world)
+    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
+
+
 def test_a_pod_that_arrives_before_validation_is_moved_with_the_others() -> None:
     world = proposed(ROOM)
     late_pod(world)
@@ -275,6 +344,30 @@ def test_a_move_to_which_ec2_does_not_answer_is_tried_again_a_minute_later_and_n
     assert {backoff.failures for backoff in world.store.move_backoffs.values()} <= {0}
     world.settle()
     assert (world.violations(), len(world.cloud.instances)) == ([], 2), "nothing was bought in vain"
+
+
+def validated(of: Life) -> World:
+    """Return a world in which a move has been proposed that can be validated now."""
+    world = proposed(of)
+    world.now += SECOND_LOOK
+    world.hints.sent.clear()
+    return world
+
+
+def test_a_move_to_which_ec2_does_not_answer_is_over_at_once_and_says_why() -> None:
+    world = validated(replace(CHEAPER, happens=away(1)))
+    node = source(world).node_name
+    assert disrupted(world) == {"NodeClaimsGivenUp": 1, "MovesRetried": 1}
+    assert world.store.moves == {}
+    assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=5))]
+    (event,) = (e for e in world.cluster.events if e.kind == "Node" and e.reason == "ConsolidationRejected")
+    assert (event.name, "InternalError" in event.message) == (node, True)
+
+
+def test_a_move_without_capacity_is_over_at_once_and_backs_off() -> None:
+    world = validated(life("nothing is to be had"))
+    assert disrupted(world) == {"NodeClaimsGivenUp": 1, "MovesAbandoned": 1}
+    assert [each.failures for each in world.store.move_backoffs.values()] == [1]
 
 
 def test_ec2_being_away_neither_adds_to_failures_nor_forgets_them() -> None:
@@ -417,6 +510,8 @@ def test_of_many_empty_nodes_only_one_that_has_got_a_pod_stays() -> None:
     assert world.violations() == []
     assert list(world.pods) == ["late"], "it was not evicted"
     assert len(world.cloud.alive()) == 1
+    failed = world.metrics.take().counters["voluntary_disruption_failed_validations_total"]
+    assert [*failed.values()] == [1], "the two others passed"
 
 
 def test_the_reason_why_a_node_stays_is_reported_once_per_quarter_of_an_hour() -> None:

@@ -193,6 +193,9 @@ def test_repair_counts_its_actions_and_sends_hints_to_the_next_concerns() -> Non
         "RepairsBlocked": 0,
     }
     assert [message.concern for message in world.hints.waiting] == [Concern.TERMINATION, Concern.PROVISIONING]
+    (event,) = (e for e in world.cluster.events if e.reason == "NodeRepair")
+    (claim,) = world.store.claims.values()
+    assert (event.kind, event.name, event.warning) == ("Node", claim.node_name, True)
     assert repair_nodes(run_of(world)).counts == {"NodesUnhealthy": 0}, "its termination has started"
 
 

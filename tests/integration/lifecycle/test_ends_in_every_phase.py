@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.termination import LOCKED_FOR, Termination, end_nodes
+from nodesmith.controllers.runs import Report
+from nodesmith.controllers.termination import LOCKED_FOR, SOON, Termination, end_nodes
 from nodesmith.errors import Conflict, Transient
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
@@ -236,6 +237,12 @@ class _Denying:
         return getattr(self._cluster, name)
 
 
+def terminating(world: World, cluster: Any, **settings: Any) -> Report:
+    """Return what termination reports about one run with another port of the cluster."""
+    parts = builders.CLUSTER, world.store, world.cloud, cluster, world.blobs, world.hints, world.clock
+    return end_nodes(Termination(*parts, **settings))
+
+
 def test_provisioning_is_woken_before_terminating_nodes_are_changed() -> None:
     world = a_world()
     world.settle()
@@ -285,13 +292,17 @@ def test_postponed_evictions_wake_termination_at_once() -> None:
     delete_objects("Node")(world)
     world.observe()
     calm = world.cluster
-    world.cluster = _Denying(calm, lambda pods: {each.pod: Postponed() for each in pods})  # type: ignore[assignment]
+    cluster: Any = _Denying(calm, lambda pods: {each.pod: Postponed() for each in pods})
     world.hints.sent.clear()
 
-    world.run(Concern.TERMINATION)
+    done = terminating(world, cluster).counts
 
+    assert (done["Evict"], done["Postponed"]) == (0, 2)
     hints = [m for m in world.hints.sent if m.concern is Concern.TERMINATION]
     assert [m.due_at for m in hints if m.hint.why == "evictions postponed"] == [world.now]
+    assert [m.due_at for m in hints if m.hint.why == "nodes end"] == [world.now + SOON], (
+        "the Nodes are tainted"
+    )
     assert not any(event.reason == "Evicted" for event in calm.events)
 
 
@@ -324,8 +335,7 @@ def test_nodes_that_wait_for_a_budget_report_it_while_other_nodes_pods_are_evict
     calm.raise_after = note
     cluster: Any = _Denying(calm, evict_late)
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
-        parts = builders.CLUSTER, world.store, world.cloud, cluster, world.blobs, world.hints, world.clock
-        done = end_nodes(Termination(*parts, spread=pool.map)).counts
+        done = terminating(world, cluster, spread=pool.map).counts
 
     assert (done["Evict"], done["Wait"]) == (1, 2)
 
@@ -344,9 +354,11 @@ def test_a_run_that_died_delays_other_runs_for_ten_seconds() -> None:
     assert not closings(world)
     (again,) = (m for m in world.hints.sent if m.due_at == world.now + LOCKED_FOR)
     assert again.concern is Concern.TERMINATION
+    assert world.dues[Concern.TERMINATION] == world.now
     world.now += LOCKED_FOR
     world.run(Concern.TERMINATION)
     assert closings(world)
+    assert world.dues[Concern.TERMINATION] == world.now
 
 
 def test_a_run_that_failed_delays_no_other_run() -> None:

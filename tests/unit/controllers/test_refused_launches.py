@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from nodesmith.controllers.launching.launch import note_refused, start_many
+from nodesmith.controllers.launching.launch import buy, buy_many, note_refused, start_many
 from nodesmith.controllers.launching.pendingclaims import LEASE, carry_on, leased_until, resume_starts
 from nodesmith.controllers.provisioning import provision
+from nodesmith.decisions.provisioning import PlannedNode, decide
 from nodesmith.errors import Conflict
 from nodesmith.launcheffects import ATTEMPTED_AT, Allowance, Settled, launch, start
 from nodesmith.model.ec2.launches import (
@@ -33,8 +34,11 @@ from nodesmith.model.ec2.launches import (
 )
 from nodesmith.model.ec2.notices import Fate
 from nodesmith.model.functions import Concern
+from nodesmith.model.karpenter.nodeclaimobjects import CREATED_FOR
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.learned import Backoff
+from nodesmith.model.ledger.moves import Move, Stage
+from nodesmith.model.ledger.moves import Reason as MoveReason
 from nodesmith.model.metrics import Metrics
 from nodesmith.model.nodeclasses.status import Subnet
 from tests import builders
@@ -401,12 +405,22 @@ def test_a_claim_without_an_instance_is_given_up_after_five_minutes(seconds: int
     assert saved(outside).reason == ("LaunchTimeout" if is_over else "")
 
 
+class NotingCloud(FakeCloud):
+    was_repeated = False
+
+    def launch(self, requests: Sequence[LaunchRequest], *, repeated: bool = False) -> list[LaunchOutcome]:
+        self.was_repeated = repeated
+        return super().launch(requests, repeated=repeated)
+
+
 def test_a_launch_is_repeated_with_the_same_request() -> None:
-    outside = Outside()
+    cloud = NotingCloud()
+    outside = Outside(cloud=cloud)
     outside.cloud.answers["default-x1"] = Launched("default-x1", instance())
     settled = resume_launches(outside, left_pending())
     assert settled.launched == ["default-x1"]
     assert methods(outside) == ["instances_of", "ensure_templates", "launch"]
+    assert cloud.was_repeated
     assert not settled.is_cut
 
 
@@ -466,3 +480,34 @@ def test_refused_starts_that_may_be_saved_know_the_committed_revision() -> None:
     settled, _ = start_many(run, claims, run.store.load(), "d-1", Allowance(run.store, run.clock))
     assert settled.given_up == ["a"]
     assert saved(run, "a").phase is Phase.GIVEN_UP
+
+
+def planned(count: int) -> Sequence[PlannedNode]:
+    """Return nodes that a decision buys for pods of which each needs its own."""
+    pods = builders.pods(builders.shape(affinity=builders.anti_affinity()), count)
+    return decide(builders.inputs(snapshot=builders.snapshot(pods=pods))).nodes
+
+
+def test_nodes_beyond_one_commit_are_bought_with_the_next_commit_of_the_same_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodesmith.controllers.launching.launch.COMMIT_NODES", 1)
+    run = Buying()
+    allowance = Allowance(run.store, run.clock)
+    settled, made = buy_many(run, planned(2), run.store.load(), lambda *_: None, "d-1", allowance)
+    assert (made, len(settled.launched)) == (2, 2)
+    assert (run.store.version, run.store.decisions) == (2, ["d-1", "d-1"])
+
+
+@pytest.mark.parametrize(("sources", "again"), [(("younger", "old", "young"), 3), (("old",), 0)])
+def test_a_replacement_continues_the_longest_row_of_nodes_replaced_soon_before_it(
+    sources: tuple[str, ...], again: int
+) -> None:
+    run, (node,) = Buying(), planned(1)
+    for number, (name, minutes) in enumerate({"younger": 5, "old": 120, "young": 10}.items()):
+        at = NOW - timedelta(minutes=minutes)
+        run.store.claims[name] = builders.claim(name, created_at=at, again=number)
+    name = node.claim.name
+    move = Move("m1", MoveReason.UNDERUTILIZED, sources, Stage.REPLACING, NOW, NOW, (name,))
+    buy(run, [node], run.store.load(), lambda *_: None, "d-1", move)
+    assert (saved(run, name).again, saved(run, name).annotations[CREATED_FOR]) == (again, "underutilized")

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import decide
+from nodesmith.decisions.shadow.actual import boot_shown
 from nodesmith.decisions.shadow.advance import KARPENTERS, OURS, is_news, step
+from nodesmith.decisions.shadow.fleet import statuses
 from nodesmith.decisions.shadow.karpenter import first_fit_plan
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DISRUPTED
+from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.policies import NodeSettings
@@ -134,6 +137,27 @@ def test_a_shadow_consolidates_and_pays_for_the_nodes_that_pods_leave_until_they
     assert shadow.fleets[NODESMITH].bound_hourly_usd > 0
 
 
+def test_what_no_plan_could_cost_less_than_is_counted_for_the_time_since_it_is_known() -> None:
+    pods = [bound(SMALL, "a", "one"), bound(SMALL, "b", "one")]
+    snapshot = seen(pods, "one", nodepools=(pool(policy="WhenEmpty"),))
+    first = stepped(None, snapshot, builders.NOW)
+    bound_usd = first.fleets[NODESMITH].bound_hourly_usd
+    assert 0 < bound_usd < 0.192
+    ours = stepped(first, snapshot, builders.NOW + 10 * MINUTE).days[-1].tallies[NODESMITH]
+    assert (ours.bound_usd, ours.bound_seconds) == (pytest.approx(bound_usd / 6), 600)
+
+
+def test_a_nodeclass_that_karpenter_finds_faulty_is_not_bought_from() -> None:
+    faulty = {"type": "SubnetsReady", "status": "False", "reason": "SubnetsNotFound", "message": "none match"}
+    unready = {"type": "Ready", "status": "False"}
+    found = {
+        name: statuses([{**builders.nodeclass_manifest(), "status": {"conditions": shown}}], builders.ZONES)
+        for name, shown in {"faulty": [faulty, unready], "unready": [unready]}.items()
+    }
+    assert [c.reason for c in found["faulty"]["default"].conditions] == ["SubnetsNotFound"]
+    assert [c.status for c in found["unready"]["default"].conditions] == ["True"], "only what is wrong counts"
+
+
 def test_pods_that_no_nodepool_accepts_keep_a_copy_of_their_node() -> None:
     picky = builders.shape("3", "6Gi", app="picky", nodeSelector={"example.com/team": "a"})
     first = stepped(None, seen([bound(BIG, "a", "one")], "one"), builders.NOW)
@@ -164,6 +188,19 @@ def test_boot_times_are_learned_from_the_clusters_nodes() -> None:
     snapshot = replace(seen([]), nodes=(replace(node, conditions={"Ready": ready}),))
     assert stepped(None, snapshot, builders.NOW).boot_seconds == 145
     assert stepped(None, seen([], "one"), builders.NOW).boot_seconds == 0
+
+
+@pytest.mark.parametrize(("seconds", "boot"), [(4, 0), (5, 5), (900, 900), (901, 0)])
+def test_a_node_that_was_ready_too_soon_or_too_late_shows_no_boot_time(seconds: int, boot: int) -> None:
+    id_ = "aws:///us-east-1a/i-1"
+    node = replace(worker("one").node, created_at=builders.NOW, provider_id=id_)
+    ready = Condition("True", since=builders.NOW + timedelta(seconds=seconds))
+    bought = {
+        "metadata": {"name": "one", "creationTimestamp": format_time(builders.NOW)},
+        "status": {"providerID": id_},
+    }
+    snapshot = replace(seen([]), nodes=(replace(node, conditions={"Ready": ready}),), nodeclaims=(bought,))
+    assert boot_shown(snapshot) == boot
 
 
 def test_nothing_is_counted_for_the_time_in_which_nothing_was_seen() -> None:

@@ -134,11 +134,11 @@ def written(
     *,
     now: datetime = NOW,
     pace: Pace | None = None,
+    done: Counter[str] | None = None,
 ) -> timedelta | None:
+    counts: Counter[str] = Counter() if done is None else done
     with Failures() as failures:
-        return show_consolidatable(
-            claims, one, pools(after), cluster, now, pace or Pace(), Counter(), failures
-        )
+        return show_consolidatable(claims, one, pools(after), cluster, now, pace or Pace(), counts, failures)
 
 
 def test_the_writes_in_a_minute_are_limited_however_often_lifecycle_looks() -> None:
@@ -163,7 +163,9 @@ def test_the_writes_in_a_minute_are_limited_however_often_lifecycle_looks() -> N
 def test_the_object_shows_the_condition() -> None:
     ours = ready()
     cluster = FakeCluster(nodeclaims={ours.name: shown(ours.name)})
-    assert written(cluster, [ours], seen(ours)) is None
+    done: Counter[str] = Counter()
+    assert written(cluster, [ours], seen(ours), done=done) is None
+    assert done == {"Consolidatable": 1}
     (condition,) = cluster.nodeclaims[ours.name]["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("Consolidatable", "True")
 

@@ -436,6 +436,8 @@ class TestShown:
         (pool,) = considered(inputs(snapshot=seen, ledger=ledger(claims=(there,))))
         text = "\n".join(pool_lines(pool))
         assert "limit     NodePool default: 0.5 of 2 USD an hour used since 2026-11-21T11:59:00Z" in text
+        (unused,) = considered(inputs(snapshot=snapshot(nodepools=(dollar_pool("2"),))))
+        assert "  limit     NodePool default: 0 of 2 USD an hour used" in pool_lines(unused)
         assert "limit     CapacityQuota gold: 1 of 3 nodes used since" in text
         assert (
             "limit     CapacityQuota bad cannot be read: spec.limits.resources.x is an unknown resource"

@@ -237,6 +237,18 @@ def test_the_second_follows_at_once() -> None:
     assert again.claim.attempts == {WORKLOAD: 2}
 
 
+def test_a_node_for_pods_whose_nodes_were_removed_continues_the_longest_row_of_removals() -> None:
+    removed = [
+        replace(
+            ended(bought(9 * MINUTE, name=f"default-{again}", again=again), "Drifted"),
+            attempts=FrozenMap({WORKLOAD: 1}),
+        )
+        for again in (2, 0, 1)
+    ]
+    (again,) = decided(removed, [WAITING]).nodes
+    assert again.claim.again == 3
+
+
 def test_the_third_waits_and_shows_the_reason() -> None:
     plan = decided([bought(MINUTE, 2)], pods(WEB, 3))
     assert not plan.nodes

@@ -12,6 +12,7 @@ import pytest
 
 from nodesmith.decisions.budgets import loop_obstacle
 from nodesmith.decisions.lifecycle import registrations, uses
+from nodesmith.decisions.lifecycle.registrations import JUDGED
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.provisioning.attempts import removed_soon
 from nodesmith.decisions.readiness.launchconditions import breaker_condition, breaker_events
@@ -245,6 +246,15 @@ def test_what_became_of_a_node_is_seen_in_the_snapshot() -> None:
     assert seen(waiting, *builders.bind(WEB, node.name)) == USED
     left = replace(node, last_pod_event_at=NOW - MINUTE)
     assert seen(waiting, nodes=(left,)) == USED
+
+
+@pytest.mark.parametrize(("early", "use"), [(0, IN_VAIN), (1, "")])
+def test_a_node_without_pods_is_judged_once_it_has_been_ready_for_long_enough(early: int, use: str) -> None:
+    made = bought(HOUR, "", initialized_at=NOW - JUDGED + timedelta(seconds=early))
+    node = builders.node(f"node-{made.name}", provider_id=made.provider_id, labels=READY)
+    (waiting,) = builders.pods(WEB)
+    snapshot = builders.snapshot(pods=(replace(waiting, key="default/web-0"),), nodes=(node,))
+    assert uses(builders.ledger(claims=(made,)), snapshot, NOW, Workloads()).get(made.name, "") == use
 
 
 def test_the_condition_and_events_tell_of_it_once_and_of_its_end() -> None:

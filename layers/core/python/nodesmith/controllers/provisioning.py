@@ -261,9 +261,11 @@ def _look(run: Provisioning, outcome: Outcome, allowance: Allowance) -> bool:
     snapshot, catalog = own_snapshot(data, run.cluster_name), run.catalogs.latest()
     paid = known_commitments(run.commitments)
     ledger = replace(run.store.load(), learned=run.store.learned(), commitments=paid)
-    stands_by = standby(ledger, snapshot, outcome.due) is not None
-    outcome.is_cut = not (stands_by or allowance.has_turn(ledger.spending))
-    if stands_by or outcome.is_cut:
+    if (held := standby(ledger, snapshot, outcome.due)) is not None:
+        outcome.due = held.until
+        return True
+    outcome.is_cut = not allowance.has_turn(ledger.spending)
+    if outcome.is_cut:
         return True
     settings = allowance.thrifty(run.settings.in_cluster(ledger.cluster))
     types = TypeTable(snapshot, catalog, settings, ledger)

@@ -172,11 +172,11 @@ def end_nodes(run: Termination) -> Report:
         _set(run, LOCKED_FOR, began)  # the run that holds the lock may have died
         return Report(Counter(TurnedAway=1), due=began)
     done: Counter[str] = Counter()
-    is_over = True
+    due: datetime | None = None
     told: list[ObjectEvent] = []
     with Failures() as failures:
         try:
-            is_over = _look(run, done, told, failures)
+            due = _look(run, done, told, failures)
         except (Transient, Rejected):
             _hand_over(run, until)
             raise
@@ -184,7 +184,7 @@ def end_nodes(run: Termination) -> Report:
         if told:  # the next round of evictions need not wait for that
             with failures.of():
                 run.cluster.publish(told)
-    return Report(done, due=None if is_over else began)
+    return Report(done, due=due)
 
 
 def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> None:
@@ -195,21 +195,23 @@ def _hand_over(run: Termination, until: datetime, *, is_left: bool = False) -> N
         run.hints.send(Concern.TERMINATION, Hint(run.cluster_name, why))
 
 
-def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures) -> bool:
-    """Load, decide and carry out; return True if no node is ending and none waits to end.
+def _look(
+    run: Termination, done: Counter[str], told: list[ObjectEvent], failures: Failures
+) -> datetime | None:
+    """Load, decide and carry out; return when to look again, None if no node is ending and none waits to end.
 
     Counts what was done in `done`, and adds Events that the caller must publish to `told`.
     """
     snapshot = newest_snapshot(run.blobs, run.cluster_name)
     if snapshot is None:
-        return True
+        return None
     ledger, now = run.store.load(), run.clock()
-    if standby(ledger, snapshot, now) is not None:
-        return False
+    if (held := standby(ledger, snapshot, now)) is not None:
+        return held.until
     claims = _begun(run, ledger, snapshot, now, done, failures)
     run.interruption_metrics.count_waiting(claims, snapshot, now)
     if not any(claim.is_ending for claim in claims):
-        return not to_end_later(claims, snapshot)
+        return now if to_end_later(claims, snapshot) else None
     checked = to_check(claims, snapshot)
     try:
         instances = run.cloud.instances_of(checked, known_instances(claims)) if checked else {}
@@ -226,7 +228,7 @@ def _look(run: Termination, done: Counter[str], told: list[ObjectEvent], failure
             with failures.of():
                 run.store.save_drain_time(nodepool, typical)
     _wake(run, claims, snapshot, commands, done, now, known)
-    return False
+    return now
 
 
 def _begun(

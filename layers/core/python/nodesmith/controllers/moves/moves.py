@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from typing import assert_never
 
 from nodesmith.controllers.commitments import claim_commitments
@@ -116,7 +117,7 @@ def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None
                 run.wake_me(step.wait)
             run.publish_new(events.of_replacements(step.move, step.for_claims))
         case moves.LookAgain():
-            run.wake_me(timedelta(seconds=1))  # it has become due since the joint validation of this run
+            run.wake_me(timedelta(seconds=1))  # the joint validation of this run has left it out, or lost a race
         case _:
             assert_never(step)
 
@@ -171,15 +172,13 @@ MOST_AT_ONCE = 40
 def look_again_at_all(look: Look) -> None:
     """Validate the moves that are due, and carry out the result."""
     scene = look.scene()
-    due = [move for move in look.ledger.moves if isinstance(next_step(move, scene), LookAgain)]
-    moves = due[:MOST_AT_ONCE]
+    due = (move for move in look.ledger.moves if isinstance(next_step(move, scene), LookAgain))
+    moves = [*islice(due, MOST_AT_ONCE)]
     if not moves:
         return
     inputs = look.inputs("".join(move.id for move in moves))
     with look.run.metrics.timed("scheduler_scheduling_duration_seconds", controller="disruption"):
         found = look_again(moves, inputs)
-    if len(found) < len(due):
-        look.run.wake_me(timedelta(seconds=1))
     carried = _Carrying(look, inputs, [found[move.id] for move in moves if move.id in found], moves)
     for move in moves:
         if move.id in found and not carried.on(move, found[move.id]):
@@ -214,7 +213,6 @@ class _Carrying:
                 self._stands(move, found)
         except Conflict:
             look.done["Conflict"] += 1
-            look.run.wake_me(timedelta(seconds=5))
             return isinstance(found, str) or not found.replacements
         except (Transient, Rejected) as error:
             look.failures.add(error, f"move {move.id}")

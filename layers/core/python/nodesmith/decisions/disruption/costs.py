@@ -90,7 +90,7 @@ def lost_usd(
     """
     lost = 0.0
     for pod in pods:
-        hours = max(0, learned.get(pod.shape, 0) - EVICTION_MINUTES) / 60
+        hours = max(0, learned.get(pod.shape, EVICTION_MINUTES) - EVICTION_MINUTES) / 60
         if pod.shape.owner.startswith(_JOB):
             hours += max(timedelta(0), now - pod.created_at) / timedelta(hours=1)
         if hours:

@@ -178,10 +178,9 @@ def _spot_types(sources: Sequence[Candidate]) -> int | None:
 
 def _is_spot_for_spot(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
     """Return whether a move only exchanges spot for at least as many other spot nodes, driven by the price alone."""
-    if not nodes or len(nodes) < len(sources):
-        return False
-    bought = all(node.request.capacity_type == SPOT for node in nodes)
-    return bought and all(source.node.labels.get(CAPACITY_TYPE) == SPOT for source in sources)
+    removed = (source.node.labels.get(CAPACITY_TYPE) for source in sources)
+    kinds = {*removed, *(node.request.capacity_type for node in nodes)}
+    return len(nodes) >= len(sources) and kinds == {SPOT}
 
 
 def _adds_nodes(sources: Sequence[Candidate], nodes: Sequence[PlannedNode]) -> bool:
