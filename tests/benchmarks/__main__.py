@@ -130,8 +130,8 @@ QUICK: Mapping[str, Callable[[], list[Figure]]] = {
     "soak": partial(soak.figures, nodes=20, days=0.25),
     "upgrades": partial(upgrades.figures, days=1),
     "idle": partial(idle.figures, nodes=10, hours=3),
-    "neighbours": partial(neighbours.figures, seeds=1),
-    "zoneloss": partial(zoneloss.figures, clusters=4),
+    "neighbours": partial(neighbours.figures, concurrency=(50,)),
+    "zoneloss": partial(zoneloss.figures, clusters=10, others=4),
     "interruptions": partial(interruptions.figures, runs=50, storms=1, sample=40),
 }
 

@@ -6,17 +6,21 @@ advances. Computation takes as long in the simulation as the processor takes for
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from nodesmith.model.snapshot import Snapshot
+from nodesmith.observation.decoding import Reader, decode
 from tests import builders
 from tests.smallworld.world import Killed
 
@@ -35,6 +39,8 @@ POLL_SECONDS = 0.1
 BATCH = 10
 DISPATCH_SECONDS = 0.02
 """Duration of each invocation by dispatch."""
+MOST_KNOWN = 200
+"""The most snapshots that are kept in memory."""
 
 Work = Callable[[], None]
 
@@ -123,6 +129,21 @@ class Kernel:
         assert self._current is not None
         self._current.share = seconds
 
+    @contextmanager
+    def unmeasured(self) -> Iterator[None]:
+        """Let the computation of the block, which must not wait, take no simulated time."""
+        own, begun = self._current, time.thread_time()
+        try:
+            yield
+        finally:
+            if own is not None:
+                own.since += time.thread_time() - begun
+
+    def spend(self, seconds: float) -> None:
+        """Let the current process have computed for so many seconds more."""
+        if self._current is not None:
+            self._current.since -= seconds
+
     def spread(self, count: int) -> Workers:
         """Return workers that wait concurrently."""
         return Workers(self, count)
@@ -164,6 +185,28 @@ class Kernel:
         with _Kept(self._failed):  # raised in `run`
             process.work()
         self._back.release()
+
+
+class KnownReader(Reader):
+    """Reads each snapshot once for all runs. Each run that reads it spends the time that this took."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self._kernel = kernel
+        self._snapshots: dict[bytes, tuple[Snapshot, float]] = {}
+
+    def read(self, data: bytes) -> Snapshot:
+        """Read a snapshot, as a process does that knows no other one. Raises Rejected."""
+        digest, begun = hashlib.sha256(data).digest(), time.thread_time()
+        if digest in self._snapshots:
+            snapshot, seconds = self._snapshots[digest]
+            self._kernel.spend(seconds)
+        else:
+            snapshot = decode(data)
+            if len(self._snapshots) >= MOST_KNOWN:
+                del self._snapshots[next(iter(self._snapshots))]
+            self._snapshots[digest] = snapshot, time.thread_time() - begun
+        return replace(snapshot)  # what it has computed of itself is not shared
 
 
 class _Kept:

@@ -1,7 +1,7 @@
 """What happens to 100 clusters of one account when an Availability Zone is lost?
 
 Cluster sizes are drawn from 50 to 2,000 nodes, 24,827 together, all nodes full. A third of them are in the zone that is
-lost. Within five minutes EC2 sends a notice for each of its 4,965 Spot nodes, with 10 pods each, and takes the instance
+lost. Within five minutes EC2 sends a notice for each of its 5,123 Spot nodes, with 10 pods each, and takes the instance
 two minutes after that. From the start EC2 launches nothing in that zone. One pod in 50 may run only there.
 
 Provisioning, interruption and routing are nodesmith's own, down to EC2's client, on the region of `neighbours`:
@@ -14,21 +14,25 @@ cluster that wait, and each cluster is entitled to three calls a minute.
 
 A notice is served once each of its node's pods that may run elsewhere has a place on a node that runs or is launched.
 
-The goals hold for 100 clusters, and for a tenth of them with a tenth of all limits, which is the default and takes two
-to three minutes of processor time. `zoneloss.figures(clusters=100)` measures the full size:
+The goals:
 
 - 99 % of the notices are served within a minute, and 99 % within their two minutes.
 - No cluster starves: of each cluster's notices, 90 % are served within a minute.
 - Clusters share EC2's rates fairly: in no cluster do notices wait, on average, twice as long as in all.
 - Lambda's concurrency is enough: no event is refused with the default of 1,000.
+
+The loss with a concurrency of 50, and the loss in one cluster after another, are measured with a tenth of the clusters
+and a tenth of all limits. All together takes about ten minutes of processor time.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -44,7 +48,7 @@ from nodesmith.model.ledger.region import (
     Region,
 )
 from nodesmith_local.aws.strict.ec2buckets import MUTATING, RESOURCES, Ec2Buckets, Rate
-from tests.benchmarks.aws.sharedregion import Kernel, Lambda
+from tests.benchmarks.aws.sharedregion import Kernel, KnownReader, Lambda
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.zones.zoneworld import (
     LOST,
@@ -57,6 +61,8 @@ from tests.benchmarks.zones.zoneworld import (
 
 CLUSTERS, SMALLEST, LARGEST, SKEW, SEED = 100, 50, 2000, 3, 1
 STORM_SECONDS, PATIENCE_SECONDS, SERVED_SECONDS = 300.0, 180.0, 60.0
+STEPS = 20
+"""How often a simulation prints how far it is."""
 IN_TURN_SECONDS, EACH_SECONDS = 10.0, 15.0
 """One cluster's notices, when clusters lose the zone one after another; the time between two clusters."""
 
@@ -93,21 +99,62 @@ def simulated(concurrency: int, clusters: int = CLUSTERS, *, in_turn: bool = Fal
                 at = 5.0 + begin + dice.random() * (IN_TURN_SECONDS if in_turn else STORM_SECONDS)
                 last = max(last, at)
                 kernel.after(at, partial(cluster.lose, claim))
+    loss, end = Loss(all_, lambda_, shared, buckets), last + PATIENCE_SECONDS
     gc.collect()
     gc.disable()
     try:
-        kernel.run(last + PATIENCE_SECONDS)
+        with patch("nodesmith.controllers.observation._READER", KnownReader(kernel)):
+            for step in range(1, STEPS + 1):
+                kernel.run(end * step / STEPS)
+                print(_progress(loss, kernel.seconds, end), file=sys.stderr, flush=True)
     finally:
         gc.enable()
-    return Loss(all_, lambda_, shared, buckets)
+    return loss
 
 
-def figures(clusters: int = CLUSTERS // 10) -> list[Figure]:
-    """Lose the zone in all clusters at once, with both limits of concurrency, and in one cluster after another.
+def _progress(loss: Loss, seconds: float, end: float) -> str:
+    waits = [wait for each in loss.clusters for wait in each.waits()]
+    late = sum(SERVED_SECONDS < wait < math.inf for wait in waits)
+    bought = sum(len(each.bought) for each in loss.clusters)
+    return (
+        f"{len(loss.clusters)} clusters: {seconds:.0f} of {end:.0f} s, {time.process_time():.0f} s of processor time; "
+        f"{len(waits)} notices, {sum(map(math.isinf, waits))} open, {late} served late, {bought} nodes bought"
+    )
+
+
+def figures(clusters: int = CLUSTERS, others: int = CLUSTERS // 10) -> list[Figure]:
+    """Lose the zone in all of `clusters` at once; and of `others`, with a small concurrency, and in one after another.
 
     Fewer than 100 clusters share as much less of EC2's buckets, the budget of calls and Lambda's concurrency.
     """
-    part = clusters / CLUSTERS
+    with limits(clusters / CLUSTERS) as part:
+        usual = max(4, round(1000 * part))
+        together = simulated(usual, clusters)
+        possible, why = attainable(together, part)
+    with limits(others / CLUSTERS) as part:
+        few, small = (max(4, round(concurrency * part)) for concurrency in (1000, 50))
+        scarce = simulated(small, others)
+        in_turn = simulated(few, others, in_turn=True)
+    return [
+        Figure("az-loss-attainable-share", possible, "", note=why),
+        Figure("az-loss-served-share", _served(together), "", note=_note(together, usual), at_least=0.99),
+        Figure("az-loss-in-time-share", _in_time(together), "", note="within two minutes", at_least=0.99),
+        Figure("az-loss-worst-cluster-share", _worst(together), "", at_least=0.9),
+        Figure(
+            "az-loss-fairness-ratio", _unfairness(together), "", 2, "mean wait of a cluster, to that of all"
+        ),
+        Figure("az-loss-refused-events", _refused(together), "events", 0, f"with a concurrency of {usual}"),
+        Figure("az-loss-concurrency", together.region.most, "runs", usual, "at most at once"),
+        Figure("az-loss-room-ratio", _room(together), "", 1.1, "room of the nodes bought, per displaced pod"),
+        Figure("az-loss-served-share-50", _served(scarce), "", note=_note(scarce, small)),
+        Figure("az-loss-in-turn-served-share", _served(in_turn), "", note=_note(in_turn, few), at_least=0.99),
+        Figure("az-loss-in-turn-worst-cluster-share", _worst(in_turn), "", at_least=0.9),
+    ]
+
+
+@contextmanager
+def limits(part: float) -> Iterator[float]:
+    """Let the account have this part of EC2's buckets and of the budget of calls."""
     rates = {
         "nodesmith.model.ledger.region.MOST_CALLS": max(2, round(MOST_CALLS * part)),
         "nodesmith.model.ledger.region.CALLS_PER_SECOND": CALLS_PER_SECOND * part,
@@ -121,27 +168,7 @@ def figures(clusters: int = CLUSTERS // 10) -> list[Figure]:
     with ExitStack() as patched:
         for name, value in rates.items():
             patched.enter_context(patch(name, value))
-        usual, small = (max(4, round(concurrency * part)) for concurrency in (1000, 50))
-        together = simulated(usual, clusters)
-        scarce = simulated(small, clusters)
-        in_turn = simulated(usual, clusters, in_turn=True)
-    possible, why = attainable(together, part)
-    return [
-        Figure("az-loss-attainable-share", possible, "", note=why),
-        Figure("az-loss-served-share", _served(together), "", note=_note(together, usual), at_least=0.99),
-        Figure("az-loss-in-time-share", _in_time(together), "", note="within two minutes", at_least=0.99),
-        Figure("az-loss-worst-cluster-share", _worst(together), "", at_least=0.9),
-        Figure(
-            "az-loss-fairness-ratio", _unfairness(together), "", 2, "mean wait of a cluster, to that of all"
-        ),
-        Figure("az-loss-refused-events", _refused(together), "events", 0, f"with a concurrency of {usual}"),
-        Figure("az-loss-room-ratio", _room(together), "", 1.1, "room of the nodes bought, per displaced pod"),
-        Figure("az-loss-served-share-50", _served(scarce), "", note=_note(scarce, small)),
-        Figure(
-            "az-loss-in-turn-served-share", _served(in_turn), "", note=_note(in_turn, usual), at_least=0.99
-        ),
-        Figure("az-loss-in-turn-worst-cluster-share", _worst(in_turn), "", at_least=0.9),
-    ]
+        yield part
 
 
 def attainable(loss: Loss, part: float) -> tuple[float, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from nodesmith.controllers.provisioning import Outcome, provision
+from nodesmith.controllers.provisioning import Outcome
 from nodesmith.errors import Conflict
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery import labels
@@ -39,9 +39,11 @@ from tests.benchmarks.zones.neighbours import (
     RENEWAL_SECONDS,
     SEND_SECONDS,
     Cluster,
+    SharedBlobs,
     SharedCloud,
     SharedEc2,
 )
+from tests.fakes.blobs import FakeBlobs
 from tests.fakes.store import FakeStore
 from tests.smallworld.world import World, pod_manifest
 
@@ -99,6 +101,20 @@ class ContendedStore(FakeStore):
             self.shared.conflicts += 1
             self.kernel.wait(ITEM_SECONDS)
         raise Conflict("other clusters have bought nodes at each attempt")
+
+
+@dataclass(slots=True)
+class LateBlobs(SharedBlobs):
+    """A bucket in which a snapshot is encoded when it is read, since most are replaced before that."""
+
+    snapshot: Callable[[], bytes] | None = None
+    """encodes the newest one; None if that is done"""
+
+    def get(self, key: str) -> bytes | None:
+        SharedBlobs.get(self, key)  # takes its time
+        if key == snapshot_key(builders.CLUSTER) and self.snapshot is not None:
+            self.objects[key], self.snapshot = self.snapshot(), None
+        return FakeBlobs.get(self, key)
 
 
 class ZonalEc2(SharedEc2):
@@ -168,7 +184,8 @@ class ZoneCluster(Cluster):
         self._last: dict[Concern, float] = {}
         self._kinds = kinds_by_name()
         world.store.claims = {claim.name: claim for claim in self._filled(nodes)}
-        self._encoded()
+        self._blobs: LateBlobs = LateBlobs(objects=world.blobs.objects, wait=kernel.wait)
+        self.show()
         kernel.after(0, self._watch)
 
     def _filled(self, nodes: int) -> list[NodeClaim]:
@@ -196,20 +213,19 @@ class ZoneCluster(Cluster):
 
     def show(self) -> None:
         """Have the forwarder write the snapshot."""
-        self.world.now = self._kernel.now()
-        self._encoded()
-
-    def _encoded(self) -> None:
-        there = self.world.cluster
+        there, now = self.world.cluster, self._kernel.now()
         observed = Observed(
             pods=list(self.pods.values()),
             nodes=list(self.nodes.values()),
             nodepools=[reduce_custom(pool) for pool in there.nodepools.values()],
             nodeclasses=[reduce_custom(each) for each in there.nodeclasses.values()],
         )
-        self.world.blobs.objects[snapshot_key(builders.CLUSTER)] = encode(
-            builders.CLUSTER, self.world.now, observed
-        )
+
+        def encoded() -> bytes:
+            with self._kernel.unmeasured():  # it is the forwarder's work, not the reader's
+                return encode(builders.CLUSTER, now, observed)
+
+        self.world.now, self._blobs.snapshot = now, encoded
 
     def _watch(self) -> None:
         """Act as the forwarder: report changes, and renew the hint while pods are pending."""
@@ -286,22 +302,11 @@ class ZoneCluster(Cluster):
         self._dirty = True
 
     def _provision(self) -> Outcome:
-        repeats = self._repeats.pop() if self._repeats else None
-        run = replace(
-            self.world.provisioning(stopwatch=lambda: self._kernel.seconds),
-            cloud=self._cloud,
-            blobs=self._blobs,
-            hints=self,
-            clock=self._kernel.now,
-            remaining_seconds=self._kernel.left,
-        )
-        run = replace(run, repeats=repeats) if repeats else run
         try:
-            outcome = provision(run)
+            outcome = super()._provision()
             self._cover(outcome)
             return outcome
         finally:
-            self._repeats.append(run.repeats)
             self._note_launches()
 
     def _cover(self, outcome: Outcome) -> None:

@@ -270,11 +270,11 @@ _READ_FROM = {**_KEYS, "phase": "true_phase", "history": "true_history"}
 
 def claim_to_item(claim: NodeClaim) -> dict[str, Any]:
     """Write a claim as JSON data without empty or unset fields. The result is identical for equal claims."""
-    values = ((field.name, getattr(claim, field.name)) for field in fields(claim))
+    values = ((name, getattr(claim, name)) for name in _FIELDS)
     written = {
         _KEYS.get(name, name): _write(name, value)
         for name, value in values
-        if value not in (None, "", ()) and (name != "again" or value)
+        if value or (type(value) not in _UNSET and name != "again")
     }
     return {**written, **_as_known_before(claim)} if claim.buffer else written
 
@@ -301,14 +301,21 @@ def claim_from_item(item: Mapping[str, Any]) -> NodeClaim:
     """Read what `claim_to_item` wrote. Unknown names are ignored."""
     item = {"nodepool": "", **item}  # a claim that a user created may have none
     item |= {name: item[key] for name, key in _READ_FROM.items() if key in item}
-    known = {field.name for field in fields(NodeClaim)} & item.keys()
+    known = item.keys() & _FIELDS
     return NodeClaim(
         **{name: _READERS[name](item[name]) if name in _READERS else item[name] for name in known}
     )
 
 
+_FIELDS = tuple(field.name for field in fields(NodeClaim))
+_UNSET = frozenset({type(None), str, tuple})
+"""Types of fields that are not written if they are empty. Comparing values takes longer, and a ledger has many."""
+
+
 def _write(name: str, value: Any) -> Any:
     match value:
+        case str() | int() | float():
+            return value
         case datetime():
             return value.isoformat()
         case Requirements():
