@@ -397,6 +397,12 @@ def test_pods_get_the_events_of_cluster_autoscaler_if_the_setting_says_so(
     assert {event.reason for event in scene.cluster.events if event.kind == "Pod"} == reasons
 
 
+def test_a_users_nodeclaim_without_its_ec2nodeclass_is_deleted_and_counted(scene: Scene) -> None:
+    scene.cluster.nodeclaims["mine"] = nodeclaim_by_hand("mine")
+    assert scene.follow() == {"Delete": 1}
+    assert "mine" not in scene.cluster.nodeclaims
+
+
 def test_tags_that_are_due_are_written_and_counted(scene: Scene) -> None:
     scene.hold(launched("a", launch={TAGS_DUE: {"karpenter.sh/nodeclaim": "a"}}), launched("b"))
     scene.follow()
@@ -879,6 +885,18 @@ def test_provisioning_whose_commits_always_conflict_sends_itself_a_hint(scene: S
     outcome = provision(provisioning(scene))
     assert outcome.launched == []
     assert Concern.PROVISIONING in scene.hints.concerns()
+
+
+def test_provisioning_looks_again_soon_while_a_users_nodeclaim_is_still_to_be_read(scene: Scene) -> None:
+    scene.cluster.nodeclasses["default"] = builders.nodeclass_manifest()
+    scene.make_ready()
+    scene.hints.sent.clear()
+    scene.cluster.nodeclaims["mine"] = nodeclaim_by_hand("mine")
+    scene.cluster.nodeclaims["mine"]["metadata"]["creationTimestamp"] = format_time(NOW)
+    scene.see()
+    outcome = provision(provisioning(scene))
+    assert (outcome.launched, outcome.unread) == ([], True)
+    assert told_of(scene, "a NodeClaim is being read") == [(Concern.PROVISIONING, timedelta(seconds=5))]
 
 
 def test_abandoned_claims_that_cannot_be_looked_up_do_not_affect_new_pods(scene: Scene) -> None:

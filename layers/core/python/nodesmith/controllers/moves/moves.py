@@ -117,9 +117,8 @@ def _wait(look: Look, step: moves.Taint | moves.Await | moves.LookAgain) -> None
                 run.wake_me(step.wait)
             run.publish_new(events.of_replacements(step.move, step.for_claims))
         case moves.LookAgain():
-            run.wake_me(
-                timedelta(seconds=1)
-            )  # the joint validation of this run has left it out, or lost a race
+            # The joint validation of this run has left it out, or another run was first.
+            run.wake_me(timedelta(seconds=1))
         case _:
             assert_never(step)
 
