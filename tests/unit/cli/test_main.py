@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import runpy
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -373,3 +374,13 @@ def test_pending_pods_take_precedence_over_bad_input_in_the_exit_status(
     report = Report((), (PendingPod("default/a", "none"),) * pending)
 
     assert exit_status(Outcome(report, (), (Fault("bad", "x.yaml"),) * faults)) == status
+
+
+def test_the_package_runs_as_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["nodesmith_cli", "plan", "--no-such-option"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("nodesmith_cli", run_name="__main__")
+    assert ended.value.code == 2
+    assert "No such option: --no-such-option" in capsys.readouterr().err
