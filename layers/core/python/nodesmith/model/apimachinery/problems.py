@@ -65,25 +65,18 @@ class ParseOnce(Generic[T_co]):
     """Parses all manifests of a snapshot, each with `parse`, and remembers the results of the last call.
 
     A decision parses the same manifests half a dozen times, and so does the next decision while nothing has changed. A
-    snapshot never changes, so the same tuple always holds the same manifests. Those of the next snapshot are mostly
-    equal to those of the last one, and parsed only if they are not.
+    snapshot never changes, so the same tuple always holds the same manifests.
     """
 
     def __init__(self, parse: Callable[[Mapping[str, object]], Parsed[T_co]]) -> None:
         self._parse = parse
         self._last: tuple[tuple[Mapping[str, object], ...], tuple[Parsed[T_co], ...]] = (), ()
-        self._by_text: dict[str, Parsed[T_co]] = {}
 
     def __call__(self, manifests: tuple[Mapping[str, object], ...]) -> tuple[Parsed[T_co], ...]:
         """Return the parsed manifests in their order."""
         of, parsed = self._last
         if manifests is not of:
-            # Unlike ==, texts distinguish 1 from True, and do not change with the manifest.
-            texts = [repr(manifest) for manifest in manifests]
-            known, self._by_text = self._by_text, {}
-            for text, manifest in zip(texts, manifests, strict=True):
-                self._by_text[text] = known.get(text) or self._parse(manifest)
-            parsed = tuple(self._by_text[text] for text in texts)
+            parsed = tuple(map(self._parse, manifests))
             self._last = manifests, parsed
         return parsed
 
