@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
@@ -74,8 +73,6 @@ def _collection(manifest: Mapping[str, Any], *, all_namespaces: bool = False) ->
 
 
 def _lasting(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a copy without the metadata that every write changes."""
-    kept = deepcopy(dict(manifest))
-    for name in _EVER_NEW:
-        kept.get("metadata", {}).pop(name, None)
-    return kept
+    """Return the manifest without the metadata that every write changes."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in _EVER_NEW}
+    return {**manifest, "metadata": metadata}
