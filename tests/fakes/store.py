@@ -98,6 +98,17 @@ class FakeStore:
     raise_before: Callable[[str], None] = _nothing
     raise_after: Callable[[str], None] = _nothing
 
+    def lose_next_commit(self) -> None:
+        """Let another run commit just before the next commit, which therefore raises Conflict."""
+        rivals = [Conflict("somebody was first")]
+
+        def forestall(method: str) -> None:
+            if method == "commit" and rivals:
+                self.version += 1
+                raise rivals.pop()
+
+        self.raise_before = forestall
+
     def load(self) -> Ledger:
         self.raise_before("load")
         ledger = Ledger(

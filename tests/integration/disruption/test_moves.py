@@ -18,7 +18,6 @@ from nodesmith.controllers.moves.look import Disruption, Memory
 from nodesmith.decisions.disruption.moves import READY_WITHIN, REMEMBERED, SECOND_LOOK
 from nodesmith.decisions.disruption.search.search import replay
 from nodesmith.decisions.provisioning import canonical
-from nodesmith.errors import Conflict
 from nodesmith.keys import decision_key, decision_snapshot_key
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.ec2.launches import LaunchOutcome, LaunchRequest, Unfulfilled
@@ -236,14 +235,7 @@ def test_a_valid_move_is_carried_out_without_conflicts_with_itself() -> None:
 def test_if_another_run_has_bought_nodes_since_the_validation_the_move_is_validated_again_soon() -> None:
     world = validated(CHEAPER)
     known = {key for key in world.blobs.objects if "/decisions/" in key}
-    rivals = [Conflict("somebody was first")]
-
-    def forestall(method: str) -> None:
-        if method == "commit" and rivals:
-            world.store.version += 1
-            raise rivals.pop()
-
-    world.store.raise_before = forestall
+    world.store.lose_next_commit()
     assert disrupted(world) == {"Conflict": 1}
     assert woken(world, "moves are under way") == [(Concern.DISRUPTION, timedelta(seconds=1))]
     assert (stages(world), len(world.cloud.alive())) == ([Stage.PROPOSED], 1)

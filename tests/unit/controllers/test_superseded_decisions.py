@@ -7,21 +7,13 @@ import json
 from typing import Any
 
 from nodesmith.controllers.provisioning import provision
-from nodesmith.errors import Conflict
 from tests.smallworld.world import World, pod_manifest
 
 
 def test_a_decision_that_lost_the_race_says_so_in_its_record_and_the_next_one_counts() -> None:
     world = World({"web": pod_manifest("web")})
     world.observe()
-    rivals = [Conflict("somebody was first")]
-
-    def forestall(method: str) -> None:
-        if method == "commit" and rivals:
-            world.store.version += 1
-            raise rivals.pop()
-
-    world.store.raise_before = forestall
+    world.store.lose_next_commit()
 
     outcome = provision(world.provisioning())
 

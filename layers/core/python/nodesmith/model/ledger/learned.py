@@ -124,7 +124,7 @@ def _corrected_types(
     settings: NodeSettings,
     observed: tuple[_Observed, ...],
 ) -> tuple[InstanceType, ...]:
-    by_type = {seen_type.instance_type: seen_type for seen_type in observed}
+    by_type = {each.instance_type: each for each in observed}
     return tuple(
         _corrected(kind, by_type[kind.name], catalog, configuration, settings)
         if kind.name in by_type
@@ -135,7 +135,7 @@ def _corrected_types(
 
 def _corrected(
     kind: InstanceType,
-    seen_type: _Observed,
+    shown: _Observed,
     catalog: Catalog,
     configuration: NodeConfiguration,
     settings: NodeSettings,
@@ -144,13 +144,13 @@ def _corrected(
     if not isinstance(facts, InstanceFacts):
         return kind  # stated in a file, so not an estimate
     nominal = facts.memory_mib * MIB
-    if not _LEAST_SHARE * nominal <= seen_type.memory_bytes <= nominal:
+    if not _LEAST_SHARE * nominal <= shown.memory_bytes <= nominal:
         return kind
-    room = Resources({**kind.capacity, MEMORY: seen_type.memory_bytes})
+    room = Resources({**kind.capacity, MEMORY: shown.memory_bytes})
     kept = overhead(facts, configuration, room, settings)
     left = allocatable(room, kept)
-    if seen_type.left is not None and _is_credible(seen_type.left, left, room):
-        left = Resources({**left, **seen_type.left})
+    if shown.left is not None and _is_credible(shown.left, left, room):
+        left = Resources({**left, **shown.left})
         kept = room - left
     return replace(kind, capacity=room, overhead=kept, allocatable=left)
 
