@@ -69,7 +69,12 @@ def put_node(admin: ApiServer, name: str, labels: Mapping[str, str], *taints: Js
 
 
 def put_pod(admin: ApiServer, name: str, node: str = "") -> None:
-    spec: Json = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}
+    """Create a pod that no scheduler looks at, because kube-scheduler clears nominations."""
+    spec: Json = {
+        "containers": [{"name": "c", "image": "i"}],
+        "schedulerName": "none",
+        "terminationGracePeriodSeconds": 0,
+    }
     admin.create(PODS, {"metadata": {"name": name}, "spec": {**spec, **({"nodeName": node} if node else {})}})
 
 
