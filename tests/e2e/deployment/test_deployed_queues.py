@@ -44,7 +44,7 @@ NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 class Spy:
     """A function that records its events, or the bodies of its batches.
 
-    It can return records as failed, fail, or be slow.
+    It can return records as failed, fail, or be held up.
     """
 
     def __init__(
@@ -53,10 +53,12 @@ class Spy:
         *,
         gives_back: str = "",
         fails: bool = False,
-        takes_seconds: float = 0,
+        is_held: bool = False,
     ) -> None:
         self.concern, self.gives_back, self.fails = concern, gives_back, fails
-        self.takes_seconds = takes_seconds
+        self.released = threading.Event()
+        if not is_held:
+            self.released.set()
         self.batches: list[list[str]] = []
         self.events: list[Mapping[str, Any]] = []
         self.at_once = self.most_at_once = 0
@@ -72,7 +74,7 @@ class Spy:
                 self.events.append(event)
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-        time.sleep(self.takes_seconds)
+        self.released.wait(120)
         with self._lock:
             self.at_once -= 1
         if self.fails:
@@ -284,11 +286,13 @@ def test_a_message_goes_to_the_dead_letter_queue_after_the_allowed_number_of_rec
 def test_no_more_batches_run_at_once_than_the_mapping_allows(
     assembly: Assembly, clock: LocalClock, allowed: int
 ) -> None:
-    spy = Spy(takes_seconds=0.3)
+    spy = Spy(is_held=True)
     edit = changed(MAPPING, "dispatch", BatchSize=1, ScalingConfig={"MaximumConcurrency": allowed})
     played = Played(region_template(assembly, edit), clock, spy)
     send(*"abcdefgh")
     with awake(played.feeds(), clock):
+        eventually(lambda: spy.at_once == allowed)
+        spy.released.set()
         eventually(lambda: len(spy.batches) == 8)
 
     assert spy.most_at_once == allowed

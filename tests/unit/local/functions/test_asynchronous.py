@@ -24,12 +24,15 @@ NOON = datetime(2026, 11, 25, 12, tzinfo=UTC)
 
 
 class Spy:
-    """A function that records its runs with their times, fails as often as configured, and takes a configured time."""
+    """A function that records its runs with their times, fails as often as configured, and can be held up."""
 
     concern = "lifecycle"
 
-    def __init__(self, clock: LocalClock, *, failures: int = 0, takes_seconds: float = 0) -> None:
-        self._clock, self._failures, self._takes_seconds = clock, failures, takes_seconds
+    def __init__(self, clock: LocalClock, *, failures: int = 0, is_held: bool = False) -> None:
+        self._clock, self._failures = clock, failures
+        self.released = threading.Event()
+        if not is_held:
+            self.released.set()
         self.ran: list[tuple[float, Any]] = []
         self.traces: list[str] = []
         self.ended = self.at_once = self.most_at_once = 0
@@ -42,7 +45,7 @@ class Spy:
             fails = len(self.ran) <= self._failures
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-        time.sleep(self._takes_seconds)
+        self.released.wait(120)
         with self._lock:
             self.at_once -= 1
             self.ended += 1
@@ -202,13 +205,15 @@ def test_a_retry_does_not_count_as_another_run_in_the_chain(hand: Hand) -> None:
 @pytest.mark.parametrize("allowed", [1, 3])
 def test_parallel_invocations_stay_within_the_limit(allowed: int) -> None:
     clock, stopping = LocalClock(), threading.Event()
-    spy = Spy(clock, takes_seconds=0.1)
+    spy = Spy(clock, is_held=True)
     invocations = made(spy, clock, concurrency=allowed)
     feeds = Feeds({"lifecycle": invocations}, (), clock, stopping)
     feeds.start()
 
     for number in range(9):
         invocations.accept(number)
+    eventually(lambda: spy.at_once == allowed)
+    spy.released.set()
     eventually(lambda: spy.ended == 9)
     stopping.set()
     feeds.join()
@@ -218,7 +223,7 @@ def test_parallel_invocations_stay_within_the_limit(allowed: int) -> None:
 
 def test_closing_finishes_running_invocations_and_starts_none() -> None:
     clock, stopping = LocalClock(), threading.Event()
-    spy = Spy(clock, takes_seconds=0.3)
+    spy = Spy(clock, is_held=True)
     invocations = made(spy, clock)
     feeds = Feeds({"lifecycle": invocations}, (), clock, stopping)
     feeds.start()
@@ -227,6 +232,7 @@ def test_closing_finishes_running_invocations_and_starts_none() -> None:
     eventually(lambda: spy.at_once == 1)
 
     stopping.set()
+    spy.released.set()
     feeds.join()
     invocations.accept("too late")
 
