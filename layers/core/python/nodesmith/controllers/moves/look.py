@@ -132,9 +132,10 @@ class Look:
         """Read the ledger again."""
         self.ledger = self.run.store.load()
 
-    def claims(self, names: Sequence[str]) -> list[NodeClaim]:
+    def claims(self, names: Iterable[str]) -> list[NodeClaim]:
         """Return the claims with these names that exist in the ledger."""
-        return [claim for claim in self.ledger.claims if claim.name in names]
+        wanted = frozenset(names)
+        return [claim for claim in self.ledger.claims if claim.name in wanted]
 
     def write_down(self, decision: str, written: Mapping[str, Any]) -> None:
         """Store a decision's record, before the decision is carried out."""

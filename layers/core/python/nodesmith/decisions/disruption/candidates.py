@@ -218,7 +218,7 @@ def holder(pods: Iterable[Pod], allowances: Allowances, now: datetime) -> Blocke
     shared = _shared_claim(active, allowances)
     if shared is not None:
         return shared
-    kept = [pod for pod in active if must_go(pod.shape) and not allowances.permits(pod)]
+    kept = [pod for pod in active if not allowances.permits(pod) and must_go(pod.shape)]
     first = min(kept, key=lambda pod: (not allowances.never_allow(pod), pod.key), default=None)
     if first is not None:
         waiting = guarded([first], Allowances(allowances.guards(first.shape)), now)

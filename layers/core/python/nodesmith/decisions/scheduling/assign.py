@@ -267,8 +267,7 @@ class _Round:
         demands = self._context.result.demands
         known, seen = self._known_values.get(key, (frozenset[str](), 0))
         if not seen:
-            nodes = self._context.available.existing_nodes.values()
-            known |= {existing.labels[key] for existing in nodes if key in existing.labels}
+            known |= self._context.available.values(key)
         for demand in demands[seen:]:
             pinned = demand.pins.get(key)
             if pinned is None:

@@ -88,6 +88,24 @@ class ExistingNode:
         return self.labels.get(OS) != WINDOWS or not is_for_linux(shape, self.labels, self.taints)
 
 
+def admission(shape: Shape) -> Callable[[ExistingNode], bool]:
+    """Return whether nodes admit a shape, computed once for nodes whose relevant labels and taints are equal."""
+    known: dict[tuple[object, ...], bool] = {}
+    keys = sorted({OS, *(key for term in shape.terms for key in term)})
+    is_possible, has_terms = bool(shape.terms), any(shape.terms)
+
+    def admits(existing: ExistingNode) -> bool:
+        labels = existing.labels
+        if not has_terms and not existing.taints and labels.get(OS) != WINDOWS:
+            return is_possible
+        looks = existing.taints, *[labels.get(key) for key in keys]
+        if looks not in known:
+            known[looks] = existing.admits(shape)
+        return known[looks]
+
+    return admits
+
+
 def existing_nodes(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> list[ExistingNode]:
     """Return every node that stays and every claim in flight: initialized nodes first, then by name.
 

@@ -6,11 +6,10 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import fsum
 
-from nodesmith.decisions.packing.problem import Ruled, Sharing
-from nodesmith.decisions.scheduling.compatibility import WINDOWS
+from nodesmith.decisions.packing.problem import Sharing
 from nodesmith.decisions.scheduling.conflicts import PodConflicts
 from nodesmith.decisions.scheduling.demands import (
     Assignment,
@@ -19,7 +18,7 @@ from nodesmith.decisions.scheduling.demands import (
     UnavailableDomains,
     grouped_by_shape,
 )
-from nodesmith.decisions.scheduling.existing import ExistingNode
+from nodesmith.decisions.scheduling.existing import ExistingNode, admission
 from nodesmith.decisions.scheduling.offerings.launchable import Launching
 from nodesmith.decisions.scheduling.topology.domains import Domains, TopologyDependencies
 from nodesmith.decisions.scheduling.topology.topology import (
@@ -29,9 +28,9 @@ from nodesmith.decisions.scheduling.topology.topology import (
     narrowed,
     undecided,
 )
-from nodesmith.decisions.scheduling.topologyspread import Domain, share_out
+from nodesmith.decisions.scheduling.topologyspread import Domain, dealt, share_out
 from nodesmith.model.apimachinery.frozen import NO_ITEMS, FrozenMap
-from nodesmith.model.apimachinery.labels import OS, ZONE
+from nodesmith.model.apimachinery.labels import ZONE
 from nodesmith.model.kubernetes.pods import Pod, Shape
 
 
@@ -84,8 +83,14 @@ class Placement:
         self._domains = context.domains(shape, plain)
         if last:
             self._domains.forget_others()
-        self._bound = self._domains.bound if plain is shape else context.domains(plain).bound
-        self._avoided_zones = frozenset() if ZONE in self._bound else context.launching.scarce_zones
+        scarce = context.launching.scarce_zones
+        self._avoided_zones = scarce if scarce and ZONE not in self._bound else frozenset()
+
+    @cached_property
+    def _bound(self) -> frozenset[str]:
+        """The keys of the rules that the pods strictly require."""
+        is_plain = self._plain is self._shape
+        return (self._domains if is_plain else self._context.domains(self._plain)).bound
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -145,9 +150,12 @@ class Placement:
 
     def _candidates(self) -> Iterator[ExistingNode]:
         labelled = {spread.topology_key for spread in keyed_spreads(self._shape)}
+        choices = self._context.choices
         for existing in self._context.available.candidates(self._shape):
-            if labelled <= existing.labels.keys() and (self._only is None or self._only(existing)):
-                if self._context.choices.pick(("rooms", self._plain), 2):
+            if labelled and not labelled <= existing.labels.keys():
+                continue
+            if self._only is None or self._only(existing):
+                if not choices.is_single and choices.pick(("rooms", self._plain), 2):
                     return
                 yield existing
 
@@ -218,7 +226,7 @@ class Placement:
         wanted = len(pods)
         shares = share_out(wanted, self._domains.tallies, most, first)
         if self._mixed:
-            pods = _dealt(pods, shares.values())
+            pods = dealt(pods, shares.values())
         for domain, share in shares.items():
             mine, pods = pods[:share], pods[share:]
             rest = self._fill(mine, existing_nodes.get(domain, ()), wanted)
@@ -312,20 +320,6 @@ def _pinned(labels: tuple[tuple[str, str], ...]) -> FrozenMap[str]:
     return FrozenMap(dict(labels)) if labels else NO_ITEMS
 
 
-def _dealt(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
-    """Return pods in the order of domains with these shares, so that each gets pods of all sizes; the rest come last.
-
-    The pods are in order of size. Each goes to the domain that has the least of its share.
-    """
-    wanted = [share for share in shares if share]
-    dealt: list[list[Pod]] = [[] for _ in wanted]
-    number = sum(wanted)
-    for pod in pods[:number]:
-        place = min(range(len(wanted)), key=lambda place: (len(dealt[place]) + 1) / wanted[place])
-        dealt[place].append(pod)
-    return [*(pod for mine in dealt for pod in mine), *pods[number:]]
-
-
 class AvailableCapacity:
     """Existing nodes, tightest first, so that large ones stay free for large pods; in-flight nodes come last."""
 
@@ -334,28 +328,38 @@ class AvailableCapacity:
         self._conflicts = conflicts
         self._sharing: dict[str, Sharing] = {}
         self._order = sorted(_rank(existing) for existing in existing_nodes)
-        self._admitted: dict[tuple[object, ...], dict[tuple[object, ...], bool]] = {}
+        self._values: dict[str, frozenset[str]] = {}
+        self._admitting: dict[tuple[object, ...], Callable[[ExistingNode], bool]] = {}
+
+    def values(self, key: str) -> frozenset[str]:
+        """Return the values that nodes have of a label."""
+        if key not in self._values:
+            labels = (existing.labels for existing in self.existing_nodes.values())
+            self._values[key] = frozenset(found[key] for found in labels if key in found)
+        return self._values[key]
 
     def candidates(self, shape: Shape) -> Iterator[ExistingNode]:
         """Yield the nodes that take at least one pod of a shape, tightest first.
 
         Placing pods during the iteration does not change the order.
         """
-        cpu, rules = max(0, shape.requests.cpu_milli), self._conflicts.rules(shape)
+        requests, rules, admits = shape.requests, self._conflicts.rules(shape), self._admission(shape)
+        cpu = max(0, requests.cpu_milli)
         for in_flight in (False, True):
             start = bisect_left(self._order, (in_flight, cpu) if cpu else (in_flight,))
             end = bisect_left(self._order, (True,)) if not in_flight else len(self._order)
             for rank in self._order[start:end]:
                 existing = self.existing_nodes[rank[-1]]
-                if self.capacity(existing, shape, 1, rules):
+                fits = requests.fits_in(existing.free) and admits(existing)
+                if fits and self._sharing_of(existing).capacity(rules, 1):
                     yield existing
 
-    def capacity(self, existing: ExistingNode, shape: Shape, wanted: int, rules: Ruled | None = None) -> int:
+    def capacity(self, existing: ExistingNode, shape: Shape, wanted: int) -> int:
         """Return how many of `wanted` pods a node takes by its resources, labels, taints and `PodConflicts`."""
         count = existing.fits(shape, wanted)
-        if not count or not self._admits(existing, shape):
+        if not count or not self._admission(shape)(existing):
             return 0
-        return self._sharing_of(existing).capacity(rules or self._conflicts.rules(shape), count)
+        return self._sharing_of(existing).capacity(self._conflicts.rules(shape), count)
 
     def take(self, existing: ExistingNode, shape: Shape, count: int) -> None:
         """Assign pods of a shape to a node."""
@@ -365,16 +369,12 @@ class AvailableCapacity:
         insort(self._order, _rank(existing))
         sharing.hold(self._conflicts.rules(shape), count)
 
-    def _admits(self, existing: ExistingNode, shape: Shape) -> bool:
-        """Return whether a node admits a shape; computed once for nodes whose relevant labels and taints are equal."""
-        if not existing.taints and not any(shape.terms) and existing.labels.get(OS) != WINDOWS:
-            return bool(shape.terms)
-        known = self._admitted.setdefault((shape.terms, shape.tolerations), {})
-        keys = {OS, *(key for term in shape.terms for key in term)}
-        looks = existing.taints, *(existing.labels.get(key) for key in sorted(keys))
-        if looks not in known:
-            known[looks] = existing.admits(shape)
-        return known[looks]
+    def _admission(self, shape: Shape) -> Callable[[ExistingNode], bool]:
+        """Return a predicate: whether a node admits a shape."""
+        key = shape.terms, shape.tolerations
+        if key not in self._admitting:
+            self._admitting[key] = admission(shape)
+        return self._admitting[key]
 
     def _sharing_of(self, existing: ExistingNode) -> Sharing:
         """Return which groups of pods a node holds. Computed on demand: most nodes are never needed."""

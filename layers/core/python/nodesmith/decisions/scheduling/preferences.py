@@ -191,8 +191,4 @@ class Relaxation:
         """Return the values that nodes have of the keys over which a shape only prefers to spread."""
         hard = {spread.topology_key for spread in shape.spreads if spread.hard}
         keys = {spread.topology_key for spread in shape.spreads} - hard - {HOSTNAME}
-        existing_nodes = self._context.available.existing_nodes.values()
-        return {
-            key: {existing.labels[key] for existing in existing_nodes if key in existing.labels}
-            for key in sorted(keys)
-        }
+        return {key: self._context.available.values(key) for key in sorted(keys)}

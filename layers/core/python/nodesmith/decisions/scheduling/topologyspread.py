@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesmith.model.kubernetes.pods import Spread
+from nodesmith.model.kubernetes.pods import Pod, Spread
 
 Domain = tuple[str, ...]
 """One value for each topology key that matters; empty where a node lacks the label."""
@@ -137,3 +137,17 @@ def _alike(tally: Tally, equals: Sequence[Domain], others: Iterable[Domain], mos
     ):
         bounds.append(tally.spread.max_skew + tally.fewest(values) - level)
     return max(1, min(bounds))
+
+
+def dealt(pods: Sequence[Pod], shares: Iterable[int]) -> list[Pod]:
+    """Return pods in the order of domains with these shares, so that each gets pods of all sizes; the rest come last.
+
+    The pods are in order of size. Each goes to the domain that has the least of its share.
+    """
+    wanted = [share for share in shares if share]
+    parts: list[list[Pod]] = [[] for _ in wanted]
+    number = sum(wanted)
+    for pod in pods[:number]:
+        place = min(range(len(wanted)), key=lambda place: (len(parts[place]) + 1) / wanted[place])
+        parts[place].append(pod)
+    return [*(pod for part in parts for pod in part), *pods[number:]]

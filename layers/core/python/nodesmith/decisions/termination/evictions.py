@@ -202,19 +202,23 @@ class Allowances:
     """What PodDisruptionBudgets still allow in one look. It shrinks as pods are chosen for eviction."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
-        self._budgets = tuple(budgets)
-        self._left = {budget.key: budget.disruptions_allowed for budget in self._budgets}
+        self._left: dict[str, int] = {}
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        for budget in budgets:
+            self._left[budget.key] = budget.disruptions_allowed
+            self._by_namespace.setdefault(budget.namespace, []).append(budget)
         self._guards: dict[Shape, tuple[PodDisruptionBudget, ...]] = {}
 
     @property
     def are_limited(self) -> bool:
         """Whether there is any budget."""
-        return bool(self._budgets)
+        return bool(self._left)
 
     def guards(self, shape: Shape) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select pods of a shape."""
         if shape not in self._guards:
-            self._guards[shape] = tuple(budget for budget in self._budgets if budget.selects(shape))
+            near = self._by_namespace.get(shape.namespace, ())
+            self._guards[shape] = tuple(budget for budget in near if budget.selects(shape))
         return self._guards[shape]
 
     def never_allow(self, pod: Pod) -> bool:

@@ -257,5 +257,11 @@ def first_untolerated(
     PreferNoSchedule taints count only if `soft` is True.
     """
     tolerations = tuple(tolerations)
-    asked = (taint for taint in taints if soft or taint.effect != Effect.PREFER_NO_SCHEDULE)
-    return next((t for t in asked if not any(toleration.tolerates(t) for toleration in tolerations)), None)
+    for taint in taints:
+        if soft or taint.effect != Effect.PREFER_NO_SCHEDULE:
+            for toleration in tolerations:
+                if toleration.tolerates(taint):
+                    break
+            else:
+                return taint
+    return None

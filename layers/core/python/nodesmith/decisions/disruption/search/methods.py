@@ -244,10 +244,13 @@ def _batch(candidates: Sequence[Candidate], looked_at: Mapping[str, datetime], u
 
 def _look_at_next(batch: _Batch, under_way: Pass) -> None:
     """Examine the next set of a batch. If budgets allow none of its nodes, note that for all of them."""
+    waiting: list[Candidate] = []
     for one in batch.waiting:
-        if not under_way.is_free(one):
+        if under_way.is_free(one):
+            waiting.append(one)
+        else:
             under_way.note_destination(one)
-    batch.waiting = [one for one in batch.waiting if under_way.is_free(one)]
+    batch.waiting = waiting
     window = under_way.allowed.within(batch.waiting, Reason.UNDERUTILIZED, LARGEST)
     if not window:
         for name, blocker in under_way.allowed.kept(batch.waiting, Reason.UNDERUTILIZED).items():

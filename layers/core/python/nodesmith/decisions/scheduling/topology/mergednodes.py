@@ -120,7 +120,7 @@ class ClusterNodes:
                     and name not in self.closed
                     and existing.free.cpu_milli >= least
                     and existing.free.memory_bytes >= least_bytes
-                    and any(existing.fits(shape, 1) for shape in wanted)
+                    and any(shape.requests.fits_in(existing.free) for shape in wanted)
                 ]
         if most is None:
             chosen = {existing.name for existing in found}
