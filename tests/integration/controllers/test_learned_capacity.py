@@ -13,7 +13,7 @@ from nodesmith.model.ledger.learned import Boot
 from tests import builders
 from tests.smallworld.world import World, pod_manifest
 
-CROWDED: dict[str, Any] = {"affinity": builders.anti_affinity("web")}
+ANTI_AFFINITY: dict[str, Any] = {"affinity": builders.anti_affinity("web")}
 
 
 def newest(world: World) -> NodeClaim:
@@ -23,7 +23,7 @@ def newest(world: World) -> NodeClaim:
 def launched_with(world: World, name: str) -> NodeClaim:
     """Return the claim that is launched for another pod, before its node has joined."""
     known = set(world.store.claims)
-    world.pods[name] = pod = pod_manifest(name, **CROWDED)
+    world.pods[name] = pod = pod_manifest(name, **ANTI_AFFINITY)
     world.cluster.pods[f"default/{name}"] = pod
     while not set(world.store.claims) - known or not newest(world).instance_id:
         world.observe()
@@ -61,7 +61,7 @@ def test_another_cluster_of_the_account_uses_the_observed_capacity_for_its_first
 
 def test_nothing_is_written_for_nodes_with_the_known_capacity() -> None:
     written = []
-    world = World({f"web-{n}": pod_manifest(f"web-{n}", **CROWDED) for n in range(4)})
+    world = World({f"web-{n}": pod_manifest(f"web-{n}", **ANTI_AFFINITY) for n in range(4)})
     world.store.raise_after = lambda method: written.append(method)
     world.settle()
     assert world.violations() == []

@@ -26,7 +26,7 @@ SPREAD = {
 }
 
 
-def crowded() -> World:
+def in_one_zone() -> World:
     """Return six pods in one zone, which was the only allowed one. Now all zones are allowed and must be rebalanced."""
     names = [f"web-{n}" for n in range(6)]
     pods = {name: pod_manifest(name, topologySpreadConstraints=[SPREAD]) for name in names}
@@ -49,7 +49,7 @@ def by_zone(world: World) -> list[int]:
 
 
 def test_after_a_quiet_hour_pods_are_moved_out_of_the_crowded_zone_once() -> None:
-    world = crowded()
+    world = in_one_zone()
     world.live(timedelta(minutes=5))
     assert (by_zone(world), world.store.moves) == ([6, 0, 0], {})
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_after_a_quiet_hour_pods_are_moved_out_of_the_crowded_zone_once() -> Non
 
 
 def test_the_record_of_a_rebalancing_replays_to_the_same_bytes() -> None:
-    world = crowded()
+    world = in_one_zone()
     world.now += timedelta(hours=1)
     world.observe()
     world.live(timedelta(minutes=6))

@@ -61,7 +61,7 @@ def test_pods_fit_by_resources_exactly_if_their_devices_can_be_allocated(
     made = DeviceResources(asked, (each for each, _, _ in stock), matcher)
     possible = not any(unit in made.unknown for each in asked for unit in each.units)
     fits = possible and total([made.requests(each) for each in asked]).fits_in(made.amounts(stock))
-    assert not made.crowded
+    assert not made.exclusive
     assert fits == Allocator(stock, matcher).allocate(pods)
 
 

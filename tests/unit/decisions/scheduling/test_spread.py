@@ -184,7 +184,7 @@ def test_a_node_gets_the_chosen_number_of_pods_and_the_rest_stays_in_its_zone(
     web = shape(affinity=affinity, topologySpreadConstraints=spreads)
     there, old = node("there"), bind(shape("1"), "there")
 
-    chosen = Choices({("room", web, "there"): option})
+    chosen = Choices({("capacity", web, "there"): option})
     result = assigned(pods(web, 6), [there], old, zones=(A,), choices=chosen)
 
     assert len(result.placed.get("there", ())) == expected

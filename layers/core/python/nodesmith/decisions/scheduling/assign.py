@@ -192,10 +192,10 @@ class _Round:
         self._begun: list[Shape] = []
         self._late = [shape for shape in waiting if (LAST, shape) in context.choices.script]
         self._halved: set[Shape] = set()
-        self._flocks: dict[tuple[object, ...], list[Shape]] = {}
+        self._affinity_groups: dict[tuple[object, ...], list[Shape]] = {}
         for shape in waiting:
             if affinity_terms(shape):
-                self._flocks.setdefault(affinity_group(shape, sets), []).append(shape)
+                self._affinity_groups.setdefault(affinity_group(shape, sets), []).append(shape)
         self._known_values: dict[str, tuple[frozenset[str], int]] = {}
         self._alike: dict[Shape, list[Shape]] = {}
         if sum(map(len, waiting.values())) > _ONE_BY_ONE and context.unavailable.is_empty:
@@ -303,15 +303,7 @@ class _Round:
         if shape in self._alike and self._place_together(shape):
             return
         left = self._pods_of(shape)
-        like = (
-            [
-                one
-                for one in self._flocks[affinity_group(shape, self._context.conflicts.sets)]
-                if one in self._waiting
-            ]
-            if affinity_terms(shape)
-            else []
-        )
+        like = self._waiting_like(shape)
         why, tried = "", self._relaxation.rules(shape, left)
         left = self._relaxation.in_free_room(shape, left, like)
         for given_up, variant in enumerate(tried if left else ()):
@@ -336,6 +328,13 @@ class _Round:
         elif shape not in self._waiting and shape not in self._left:
             self._context.dependencies.placed(shape)
 
+    def _waiting_like(self, shape: Shape) -> list[Shape]:
+        """Return the shapes with the same affinity that still wait; none if the shape has no affinity."""
+        if not affinity_terms(shape):
+            return []
+        group = self._affinity_groups[affinity_group(shape, self._context.conflicts.sets)]
+        return [one for one in group if one in self._waiting]
+
     def _place_together(self, shape: Shape) -> bool:
         """Place the pods of a shape and of others that may go to the same domains.
 
@@ -343,8 +342,7 @@ class _Round:
         placed alone.
         """
         context = self._context
-        flock = self._flocks[affinity_group(shape, context.conflicts.sets)] if affinity_terms(shape) else ()
-        siblings = [one for one in flock if one in self._waiting and one is not shape]
+        siblings = [one for one in self._waiting_like(shape) if one is not shape]
         placement = Placement(context, shape, shape, siblings, mixed=True)
         keys = placement.keys
         sold, there = context.launching.domains(shape, keys), context.available.existing_nodes

@@ -64,7 +64,7 @@ class Together:
         )
         left, _ = placement.place(pods)
         choices, places = self._context.choices, sum(len(d.pods) // d.unit for d in hosting)
-        if left and places > 1 and choices.pick(("crowd", self._plain), 2):
+        if left and places > 1 and choices.pick(("together", self._plain), 2):
             places = 1
         for demand in choices.first(("join", self._plain), hosting if left else ()):
             left = self._join(demand, left, places)

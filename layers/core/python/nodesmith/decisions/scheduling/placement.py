@@ -155,7 +155,7 @@ class Placement:
             if labelled and not labelled <= existing.labels.keys():
                 continue
             if self._only is None or self._only(existing):
-                if not choices.is_single and choices.pick(("rooms", self._plain), 2):
+                if not choices.is_single and choices.pick(("existing", self._plain), 2):
                     return
                 yield existing
 
@@ -200,7 +200,7 @@ class Placement:
 
     def _capacity(self, existing: ExistingNode, wanted: int) -> int:
         count = self._context.available.capacity(existing, self._shape, wanted)
-        return self._context.choices.some(("room", self._plain, existing.name), count)
+        return self._context.choices.some(("capacity", self._plain, existing.name), count)
 
     def _share(
         self,

@@ -201,7 +201,7 @@ def _settled(node: PlannedNode, template: Template, spreads: _Asked, hosted: _Ho
     zones = _cheapest_zones(node)
     if not spreads or len(zones) < 2:
         return node
-    zone = min(zones, key=lambda each: (_crowd(each, spreads, hosted), each))
+    zone = min(zones, key=lambda each: (_counted_pods(each, spreads, hosted), each))
     return only(node, [o for o in node.request.overrides if o.zone == zone], template) or node
 
 
@@ -215,7 +215,7 @@ def _asked(shapes: Iterable[Shape]) -> _Asked:
     ]
 
 
-def _crowd(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
+def _counted_pods(zone: str, spreads: _Asked, hosted: _Hosted) -> int:
     """Return the number of pods in a zone that these spreads count."""
     return sum(
         count

@@ -120,7 +120,7 @@ class DeviceResources:
         }
         self.unknown = frozenset(unit for unit, found in selected.items() if not found)
         """Units that no known device meets."""
-        self.crowded: frozenset[Unit] = frozenset()
+        self.exclusive: frozenset[Unit] = frozenset()
         """Units that overlap with too many others: pods that ask for them share no node with other such pods."""
         self._sets = dict(self._overlapping(selected))
         self._amounts: dict[Stock, Resources] = {}
@@ -128,11 +128,11 @@ class DeviceResources:
     def _overlapping(self, selected: Mapping[Unit, frozenset[int]]) -> Iterator[tuple[str, tuple[Unit, ...]]]:
         """Yield the sets of units with overlapping devices, by their resource."""
         left = sorted((unit for unit in selected if selected[unit]), key=str_of)
-        crowded: set[Unit] = set()
+        exclusive: set[Unit] = set()
         while left:
             group = _connected(left[0], left, selected)
             left = [unit for unit in left if unit not in group]
-            crowded.update(group[_MOST_OVERLAPPING:])
+            exclusive.update(group[_MOST_OVERLAPPING:])
             for unit in group[_MOST_OVERLAPPING:]:
                 yield _name((unit,)), (unit,)
             kept = group[:_MOST_OVERLAPPING]
@@ -140,7 +140,7 @@ class DeviceResources:
                 for chosen in combinations(kept, size):
                     if len(_connected(chosen[0], chosen, selected)) == size:
                         yield _name(chosen), chosen
-        self.crowded = frozenset(crowded)
+        self.exclusive = frozenset(exclusive)
 
     def requests(self, asked: Asked) -> Resources:
         """Return what a pod with such claims requests."""

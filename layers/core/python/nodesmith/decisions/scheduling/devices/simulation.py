@@ -223,8 +223,8 @@ class _Compilation:
         """
         if pod.node:
             return ""
-        crowded = any(unit in self.resources.crowded for unit in asked.units)
-        if asked.whole or crowded:
+        exclusive = any(unit in self.resources.exclusive for unit in asked.units)
+        if asked.whole or exclusive:
             return _short(asked.own_resource or str(sorted(map(str_of, asked.units))))
         return _PLAIN if asked.units else ""
 
