@@ -131,10 +131,15 @@ def decision_page(kept: Kept, id_: str) -> dict[str, Any] | None:
         "moves": plan.get("moves") or (),
         "sections": [Markup(each) for each in drawn if each],  # noqa: S704 - its text is escaped
         "is_purchase": is_purchase,
-        "has_alternatives": is_purchase and bool(shapes),
+        "without_alternatives": "" if shapes else _NOT_STORED,
         "before": ids[place - 1] if place else "",
         "after": ids[place + 1] if place + 1 < len(ids) else "",
     }
+
+
+_NOT_STORED = (
+    "Its snapshot is not stored, so other plans cannot be made. The run may have failed before it was."
+)
 
 
 def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
@@ -148,9 +153,12 @@ def alternatives_page(kept: Kept, id_: str) -> dict[str, Any] | None:
         others = kept.sources.alternatives_of(record)
     except NodesmithError as error:
         return {"decision": known, "sections": [], "problem": str(error)}
-    found = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others) if others else ()
+    if others is None:
+        problem = "Moves are not compared with other plans." if "moves" in plan else _NOT_STORED
+        return {"decision": known, "sections": [], "problem": problem}
+    found = alternative_sections(plan["priceHourlyUsd"], plan["boundHourlyUsd"], others)
     sections = [Markup(each) for each in found if each]  # noqa: S704 - its text is escaped
-    return {"decision": known, "sections": sections, "problem": "" if sections else "There is no other plan."}
+    return {"decision": known, "sections": sections, "problem": ""}
 
 
 def next_(kept: Kept) -> dict[str, Any]:

@@ -323,6 +323,7 @@ def test_a_decision_without_a_snapshot_has_no_comparison_with_other_plans(tmp_pa
     assert "Its snapshot is not stored" in client.get(f"/decision/{failed['id']}").text
     assert "Compare with other plans" not in client.get(f"/decision/{failed['id']}").text
     assert "Compare with other plans" in client.get(f"/decision/{whole['id']}").text
+    assert "Its snapshot is not stored" in client.get(f"/decision/{failed['id']}/alternatives").text
 
 
 def test_hostile_text_is_shown_as_text_and_cut() -> None:
