@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nodesmith.decisions.packing import Bin, Item, commitment_prices, lower_bound, resource_prices
 from nodesmith.decisions.packing.reduction import filled, usable
+from nodesmith.decisions.packing.simplex import scarcity
 
 WEB, API = Item((1, 2, 1), 40, 40), Item((2, 2, 1), 30, 30)
 
@@ -108,6 +109,15 @@ def test_usable_capacity_is_the_largest_sum_of_requests() -> None:
     bins = [Bin("small", (1930, 3187), 1.0, 3), Bin("tiny", (300, 500), 0.1, 3)]
 
     assert [b.capacity for b in usable(pods, bins)] == [(1750, 3072), (0, 0)]
+
+
+def test_a_charged_amount_is_worth_what_it_saves_and_nothing_where_it_is_not_scarce() -> None:
+    """Half of the demand costs 0.5 without the amount, and 0.1 with all of it."""
+    plain, paid, ample = ((1.0, 0.0), 1.0), ((0.5, -1.0), 0.1), ((2.0, -0.5), 0.5)
+
+    assert scarcity([plain], 1, 1) == [0.0]
+    assert abs(scarcity([plain, paid], 1, 1)[0] - 0.4) < 1e-9
+    assert scarcity([plain, ample], 1, 1) == [0.0]
 
 
 def test_capacity_that_no_item_asks_for_is_not_usable() -> None:

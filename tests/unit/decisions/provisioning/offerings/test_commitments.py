@@ -330,6 +330,12 @@ def test_beyond_commitments_the_least_used_nodes_are_those_that_can_be_saved() -
     assert prices["a"] + prices["c"] == pytest.approx(0, abs=1e-3)
 
 
+def test_a_node_that_the_usage_does_not_count_saves_nothing() -> None:
+    found = applied((), {("m5.2xlarge", ZONE): 3.0}, PRICES)
+    other = Running("other", "c5.2xlarge", ZONE, M5, 0.5)
+    assert marginal_prices([other], found) == {"other": 0.0}
+
+
 def moves_with(commitments: Commitments) -> list[str]:
     """Return the sources of moves of one half-used on-demand node, in a NodePool that may buy spot."""
     given = fleet(
