@@ -33,7 +33,8 @@ _MARKS: dict[str, bytearray] = {}
 def reached(folders: Sequence[str], processes: int) -> dict[str, Test]:
     """Return the tests that reach mutated code, by name, as kept from earlier runs or found now.
 
-    Test files run again if they have changed, or if a test of theirs reaches a module that has changed.
+    Test files run again if they have changed, or if a test of theirs reaches a module that has changed. What is known
+    of such files outside of `folders` is forgotten.
     """
     kept: Any = json.loads(_FOUND.read_text()) if _FOUND.is_file() else {"hashes": {}, "tests": {}}
     files = sorted(str(each) for folder in folders for each in _test_files(Path(folder)))
@@ -45,10 +46,12 @@ def reached(folders: Sequence[str], processes: int) -> dict[str, Test]:
     stale = {n.partition("::")[0] for n, test in tests.items() if not modules.isdisjoint(test["reached"])}
     again = [path for path in files if path in changed or path in stale]
     if again:
-        tests = {name: test for name, test in tests.items() if name.partition("::")[0] not in again}
+        outdated = stale.union(again)
+        hashes = {path: found for path, found in kept["hashes"].items() if path not in outdated} | now
+        tests = {name: test for name, test in tests.items() if name.partition("::")[0] not in outdated}
         tests |= _measured(again, processes)
         KEPT.mkdir(parents=True, exist_ok=True)
-        _FOUND.write_text(json.dumps({"hashes": {**kept["hashes"], **now}, "tests": tests}))
+        _FOUND.write_text(json.dumps({"hashes": hashes, "tests": tests}))
     return {name: test for name, test in tests.items() if name.partition("::")[0] in files}
 
 

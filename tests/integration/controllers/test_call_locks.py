@@ -243,6 +243,15 @@ def test_while_calls_are_short_a_run_without_the_lock_leaves_its_pods_to_the_nex
     assert second.store.release_lock(Concern.PROVISIONING, second.now + LOCKED_FOR), "it has left a mark"
 
 
+def test_the_lock_is_kept_until_the_clusters_next_round_only_while_calls_are_short() -> None:
+    own = allowance(FakeStore())
+    own.of(FEW_CALLS + 1)
+
+    own.end_round(10**6)
+
+    assert own.until == builders.NOW + LOCKED_FOR
+
+
 def test_a_run_that_needs_no_call_wakes_the_runs_that_it_has_kept_from_deciding() -> None:
     first, second = with_pools(1), with_pools(1)
     sharing(first, second)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nodesmith.decisions.packing import Bin, Item, Packing, lower_bound, pack
 from nodesmith.decisions.packing.columngeneration.columns import all_patterns, solve_all_patterns
 from nodesmith.decisions.packing.columngeneration.solve import cheapest_cover, pack_by_columns
+from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import PartialPlan
 from nodesmith.decisions.packing.reduction import usable
@@ -148,6 +149,32 @@ def test_no_bound_of_column_generation_is_above_the_optimum(
     assert bound <= best + 1e-6
     assert min(proved, first.price) <= best + 1e-6
     assert any(partial.left) or partial.price >= best - 1e-9
+
+
+@settings(max_examples=50, deadline=None)
+@given(problem=small_problems())
+def test_an_exact_packing_costs_as_much_as_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
+    items, bins = problem
+
+    chosen = exact(Cheapest(items, bins), tuple(item.count for item in items))
+
+    assert chosen is not None
+    assert [sum(counts) for counts in zip(*(held for _, held in chosen), strict=True)] == [
+        item.count for item in items
+    ]
+    assert all(may_share(items, held) and fits(items, held, bin_) for bin_, held in chosen)
+    assert abs(sum(bin_.price for bin_, _ in chosen) - optimum(items, bins)) < 1e-6
+
+
+@settings(max_examples=30, deadline=None)
+@given(problem=small_problems())
+def test_there_are_no_more_patterns_than_their_upper_bound(problem: tuple[list[Item], list[Bin]]) -> None:
+    items, _ = problem
+    room = Bin("room", (99, 99, 99), 1.0, (1 << len(items)) - 1)
+    free = [Item(item.size, item.count, item.per_node) for item in items]
+
+    assert number_of_patterns(items) >= len(all_patterns(items, [room]).price) + 1
+    assert number_of_patterns(free) == len(all_patterns(free, [room]).price) + 1
 
 
 @settings(max_examples=60, deadline=None)

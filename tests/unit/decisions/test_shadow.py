@@ -12,11 +12,12 @@ import pytest
 from nodesmith.decisions.provisioning import decide
 from nodesmith.decisions.shadow.actual import boot_shown
 from nodesmith.decisions.shadow.advance import KARPENTERS, OURS, is_news, step
-from nodesmith.decisions.shadow.fleet import statuses
+from nodesmith.decisions.shadow.fleet import lasting_claim, statuses
 from nodesmith.decisions.shadow.karpenter import first_fit_plan
 from nodesmith.errors import Rejected
 from nodesmith.model.apimachinery.labels import DISRUPTED
 from nodesmith.model.apimachinery.times import format_time
+from nodesmith.model.karpenter.nodepools import parse_nodepool
 from nodesmith.model.kubernetes.nodes import Condition
 from nodesmith.model.kubernetes.pods import Pod
 from nodesmith.model.policies import NodeSettings
@@ -157,6 +158,26 @@ def test_a_nodeclass_that_karpenter_finds_faulty_is_not_bought_from() -> None:
     }
     assert [c.reason for c in found["faulty"]["default"].conditions] == ["SubnetsNotFound"]
     assert [c.status for c in found["unready"]["default"].conditions] == ["True"], "only what is wrong counts"
+
+
+def test_reservations_are_read_from_the_nodeclass_and_have_a_free_instance_unless_it_says_how_many() -> None:
+    first = {"id": "cr-1", "instanceType": "m5.large", "availabilityZone": builders.ZONES[0]}
+    other = {**first, "id": "cr-2", "availableInstanceCount": 3, "interruptible": True, "state": "expiring"}
+    shown = {**builders.nodeclass_manifest(), "status": {"capacityReservations": [first, other]}}
+
+    found = statuses([shown], builders.ZONES)["default"].capacity_reservations
+
+    assert [(each.id, each.available) for each in found] == [("cr-1", 1), ("cr-2", 3)]
+    assert [(each.instance_type, each.zone) for each in found] == [("m5.large", builders.ZONES[0])] * 2
+    assert [(each.interruptible, each.expiring) for each in found] == [(False, False), (True, True)]
+
+
+def test_a_node_on_paper_does_not_expire() -> None:
+    own = parse_nodepool(builders.nodepool_manifest()).value
+    assert own is not None
+    assert own.expire_after == "720h"
+    found = lasting_claim(worker("one").node, own.name, {own.name: own})
+    assert (found.nodepool, found.node_name, found.expire_after) == (own.name, "one", None)
 
 
 def test_pods_that_no_nodepool_accepts_keep_a_copy_of_their_node() -> None:

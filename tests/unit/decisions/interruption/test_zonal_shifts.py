@@ -240,7 +240,12 @@ def test_events_have_karpenters_reasons_and_types() -> None:
         True,
     )
     (over,) = announcements((replace(SHIFT, ended=True),), [one()], statuses)
-    assert (over.reason, over.warning) == ("ZonalShiftCleared", False)
+    assert (over.kind, over.name, over.reason, over.warning) == (
+        "NodePool",
+        "default",
+        "ZonalShiftCleared",
+        False,
+    )
     assert announcements(told((SHIFT,)), [one()], statuses) == []
 
 

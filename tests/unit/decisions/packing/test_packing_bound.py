@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.packing import Bin, Item, lower_bound, resource_prices
+from nodesmith.decisions.packing import Bin, Item, commitment_prices, lower_bound, resource_prices
 from nodesmith.decisions.packing.reduction import filled, usable
+from nodesmith.decisions.packing.simplex import scarcity
 
 WEB, API = Item((1, 2, 1), 40, 40), Item((2, 2, 1), 30, 30)
 
@@ -31,6 +32,13 @@ def test_each_item_with_a_cap_takes_its_share_of_a_node() -> None:
     apart = [Item((1, 1, 1), 20, 20, (7,), ((7, 2),)), Item((2, 1, 1), 12, 12, (7,), ((7, 4),))]
 
     assert abs(lower_bound(apart, [Bin("large", (100, 100, 100), 1.0, 0b11)]) - 13.0) < 1e-9
+
+
+def test_bins_that_admit_none_of_the_items_that_repel_each_other_do_not_lower_the_bound() -> None:
+    items = [Item((1, 1, 1), 5, 5, (7,), ((7, 1),)), Item((1, 1, 1), 1, 1)]
+    bins = [Bin("cheap", (9, 9, 9), 0.1, 0b10), Bin("dear", (9, 9, 9), 2.0, 0b11)]
+
+    assert lower_bound(items, bins, few_kinds=0) > 9.99
 
 
 def test_bins_too_small_for_any_item_do_not_lower_the_bound() -> None:
@@ -82,11 +90,38 @@ def test_items_that_no_bin_holds_cause_no_error() -> None:
     )
 
 
+def test_an_item_that_no_bin_holds_adds_nothing_to_the_bound() -> None:
+    small = Bin("small", (10, 10, 10), 1.0, 0b01)
+
+    assert lower_bound([Item((20, 1, 1), 3, 3)], [small]) == 0
+    assert lower_bound([Item((5, 1, 1), 4, 4), Item((20, 1, 1), 3, 3)], [small]) == 2.0
+
+
+def test_where_nothing_is_wanted_or_offered_a_commitment_saves_nothing() -> None:
+    paid = Bin("paid", (10, 20, 30), 1.0, 0b1, 0, (4,))
+
+    assert commitment_prices([], [paid], {0: (8,)}, [(0, 0)]) == [0.0]
+    assert commitment_prices([WEB], [], {0: (8,)}, [(0, 0)]) == [0.0]
+
+
 def test_usable_capacity_is_the_largest_sum_of_requests() -> None:
     pods = [Item((500, 1024), 9, 9), Item((750, 3072), 9, 9)]
     bins = [Bin("small", (1930, 3187), 1.0, 3), Bin("tiny", (300, 500), 0.1, 3)]
 
     assert [b.capacity for b in usable(pods, bins)] == [(1750, 3072), (0, 0)]
+
+
+def test_a_charged_amount_is_worth_what_it_saves_and_nothing_where_it_is_not_scarce() -> None:
+    """Half of the demand costs 0.5 without the amount, and 0.1 with all of it."""
+    plain, paid, ample = ((1.0, 0.0), 1.0), ((0.5, -1.0), 0.1), ((2.0, -0.5), 0.5)
+
+    assert scarcity([plain], 1, 1) == [0.0]
+    assert abs(scarcity([plain, paid], 1, 1)[0] - 0.4) < 1e-9
+    assert scarcity([plain, ample], 1, 1) == [0.0]
+
+
+def test_capacity_that_no_item_asks_for_is_not_usable() -> None:
+    assert usable([Item((500, 0), 9, 9)], [Bin("b", (1930, 77), 1.0, 1)])[0].capacity == (1500, 0)
 
 
 def test_usable_capacity_is_the_largest_multiple_if_there_are_too_many_sums() -> None:

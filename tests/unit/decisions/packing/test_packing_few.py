@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from nodesmith.decisions.packing import Bin, Item, pack
+from nodesmith.decisions.packing.exact import Cheapest, repack
+from nodesmith.decisions.packing.problem import PartialPlan
 
 SMALL, LARGE = Bin("small", (4, 16, 30), 1.0, 0b11), Bin("large", (16, 64, 110), 3.5, 0b11)
 
@@ -82,3 +86,17 @@ def test_a_good_enough_plan_is_not_improved_further() -> None:
 
     assert thorough.price < quick.price <= 1.05 * quick.bound
     assert quick.steps * 100 < thorough.steps
+
+
+@pytest.mark.parametrize(("left", "expected"), [(1, ["wide"]), (0, ["small", "small"])])
+def test_nodes_are_packed_again_only_as_far_as_the_limit_pays_for_that(
+    left: int, expected: list[str]
+) -> None:
+    small, wide = Bin("small", (4, 4), 1.0, 0b1), Bin("wide", (8, 8), 1.5, 0b1, 0, (1,))
+    plan = PartialPlan([Item((4, 4), 2, 2)], {0: (left,)})
+    plan.buy(small, (1,), 2)
+
+    repack(plan, Cheapest(plan.items, [small, wide]), 1000, 1000)
+
+    assert [bin_.key for bin_, _, repeats in plan.bought for _ in range(repeats)] == expected
+    assert plan.remaining.limits == {0: (0,)}

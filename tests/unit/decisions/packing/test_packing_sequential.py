@@ -93,6 +93,26 @@ def test_caps_of_many_kinds_hold_at_once() -> None:
         assert left == (item.count if item.most == 0 else 0)
 
 
+def test_items_that_join_a_node_count_against_the_cap_of_what_it_holds() -> None:
+    items = [Item((1, 1), 1, 1, (GROUP,), ((GROUP, 3),)), Item((1, 1), 5, 5, (GROUP,))]
+    roomy = Bin("roomy", (10, 10), 1.0, 0b11)
+
+    bought, left, _ = pack_sequentially(items, [roomy], RemainingLimits({}), 1000)
+
+    assert left == [0, 0]
+    assert bought == [(roomy, ((0, 1), (1, 2)), 1), (roomy, ((1, 3),), 1)]
+
+
+def test_nodes_for_the_items_that_need_the_most_nodes_are_bought_first() -> None:
+    few, many = (Item((6, 6), count, count, (group,), ((group, 1),)) for group, count in ((1, 2), (2, 5)))
+    narrow = Bin("narrow", (10, 10), 1.0, 0b11)
+
+    bought, left, _ = pack_sequentially([few, many], [narrow], RemainingLimits({}), 1000)
+
+    assert left == [0, 0]
+    assert bought == [(narrow, ((1, 1),), 5), (narrow, ((0, 1),), 2)]
+
+
 def test_many_kinds_do_not_exceed_the_limit() -> None:
     items = pool(200, 4)
     bins = [Bin(b.key, b.capacity, b.price, b.admits, 0, (b.capacity[0], 1)) for b in ladder(200)]
@@ -210,6 +230,45 @@ def test_kinds_of_few_classes_cost_less_by_class_than_one_by_one(seed: int) -> N
     assert not any(packing.left)
     assert not any(left)
     assert packing.bound <= packing.price < sum(one.price * repeats for one, _, repeats in alone)
+
+
+def test_a_plan_by_class_that_is_near_its_bound_is_the_only_one_made() -> None:
+    items, bins = few_classes(120, 0), ladder(120)
+    (part,) = parts(items, bins)
+    made = pack_by_class(part.items, part.bins, RemainingLimits({}), 10**6)
+    packing = pack(items, bins)
+
+    assert made is not None
+    assert packing.price <= 1.1 * packing.bound
+    assert packing.steps == made[2]
+
+
+@pytest.mark.parametrize(
+    ("dear", "is_made"),
+    [
+        pytest.param(range(0), True, id="none"),
+        pytest.param(range(2, 9), False, id="nodes of the size of a share, although larger ones are not"),
+        pytest.param(range(9, 33), True, id="only larger nodes"),
+    ],
+)
+def test_no_plan_by_class_is_made_if_nodes_of_the_size_of_a_share_are_dear(
+    dear: range, is_made: bool
+) -> None:
+    """A share, an item that excludes others and its part of the rest, is worth 2.4 units."""
+    everything = (1 << 120) - 1
+    bins = [
+        Bin(
+            f"u-{units}",
+            (1000 * units, 4000 * units, 110),
+            (2.0 if units in dear else 1.0) * units,
+            everything,
+        )
+        for units in range(1, 33)
+    ]
+
+    made = pack_by_class(few_classes(120, 1), bins, RemainingLimits({}), 10**6)
+
+    assert (made is not None) == is_made
 
 
 def test_kinds_of_few_classes_cost_no_more_than_one_by_one_where_small_nodes_have_cheap_cpu() -> None:

@@ -30,7 +30,7 @@ def test_pods_that_request_unknown_resources_do_not_affect_others() -> None:
     usual = decide(inputs(pods=tuple(pods(shape(), 5))))
     plan = decide(inputs(pods=(*pods(shape(), 5), *odd_pods(3, 2))))
     assert plan.nodes == usual.nodes
-    assert plan.steps == usual.steps
+    assert plan.steps == usual.steps > 0
     assert [u.pods for u in plan.unplaced] == [(f"odd/pod-{i:04d}",) for i in range(3)]
     assert "odd.example.com/r0-" in plan.unplaced[0].reason
 

@@ -292,6 +292,15 @@ def test_pods_repeat_why_a_nodepool_cannot_buy(case: str) -> None:
     assert said in plan.unplaced[0].reason
 
 
+def test_pods_repeat_what_the_nodeclass_itself_shows() -> None:
+    shown = [{"type": "Ready", "status": "False", "message": "no role"}]
+    unready = {**nodeclass_manifest(), "status": {"conditions": shown}}
+
+    plan = decide(inputs(snapshot=snapshot(pods=pods(shape()), nodeclasses=[unready])))
+
+    assert plan.obstacles == {"default": "its EC2NodeClass 'default' is not Ready (no role)"}
+
+
 def test_a_nodepool_without_types_names_the_requirements_that_remove_most() -> None:
     family, arch = "karpenter.k8s.aws/instance-family", "kubernetes.io/arch"
     needless = [expression(f"example.com/{n}", "In", "a") for n in range(9)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nodesmith.decisions.scheduling.demands import Choices
+from nodesmith.decisions.scheduling.demands import Choices, Demand
+from tests.builders import pods, shape
 
 NAMES = [f"thing-{n}" for n in range(4)]
 
@@ -49,6 +50,21 @@ def test_a_single_option_is_not_recorded_as_a_choice() -> None:
     assert not choices.met
     choices.first(("domain", "web"), NAMES)
     assert choices.met == {("domain", "web"): 4}
+
+
+def test_a_demand_does_without_a_source_only_if_a_script_asks_for_that() -> None:
+    web, db = (Demand(of, tuple(pods(of))) for of in (shape(), shape(app="db")))
+    first = Choices()
+    first.used("reserved", web)
+    (name,) = first.met
+    second = Choices({name: 1})
+
+    assert not first.bars("reserved", web)
+    assert first.barred == frozenset()
+    assert second.bars("reserved", web)
+    assert second.barred == {name}
+    assert not second.bars("other", web)
+    assert not second.bars("reserved", db)
 
 
 def test_a_single_attempt_takes_the_first_option_and_notes_none() -> None:

@@ -51,6 +51,7 @@ from tests.objects.devices import (
     shared,
 )
 from tests.objects.fleets import fleet, pool, running, worker
+from tests.objects.nodeoverlays import overlay
 
 TYPE = {**READY, "node.kubernetes.io/instance-type": "m5.xlarge"}
 EIGHT = declaring([gpus(8)], "m5")
@@ -90,6 +91,10 @@ def test_pods_that_claim_devices_get_nodes_of_types_that_have_them() -> None:
     plan = decided(claiming(12, request()), EIGHT)
     assert sum(types(plan)) == 12
     assert max(types(plan)) == 8
+
+
+def test_devices_count_beside_nodeoverlays_that_declare_none() -> None:
+    assert types(decided(claiming(3, request()), EIGHT, overlay("cheaper", priceAdjustment="-10%"))) == [3]
 
 
 def test_a_claim_of_several_devices_takes_as_many() -> None:

@@ -210,6 +210,26 @@ def test_pods_for_which_nothing_can_be_bought_do_not_break_the_spread_of_others(
     assert placed(decided)["here"] >= 3
 
 
+def test_of_many_pods_those_that_differ_only_in_whom_they_avoid_each_avoid_their_own() -> None:
+    """Where there are so many, few pods are placed together with those that may go to the same zones."""
+    nodes = [node(f"n-{zone}", zone=zone, cpu="0") for zone in ZONES]
+    running = [
+        pod
+        for app, zone in (("red", A), ("blue", B), ("blue", C))
+        for pod in bind(shape(app=app), f"n-{zone}")
+    ]
+    shy = [shape("100m", affinity=anti_affinity(app, ZONE)) for app in ("red", "blue")]
+
+    decided = plan((shy[0], 3), (shy[1], 3), (shape(app="other"), 300), nodes=nodes, running=running)
+
+    assert not decided.unplaced
+    for planned in decided.nodes:
+        there = {o.zone for o in planned.request.overrides}
+        held = {key.rpartition("-")[0] for key in planned.claim.nominated}
+        assert not (A in there and "default/of-0" in held)
+        assert not (there & {B, C} and "default/of-1" in held)
+
+
 def test_pods_that_no_node_takes_do_not_affect_where_others_go() -> None:
     huge = shape("9999", affinity=anti_affinity(key=ZONE))
     on_demand = expression(CAPACITY, "In", "on-demand")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from nodesmith.decisions.provisioning import Plan, decide
+from nodesmith.decisions.scheduling.offerings.launchable import TemplateLaunching
+from nodesmith.decisions.scheduling.preferences import variants
 from nodesmith.model.apimachinery.labels import Taint
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.policies import NodeSettings, PreferencePolicy
@@ -218,3 +220,22 @@ class TestIgnore:
         decided = plan(relaxation(wish_for(ZONE, B)), 1, self.IGNORE, nodes=[node("n-a", zone=A)])
 
         assert not decided.nodes
+
+
+def test_preferred_spreads_are_rules_of_which_the_first_is_given_up_first() -> None:
+    wishful = shape(
+        topologySpreadConstraints=[
+            *spread(HOSTNAME, hard=False),
+            *spread(CAPACITY, hard=True),
+            *spread(ZONE, hard=False),
+        ]
+    )
+
+    tried = variants(wishful, PreferencePolicy.RESPECT, TemplateLaunching(()))
+
+    assert [[one.topology_key for one in each.spreads if one.hard] for each in tried] == [
+        [HOSTNAME, CAPACITY, ZONE],
+        [CAPACITY, ZONE],
+        [CAPACITY],
+    ]
+    assert tried[-1] is wishful

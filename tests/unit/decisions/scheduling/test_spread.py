@@ -159,6 +159,11 @@ def demanded(result: Assignment) -> dict[str | None, int]:
     return dict(found)
 
 
+def near(app: str, key: str) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 def hard(**more: Any) -> list[dict[str, Any]]:
     return [{**spread(hard=True)[0], **more}]
 
@@ -233,6 +238,38 @@ def test_later_pods_keep_the_spread_of_placed_pods_intact() -> None:
 
     assert "default/strict-0000" in result.placed["n-a"]
     assert {name: len(keys) for name, keys in result.placed.items()} == {"n-a": 3, "n-b": 2}
+
+
+@pytest.mark.parametrize("others", [(), tuple(pods(shape("100m", app="db", affinity=near("db", ZONE))))])
+def test_pods_that_a_spread_blocked_are_placed_once_later_pods_have_opened_a_zone(
+    others: tuple[Pod, ...],
+) -> None:
+    """The second large pod must wait for the small one. Pods that follow neither change nothing about that."""
+    nodes = [node("n-a", zone=A, cpu="8"), node("n-b", zone=B, cpu="1")]
+    large, small = (shape(cpu, topologySpreadConstraints=hard()) for cpu in ("2", "500m"))
+
+    some = [*pods(large, 2, prefix="large"), *pods(small, prefix="small"), *others]
+    result = assigned(some, nodes, zones=())
+
+    assert {"default/large-0000", "default/large-0001"} <= set(result.placed["n-a"])
+    assert result.placed["n-b"] == ["default/small-0000"]
+    assert not result.stuck
+    assert result.given_up == 0
+
+
+@pytest.mark.parametrize(("option", "expected"), [(0, [2, 2, 2]), (1, [0, 0, 6])])
+def test_followers_spread_evenly_over_the_nodes_of_their_leaders_unless_a_choice_crowds_them(
+    option: int, expected: list[int]
+) -> None:
+    cache = shape("100m", app="cache", affinity=anti_affinity("cache"))
+    web = shape(affinity=near("cache", HOSTNAME))
+
+    result = assigned([*pods(cache, 3), *pods(web, 6)], choices=Choices({("crowd", web): option}))
+
+    units = [
+        d.pods[start : start + d.unit] for d in result.demands for start in range(0, len(d.pods), d.unit)
+    ]
+    assert sorted(sum(pod.shape is web for pod in unit) for unit in units) == expected
 
 
 def test_a_zone_without_launches_limits_the_others_and_is_named() -> None:

@@ -27,6 +27,7 @@ from nodesmith.decisions.scheduling.offerings.reservationsandgroups import Share
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, OS, RESERVED, SPOT, TENANCY
+from nodesmith.model.apimachinery.requirements import Requirement, Requirements
 from nodesmith.model.commitmentsettings import parse_commitment_settings
 from nodesmith.model.ec2.instancetypes import instance_types
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
@@ -38,6 +39,7 @@ from nodesmith.model.ledger.commitments import (
     quarter_units,
 )
 from nodesmith.model.nodeclasses.nodeclasses import NodeConfiguration
+from nodesmith.model.policies import USD_PER_HOUR
 from tests.builders import (
     NOW,
     ZONES,
@@ -204,6 +206,17 @@ def test_a_node_takes_only_from_the_commitments_that_pay_for_it() -> None:
     assert limit.cost(node_type, None) == 0
 
 
+def test_a_node_whose_offering_is_open_takes_of_a_quota_the_least_that_any_takes() -> None:
+    (node_type,) = (t for t in instance_types(catalog(), NodeConfiguration()) if t.name == "m5.2xlarge")
+    hourly = SharedLimit("quota/all", USD_PER_HOUR)
+    spot_only = replace(hourly, rest=Requirements.of(Requirement(CAPACITY_TYPE, frozenset({SPOT}))))
+    costs = [hourly.cost(node_type, each) for each in node_type.offerings]
+
+    assert hourly.cost(node_type, None) == min(costs) > 0
+    assert spot_only.cost(node_type, None) == 0
+    assert hourly.cost(replace(node_type, offerings=()), None) == 0
+
+
 ANY = (expression("kubernetes.io/arch", "In", "amd64"),)
 
 
@@ -315,6 +328,12 @@ def test_beyond_commitments_the_least_used_nodes_are_those_that_can_be_saved() -
     prices = marginal_prices(nodes, found)
     assert prices["b"] == pytest.approx(M5, rel=1e-3)
     assert prices["a"] + prices["c"] == pytest.approx(0, abs=1e-3)
+
+
+def test_a_node_that_the_usage_does_not_count_saves_nothing() -> None:
+    found = applied((), {("m5.2xlarge", ZONE): 3.0}, PRICES)
+    other = Running("other", "c5.2xlarge", ZONE, M5, 0.5)
+    assert marginal_prices([other], found) == {"other": 0.0}
 
 
 def moves_with(commitments: Commitments) -> list[str]:

@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from nodesmith.decisions.provisioning import Plan, PlannedNode, decide
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import free_reservations
 from nodesmith.model.apimachinery.labels import RESERVED
 from nodesmith.model.ec2.launches import OfferingKey
+from nodesmith.model.karpenter.nodeclaims import Phase
 from nodesmith.model.kubernetes.pods import Shape
 from nodesmith.model.ledger.learned import Backoff
 from nodesmith.model.nodeclasses.status import CapacityReservation
@@ -69,9 +71,16 @@ def test_no_more_of_it_is_used_than_is_free_and_the_rest_is_bought() -> None:
 def test_instances_launched_since_the_reservation_was_read_count_as_taken() -> None:
     coming = claim(capacity_type=RESERVED, labels={ID: "cr-1"}, created_at=NOW + timedelta(seconds=1))
 
-    plan = decided(5, RESERVATION, claims=(coming,))
+    others = (
+        replace(coming, name="before", created_at=NOW - timedelta(hours=1)),
+        replace(coming, name="refused", phase=Phase.GIVEN_UP),
+        replace(coming, name="elsewhere", labels={}),
+    )
+    status = nodeclass_status(capacity_reservations=[RESERVATION], resolved_at=NOW)
 
-    assert len(reserved(plan)) == 1
+    assert [left.available for left in free_reservations(status, [*others, coming])] == [1]
+    assert [left.available for left in free_reservations(status, others)] == [2]
+    assert len(reserved(decided(5, RESERVATION, claims=(coming,)))) == 1
 
 
 def test_a_reservation_with_a_back_off_is_left_alone() -> None:

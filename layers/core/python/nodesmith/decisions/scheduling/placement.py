@@ -140,9 +140,6 @@ class Placement:
         """
         domains, launching = self._domains, self._context.launching
         found = launching.domains(self._shape, domains.keys)
-        for key, values in (self._present or {}).items():
-            if key in domains.keys:
-                found = [domain for domain in found if domain[domains.keys.index(key)] in values]
         if ZONE not in domains.keys:
             return found
         axis = domains.keys.index(ZONE)
