@@ -15,6 +15,7 @@ from nodesmith.decisions.packing.columngeneration.solve import cheapest_cover, p
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import PartialPlan
 from nodesmith.decisions.packing.reduction import usable
+from tests.samples import sampled
 
 AXES = 3
 Counts = tuple[int, ...]
@@ -91,7 +92,7 @@ def price_of(packing: Packing) -> float:
     return packing.price
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sampled(60, whole=150))
 @given(problem=small_problems())
 def test_a_small_problem_is_packed_optimally_and_the_bound_is_valid(
     problem: tuple[list[Item], list[Bin]],
@@ -103,7 +104,7 @@ def test_a_small_problem_is_packed_optimally_and_the_bound_is_valid(
     assert packing.bound <= best + 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(problem=small_problems())
 def test_no_lower_bound_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -113,7 +114,7 @@ def test_no_lower_bound_is_above_the_optimum(
     assert lower_bound(items, bins) <= optimum(items, bins) + 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(problem=small_problems())
 def test_no_lower_bound_by_whole_units_is_above_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
@@ -121,7 +122,7 @@ def test_no_lower_bound_by_whole_units_is_above_the_optimum(problem: tuple[list[
     assert lower_bound(items, bins, few_kinds=0) <= optimum(items, bins) + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampled(50, whole=100))
 @given(problem=small_problems())
 def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
@@ -131,7 +132,7 @@ def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item]
     assert usable(items, used) == used
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampled(40, whole=60))
 @given(problem=small_problems())
 def test_no_bound_of_column_generation_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -150,7 +151,7 @@ def test_no_bound_of_column_generation_is_above_the_optimum(
     assert any(partial.left) or partial.price >= best - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampled(40, whole=60))
 @given(problem=small_problems())
 def test_the_quick_plan_is_never_cheaper_than_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -163,7 +164,7 @@ def test_the_quick_plan_is_never_cheaper_than_the_optimum(
     assert first.price >= optimum(items, bins) - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampled(50, whole=100))
 @given(problem=small_problems())
 def test_the_cheapest_cover_over_all_patterns_costs_as_much_as_the_optimum(
     problem: tuple[list[Item], list[Bin]],
