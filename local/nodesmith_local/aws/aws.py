@@ -17,6 +17,7 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 from moto.dynamodb.responses import DynamoHandler
 from moto.moto_api._internal import moto_api_backend
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+from moto.s3.responses import S3Response
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.errors import Rejected
@@ -36,7 +37,7 @@ from nodesmith_local.aws.instances.reclaiming import Reclaims
 from nodesmith_local.aws.instances.stages import USUAL, Delays
 from nodesmith_local.aws.seam import Ec2Seam
 from nodesmith_local.aws.selectedimages import publish_selected
-from nodesmith_local.aws.serving import lasting_connections
+from nodesmith_local.aws.serving import answered_in_process, lasting_connections
 from nodesmith_local.aws.shortcuts import shortcuts
 from nodesmith_local.aws.strict import StrictAws
 from nodesmith_local.aws.turns import in_turns
@@ -118,6 +119,7 @@ class LocalAws:
             stack.enter_context(self.strict)
             stack.enter_context(shortcuts())
             stack.enter_context(in_turns(DynamoHandler))
+            stack.enter_context(in_turns(S3Response, "key_response"))
             stack.enter_context(attribute_values_in_one_go())
             stack.enter_context(self.lambdas.answering())
             stack.enter_context(trace_headers_are_kept())
@@ -126,6 +128,7 @@ class LocalAws:
             with lasting_connections():
                 self._server.start()
             stack.callback(self._server.stop)
+            stack.enter_context(answered_in_process(*self._server.get_host_and_port()))
             moto_api_backend.reset()
             self.join(self.cluster, self.endpoint, self.role)
             self._running = stack.pop_all()

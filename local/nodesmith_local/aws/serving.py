@@ -1,21 +1,32 @@
-"""Persistent connections for moto's server, and one write for each answer.
+"""How clients reach moto's server: those of this process without a connection, the others by one that lasts.
 
 moto opens a connection and a thread for every request, and most clients here send a thousand.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
+from typing import Any, cast
 from unittest.mock import patch
+from urllib.parse import unquote, urlsplit
 
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.httpsession import URLLib3Session
 from moto.moto_server import threaded_moto_server
-from moto.moto_server.werkzeug_app import MotoRequestHandler
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from urllib3 import HTTPHeaderDict, HTTPResponse
 from werkzeug.datastructures import Headers
 from werkzeug.test import run_wsgi_app
 
+_log = logging.getLogger(__name__)
 _NO_BODY = frozenset({204, 304})
+_OWN_NAMES = {"content-type": "CONTENT_TYPE", "content-length": "CONTENT_LENGTH"}
+"""The headers that WSGI names without a prefix."""
 
 
 @contextmanager
@@ -71,3 +82,95 @@ class LastingConnection(MotoRequestHandler):
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Log nothing."""
+
+
+class _InProcess(DomainDispatcherApplication):
+    """moto's services. They answer an error of moto's own with status 500, which clients repeat."""
+
+    def __init__(self) -> None:
+        super().__init__(_with_answers_for_errors)
+        self._backend = cache(super().get_backend_for_host)
+
+    def get_backend_for_host(self, host: str | None) -> Any:
+        """Return the name of a host's service. moto compares each host with the patterns of all services."""
+        return self._backend(host)
+
+
+def _with_answers_for_errors(service: Any) -> Any:
+    application: Any = create_backend_app(service)
+    application.config["PROPAGATE_EXCEPTIONS"] = False
+    # Flask's own logger would print all that moto logs from then on.
+    application.log_exception = lambda error: _log.warning("moto failed: %r", error[1])
+    return application
+
+
+@contextmanager
+def answered_in_process(host: str, port: int) -> Iterator[None]:
+    """Let moto answer requests of this process to this address in the thread that sends them, during the block.
+
+    The calls of functions are most of what a local system does. Without connections and threads for them, a call takes
+    two thirds of the processor time. Other processes reach the server as before, and so do bodies that are sent in
+    chunks, and headers that WSGI cannot name.
+    """
+    send, start, application = URLLib3Session.send, f"http://{host}:{port}/", _InProcess()
+
+    def answer(session: URLLib3Session, request: AWSPreparedRequest) -> AWSResponse:
+        if not request.url.startswith(start) or not _is_plain(request):
+            return send(session, request)
+        parts, status, headers = run_wsgi_app(application, _environ(request, host, port), buffered=True)
+        code, _, reason = status.partition(" ")
+        read = HTTPHeaderDict(headers.items())
+        raw = HTTPResponse(
+            BytesIO(b"".join(parts)),
+            read,
+            int(code),
+            reason=reason,
+            preload_content=False,
+            decode_content=False,
+        )
+        response = AWSResponse(request.url, raw.status, cast(Any, read), raw)  # as `send` does
+        if not request.stream_output:
+            _ = response.content  # read now, as `send` does
+        return response
+
+    with patch.object(URLLib3Session, "send", answer):
+        yield
+
+
+def _is_plain(request: AWSPreparedRequest) -> bool:
+    has_read = request.body is None or isinstance(request.body, (bytes, bytearray, str))
+    return has_read and not any(
+        "_" in name or name.lower() == "transfer-encoding" for name in request.headers
+    )
+
+
+def _environ(request: AWSPreparedRequest, host: str, port: int) -> dict[str, Any]:
+    """Return a request as WSGI describes it, as werkzeug's server does."""
+    url, body = urlsplit(request.url), cast(bytes | str, request.body or b"")
+    content = body.encode() if isinstance(body, str) else bytes(body)
+    target = f"{url.path}?{url.query}" if url.query else url.path
+    environ: dict[str, Any] = {
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(content),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote(url.path).encode().decode("latin-1"),
+        "QUERY_STRING": url.query,
+        "REQUEST_URI": target,
+        "RAW_URI": target,
+        "REMOTE_ADDR": host,
+        "SERVER_NAME": host,
+        "SERVER_PORT": str(port),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": url.netloc,
+    }
+    for name, value in request.headers.items():
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        environ[_OWN_NAMES.get(name.lower()) or "HTTP_" + name.upper().replace("-", "_")] = text
+    environ.setdefault("CONTENT_LENGTH", str(len(content)))
+    return environ

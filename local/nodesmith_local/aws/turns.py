@@ -1,7 +1,8 @@
 """Serialized requests, for parts of moto that are not thread-safe.
 
 moto's DynamoDB transaction copies whole tables and fails if another thread writes meanwhile; its conditional write
-reads first and writes later. AWS does both atomically, so here each request has the table to itself.
+reads first and writes later. AWS does both atomically, so here each request has the table to itself. In moto's S3, an
+object cannot be read while another takes its place.
 """
 
 from __future__ import annotations

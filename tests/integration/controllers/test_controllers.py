@@ -17,7 +17,7 @@ from nodesmith.controllers.provisioning import Provisioning, provision
 from nodesmith.controllers.readiness import Readiness, make_ready
 from nodesmith.controllers.runs import Report, Spread, in_turn
 from nodesmith.decisions.packing import Skyline
-from nodesmith.decisions.provisioning import rehearse, unread
+from nodesmith.decisions.provisioning import Inputs, Rehearsal, unread
 from nodesmith.decisions.scheduling.compatibility import matching_types
 from nodesmith.decisions.scheduling.offerings import options, templates
 from nodesmith.decisions.takeover import QUIET
@@ -25,7 +25,7 @@ from nodesmith.errors import Conflict, Rejected, Transient
 from nodesmith.keys import snapshot_key
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.instancetypes import instance_types
-from nodesmith.model.ec2.launches import Deferred, LaunchRequest
+from nodesmith.model.ec2.launches import Deferred, LaunchRequest, OfferingKey
 from nodesmith.model.ec2.zonalshifts import ZonalShift
 from nodesmith.model.functions import INFORMED, Concern, Heartbeat
 from nodesmith.model.karpenter.nodeclaims import NOT_REGISTERED, TAGS_DUE, NodeClaim, Phase
@@ -784,7 +784,7 @@ def test_a_rehearsal_caches_what_makes_the_first_decision_slow(
     monkeypatch.setattr(options, "Skyline", skyline)
     world = World({})
     world.observe()
-    provision(replace(world.provisioning(), rehearse=rehearse))
+    provision(replace(world.provisioning(), rehearse=Rehearsal()))
     before = [cache.cache_info().misses for cache in costly] + [len(shares)]
     assert all(before)
 
@@ -794,11 +794,28 @@ def test_a_rehearsal_caches_what_makes_the_first_decision_slow(
     assert [cache.cache_info().misses for cache in costly] + [len(shares)] == before
 
 
+def test_a_rehearsal_is_repeated_only_with_other_offers() -> None:
+    decided: list[Inputs] = []
+    world = World({})
+    world.observe()
+    run = replace(world.provisioning(), rehearse=Rehearsal(decided.append))
+    provision(run)
+    once = len(decided)
+    assert once > 0
+    provision(run)
+    assert len(decided) == once
+
+    sold_out = OfferingKey("spot", "m5.large", "us-east-1a")
+    world.store.save_unavailable({sold_out: Backoff(world.now + timedelta(hours=1), 1, "sold out")})
+    provision(run)
+    assert len(decided) == 2 * once
+
+
 def test_a_rehearsal_buys_nothing_and_writes_no_record() -> None:
     world = World({})
     world.observe()
     kept = dict(world.blobs.objects)
-    outcome = provision(replace(world.provisioning(), rehearse=rehearse))
+    outcome = provision(replace(world.provisioning(), rehearse=Rehearsal()))
     assert (outcome.launched, outcome.decisions, world.cloud.calls) == ([], [], [])
     assert world.blobs.objects == kept
 

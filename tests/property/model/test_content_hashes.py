@@ -19,6 +19,7 @@ from nodesmith.model.schema.nodepools import NODE_POOL
 from nodesmith.model.schema.reading import read_manifest
 from nodesmith.observation.reduction.objects import reduce_custom
 from tests import builders
+from tests.samples import sampled
 
 Manifest = dict[str, Any]
 NODEPOOL: Manifest = {
@@ -102,7 +103,7 @@ def content(manifest: Manifest, parse: Callable[[Manifest], Parsed[Any]]) -> str
     return str(read.content) if read is not None else ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(data=st.data())
 def test_the_hash_changes_exactly_when_the_parsed_spec_changes(data: st.DataObject) -> None:
     before, kind, parse = OBJECTS[data.draw(st.sampled_from(sorted(OBJECTS)))]

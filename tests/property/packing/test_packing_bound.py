@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodesmith.decisions.packing import Bin, Item, lower_bound
+from tests.samples import sampled
 
 AXES = 3
 Pattern = list[tuple[Item, int]]
@@ -59,7 +60,7 @@ def plans(draw: st.DrawFn) -> tuple[list[Item], list[Bin], float]:
     return items, bins, price
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(plan=plans())
 def test_no_bound_is_above_the_price_of_a_plan(plan: tuple[list[Item], list[Bin], float]) -> None:
     items, bins, price = plan
@@ -67,7 +68,7 @@ def test_no_bound_is_above_the_price_of_a_plan(plan: tuple[list[Item], list[Bin]
     assert lower_bound(items, bins) <= price + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampled(50, whole=100))
 @given(plan=plans(), repeats=st.integers(8, 12))
 def test_no_bound_is_above_the_price_of_a_plan_for_very_many_kinds(
     plan: tuple[list[Item], list[Bin], float], repeats: int

@@ -16,6 +16,7 @@ from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_pattern
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import PartialPlan
 from nodesmith.decisions.packing.reduction import usable
+from tests.samples import sampled
 
 AXES = 3
 Counts = tuple[int, ...]
@@ -92,7 +93,7 @@ def price_of(packing: Packing) -> float:
     return packing.price
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sampled(60, whole=150))
 @given(problem=small_problems())
 def test_a_small_problem_is_packed_optimally_and_the_bound_is_valid(
     problem: tuple[list[Item], list[Bin]],
@@ -104,7 +105,7 @@ def test_a_small_problem_is_packed_optimally_and_the_bound_is_valid(
     assert packing.bound <= best + 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(problem=small_problems())
 def test_no_lower_bound_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -114,7 +115,7 @@ def test_no_lower_bound_is_above_the_optimum(
     assert lower_bound(items, bins) <= optimum(items, bins) + 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sampled(100, whole=300))
 @given(problem=small_problems())
 def test_no_lower_bound_by_whole_units_is_above_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
@@ -122,7 +123,7 @@ def test_no_lower_bound_by_whole_units_is_above_the_optimum(problem: tuple[list[
     assert lower_bound(items, bins, few_kinds=0) <= optimum(items, bins) + 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampled(50, whole=100))
 @given(problem=small_problems())
 def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
@@ -132,7 +133,7 @@ def test_unusable_capacity_does_not_affect_the_optimum(problem: tuple[list[Item]
     assert usable(items, used) == used
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampled(40, whole=60))
 @given(problem=small_problems())
 def test_no_bound_of_column_generation_is_above_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -177,7 +178,7 @@ def test_there_are_no_more_patterns_than_their_upper_bound(problem: tuple[list[I
     assert number_of_patterns(free) == len(all_patterns(free, [room]).price) + 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampled(40, whole=60))
 @given(problem=small_problems())
 def test_the_quick_plan_is_never_cheaper_than_the_optimum(
     problem: tuple[list[Item], list[Bin]],
@@ -190,7 +191,7 @@ def test_the_quick_plan_is_never_cheaper_than_the_optimum(
     assert first.price >= optimum(items, bins) - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=sampled(50, whole=100))
 @given(problem=small_problems())
 def test_the_cheapest_cover_over_all_patterns_costs_as_much_as_the_optimum(
     problem: tuple[list[Item], list[Bin]],

@@ -70,7 +70,9 @@ def provisioning() -> Handler:
     """Compose provisioning, which buys nodes for pending pods."""
     from nodesmith.controllers.commitments import OnSaleKeeper, UsageKeeper
     from nodesmith.controllers.provisioning import provision
-    from nodesmith.decisions.provisioning import rehearse
+    from nodesmith.decisions.provisioning import Rehearsal
+
+    rehearse = Rehearsal()
 
     def composed(own: ClusterParts) -> Callable[[], Report]:
         keeper = OnSaleKeeper(own.blobs, own.settings.cluster_name, now)

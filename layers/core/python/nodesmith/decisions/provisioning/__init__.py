@@ -5,7 +5,7 @@ and its result, and writes both down so that it can be explained and replayed. d
 through the algorithm with an example.
 """
 
-from nodesmith.decisions.provisioning.decide import decide, rehearse, replay
+from nodesmith.decisions.provisioning.decide import Rehearsal, decide, replay
 from nodesmith.decisions.provisioning.fairness import by_turns, exceeds_steps
 from nodesmith.decisions.provisioning.nodeclaims import (
     as_pool,
@@ -32,6 +32,7 @@ __all__ = [
     "Inputs",
     "Plan",
     "PlannedNode",
+    "Rehearsal",
     "Unplaced",
     "as_pool",
     "as_read",
@@ -46,7 +47,6 @@ __all__ = [
     "is_old",
     "plan_item",
     "record",
-    "rehearse",
     "replay",
     "replicas",
     "unread",

@@ -5,7 +5,7 @@ A rehearsal decides about made-up pods, so that the first real decision finds ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -48,6 +48,7 @@ from nodesmith.decisions.provisioning.planner import Planner, Search
 from nodesmith.decisions.provisioning.purchase.order import Purchase
 from nodesmith.decisions.provisioning.reasons import by_rule, of_refusal, reason
 from nodesmith.decisions.scheduling.demands import by_shape, delayed
+from nodesmith.decisions.scheduling.offerings.options import TypeOptions
 from nodesmith.decisions.scheduling.offerings.quotas import freed_at
 from nodesmith.decisions.scheduling.preferences import PreferenceMode, has_preferences
 from nodesmith.decisions.scheduling.topology.mergednodes import condensed
@@ -242,17 +243,31 @@ _SELECTOR = parse_selector({"matchLabels": _LABELS})
 _SHAPES = (_PLAIN, replace(_PLAIN, spreads=(Spread(ZONE, 1, hard=False, selector=_SELECTOR),)))
 
 
-def rehearse(inputs: Inputs) -> None:
-    """Decide for some pods, with and without a spread over zones, as if there were no node.
+class Rehearsal:
+    """Decides for some pods, with and without a spread over zones, as if there were no node.
 
-    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them.
+    Most of a first decision goes into resolving instance types and finding the cheapest candidates among them. These
+    results are kept with the offers, so there is no second rehearsal with the same offers.
     """
-    for shape in _SHAPES:
-        pods = tuple(
-            Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
-        )
-        snapshot = replace(inputs.snapshot, pods=pods, nodes=(), grown=())
-        decide(replace(inputs, snapshot=snapshot, ledger=replace(inputs.ledger, claims=())))
+
+    def __init__(self, by: Callable[[Inputs], object] = decide) -> None:
+        self._decide = by
+        self._rehearsed: tuple[TypeOptions, ...] = ()
+
+    def __call__(self, inputs: Inputs) -> None:
+        """Rehearse unless the offers are those of the last rehearsal."""
+        snapshot, ledger = inputs.snapshot, inputs.ledger
+        offers = pools(snapshot, ledger, inputs.catalog, inputs.settings, inputs.now).templates
+        options = tuple(each.type_options for each in offers)
+        if options == self._rehearsed:
+            return
+        self._rehearsed = options
+        for shape in _SHAPES:
+            pods = tuple(
+                Pod(f"default/rehearsal-{n}", shape, inputs.now, unschedulable=True) for n in range(_PODS)
+            )
+            made_up = replace(snapshot, pods=pods, nodes=(), grown=())
+            self._decide(replace(inputs, snapshot=made_up, ledger=replace(ledger, claims=())))
 
 
 def replay(written: Mapping[str, Any], snapshot: Snapshot, catalog: Catalog) -> bytes:
