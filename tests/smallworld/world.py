@@ -126,6 +126,8 @@ class Boundaries:
     """Returns the part of the world's state that distinguishes moments at the same call; None to record no moments."""
     passed: int = 0
     moments: list[tuple[str, object]] = field(default_factory=list)
+    before_steps: list[int] = field(default_factory=list)
+    """How many moments had passed before each step of the world."""
 
     def cross(self, where: str) -> None:
         """Pass one moment, or die at it."""
@@ -355,6 +357,7 @@ class World:
 
     def step(self) -> None:
         """Run the concerns that messages and ticks wake, and let one step of time pass."""
+        self.boundaries.before_steps.append(self.boundaries.passed)
         if self.now >= self._next_tick:
             self.look_for_marks()
         woken = self._deliver()
