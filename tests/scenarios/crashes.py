@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any
-from zlib import crc32
 
 from nodesmith.model.apimachinery.times import format_time
 from nodesmith.model.ec2.launches import (
@@ -28,7 +27,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
-from tests.samples import sampled
+from tests.samples import sampled, spread
 from tests.smallworld.branches import branches
 from tests.smallworld.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest
 
@@ -146,12 +145,7 @@ def _settled(world: World) -> World:
 
 
 def _moments(story: Story, sample: int) -> Sequence[int]:
-    """Return all moments of a story, or so many at equal distances; other stories begin at other calls."""
-    moments = undisturbed(story).moments
-    if not sample:
-        return moments
-    distance = max(1, len(moments) // sample)
-    return moments[crc32(story.name.encode()) % distance :: distance][:sample]
+    return spread(undisturbed(story).moments, sample, story.name)
 
 
 def allowed(story: Story) -> int:
