@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypeVar
+from zlib import crc32
 
 VARIABLE = "NODESMITH_EXHAUSTIVE"
 IS_EXHAUSTIVE = os.environ.get(VARIABLE) == "1"
@@ -17,3 +19,11 @@ def sampled(sample: T, *, whole: T) -> T:
     selects all hypothesis tests.
     """
     return whole if IS_EXHAUSTIVE else sample
+
+
+def spread(items: Sequence[T], count: int, name: str) -> Sequence[T]:
+    """Return `count` items at equal distances, all of them for 0. The name decides which is the first."""
+    if not count:
+        return items
+    distance = max(1, len(items) // count)
+    return items[crc32(name.encode()) % distance :: distance][:count]

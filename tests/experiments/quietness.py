@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from nodesmith.model.functions import TICK_MINUTES, Concern
+from nodesmith.model.nodeclasses.status import NodeClassStatus
 from tests import builders
 from tests.experiments.idleness import IdleWorld
 
@@ -68,11 +70,10 @@ class TracedWorld(IdleWorld):
 
     def _ledger(self) -> object:
         """Return the ledger's content, except for the times of unchanged EC2NodeClass resolutions."""
-        ledger, statuses = self.store.load(), {}
-        for name, known in ledger.nodeclasses.items():
-            conditions = tuple(replace(condition, since=None) for condition in known.conditions)
-            statuses[name] = replace(known, resolved_at=builders.NOW, conditions=conditions)
-        return replace(ledger, nodeclasses=statuses)
+        ledger = self.store.load()
+        return replace(
+            ledger, nodeclasses={name: _undated(known) for name, known in ledger.nodeclasses.items()}
+        )
 
     def _shown(self) -> Iterator[str]:
         for claim in self.store.claims.values():
@@ -91,6 +92,12 @@ class TracedWorld(IdleWorld):
         yield from (f"loose {name}" for name in self.cloud.loose)
         yield from (f"pod {name} on {pod['spec'].get('nodeName')}" for name, pod in self.pods.items())
         yield from (f"Event {each.kind} {each.name} {each.reason}" for each in self.cluster.events)
+
+
+@lru_cache(maxsize=8)
+def _undated(status: NodeClassStatus) -> NodeClassStatus:
+    conditions = tuple(replace(condition, since=None) for condition in status.conditions)
+    return replace(status, resolved_at=builders.NOW, conditions=conditions)
 
 
 class QuietWorld(TracedWorld):

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.objects.quotas import dollar_pool, quota_manifest
+from tests.samples import spread
 from tests.smallworld.world import Boundaries, Killed, World, catalog, pod_manifest
 
 NODES, NODES_IN_A_ZONE, USD = 5, 2, 0.3
@@ -91,8 +93,9 @@ class Limited(World):
         self.overshoots += [f"{self.now:%H:%M:%S}: {each}" for each in found if each]
 
 
+@cache
 def undisturbed() -> Limited:
-    """Return a world that has lived without any disturbance."""
+    """Return a world that has lived without any disturbance; it must not be changed."""
     world = Limited(Boundaries())
     world.live(LIFE)
     return world
@@ -101,7 +104,7 @@ def undisturbed() -> Limited:
 def crashed(sample: int = 0) -> Iterator[tuple[int, Limited]]:
     """Yield worlds in which a function died at one boundary each, and the boundary; at `sample` of them, 0 for all."""
     moments = undisturbed().boundaries.distinct()
-    for moment in moments[:: max(1, len(moments) // sample) if sample else 1]:
+    for moment in spread(moments, sample, "quota"):
         world = Limited(Boundaries(frozenset({moment}), look=None))
         world.live(LIFE)
         yield moment, world

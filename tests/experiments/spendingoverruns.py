@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 
 from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
@@ -17,6 +18,7 @@ from nodesmith.model.ledger.region import Region
 from nodesmith.model.spendinglimits import read_spending_limit
 from tests import builders
 from tests.fakes.cloud import Call
+from tests.samples import spread
 from tests.smallworld.world import Boundaries, Killed, World, catalog, pod_manifest
 
 PODS = 6
@@ -205,12 +207,16 @@ def lived(pair: Pair) -> Pair:
     return pair
 
 
+@cache
+def undisturbed(limits: Limits) -> Pair:
+    """Return a pair that has lived without any disturbance; it must not be changed."""
+    return lived(Pair(limits, Boundaries()))
+
+
 def crashed(limits: Limits, sample: int = 0) -> Iterator[tuple[int, Pair]]:
     """Yield pairs in which a function died at one boundary each, and the boundary; at `sample` of them, 0 for all."""
-    boundaries = Boundaries()
-    lived(Pair(limits, boundaries))
-    moments = boundaries.distinct()
-    for moment in moments[:: max(1, len(moments) // sample) if sample else 1]:
+    moments = undisturbed(limits).worlds[0].boundaries.distinct()
+    for moment in spread(moments, sample, "spending"):
         yield moment, lived(Pair(limits, Boundaries(frozenset({moment}), look=None)))
 
 

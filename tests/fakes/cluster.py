@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from nodesmith.adapters.kubernetes.evictions import ends_by, runs_on
 from nodesmith.adapters.kubernetes.writes import (
@@ -28,6 +30,17 @@ from tests.fakes.cloud import Call
 from tests.fakes.disruptions import counted, ending, ends_at, guarding, is_ending, is_ready, refusal
 
 Manifest = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def reduced(reduce: Callable[[Any], T], manifests: Iterable[Manifest]) -> list[T]:
+    """Return what a forwarder keeps of manifests: the same objects, which must not be changed, for the same content."""
+    return [_reduced(reduce, pickle.dumps(manifest)) for manifest in manifests]
+
+
+@lru_cache(maxsize=5000)
+def _reduced(reduce: Callable[[Any], T], pickled: bytes) -> T:
+    return reduce(pickle.loads(pickled))  # noqa: S301
 
 
 def _nothing(call: Call) -> None:
@@ -72,10 +85,10 @@ class FakeCluster:
         call = Call("nodepools_and_nodeclasses", ())
         self.raise_before(call)
         observed = Observed(
-            nodepools=[reduce_custom(each) for each in self.nodepools.values()],
-            nodeclasses=[reduce_custom(each) for each in self.nodeclasses.values()],
-            provisioners=[reduce_custom(each) for each in self.provisioners.values()],
-            awsnodetemplates=[reduce_custom(each) for each in self.nodetemplates.values()],
+            nodepools=reduced(reduce_custom, self.nodepools.values()),
+            nodeclasses=reduced(reduce_custom, self.nodeclasses.values()),
+            provisioners=reduced(reduce_custom, self.provisioners.values()),
+            awsnodetemplates=reduced(reduce_custom, self.nodetemplates.values()),
         )
         self.raise_after(call)
         return todays(observed)

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from nodesmith.model.apimachinery.times import format_time
@@ -27,7 +27,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.capacitybuffers import WARM_CAPACITY
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
-from tests.samples import sampled
+from tests.samples import sampled, spread
 from tests.smallworld.branches import branches
 from tests.smallworld.world import PATIENCE, STEP, Boundaries, Messages, World, pod_manifest
 
@@ -35,7 +35,7 @@ SLOWEST_RUN = timedelta(seconds=55)
 """How long a function may stand still and continue: its timeout is 60 s, the lease on a claim 75 s."""
 SUBSETS = sampled(1, whole=6)
 """Random sets of crashes per story."""
-SAMPLE = sampled(2, whole=24)
+SAMPLE = sampled(1, whole=24)
 """The number of moments in stories where a sample is enough."""
 
 
@@ -43,7 +43,7 @@ def _nothing(world: World) -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Story:
     """One scenario in the world. `prepare` sets it up before anything runs."""
 
@@ -98,13 +98,30 @@ def _counted(tellings: Iterable[tuple[frozenset[int], list[str]]]) -> CrashRepor
     return CrashReport(points, broken)
 
 
+@dataclass(frozen=True, slots=True)
+class Undisturbed:
+    """A story without any disturbance: the moments that differ, those before each step, instances and violations."""
+
+    moments: Sequence[int]
+    before_steps: Sequence[int]
+    instances: int
+    violations: Sequence[str]
+
+
+@lru_cache(maxsize=64)
+def undisturbed(story: Story) -> Undisturbed:
+    """Run a story without a disturbance, once for all tests of it."""
+    world = story.told(Boundaries())
+    crossed, found = world.boundaries, violations(world, most=1000, disturbed=0)
+    return Undisturbed(crossed.distinct(), crossed.before_steps, len(world.cloud.instances), found)
+
+
 def crashes(story: Story, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Run the story without a crash, with each, and with random sets; yield the crashes' moments and the violations."""
-    undisturbed = story.told(Boundaries())
-    yield frozenset(), violations(undisturbed, most=1000, disturbed=0)
-    moments, bought = _moments(undisturbed, sample), allowed(story, undisturbed)
+    yield frozenset(), list(undisturbed(story).violations)
+    moments, bought = undisturbed(story).moments, allowed(story)
     dice = random.Random(story.name)  # noqa: S311
-    sets = [frozenset({moment}) for moment in moments]
+    sets = [frozenset({moment}) for moment in _moments(story, sample)]
     sets += [
         frozenset(dice.sample(moments, min(len(moments), dice.choice((2, 2, 3, 5))))) for _ in range(SUBSETS)
     ]
@@ -118,7 +135,7 @@ def _before(story: Story, moments: Iterable[int]) -> Iterator[World]:
     """Return the story's world before each of these moments, which are in rising order."""
     world = story.begun(Boundaries(look=None))
     world.observe()
-    return branches(world, moments)
+    return branches(world, moments, undisturbed(story).before_steps)
 
 
 def _settled(world: World) -> World:
@@ -127,14 +144,13 @@ def _settled(world: World) -> World:
     return world
 
 
-def _moments(world: World, sample: int) -> list[int]:
-    moments = world.boundaries.distinct()
-    return moments[:: max(1, len(moments) // sample)] if sample else moments
+def _moments(story: Story, sample: int) -> Sequence[int]:
+    return spread(undisturbed(story).moments, sample, story.name)
 
 
-def allowed(story: Story, undisturbed: World) -> int:
+def allowed(story: Story) -> int:
     """Return how many instances may ever run in a story: as many as in an undisturbed run."""
-    return len(undisturbed.cloud.instances) if story.exact else 1000
+    return undisturbed(story).instances if story.exact else 1000
 
 
 def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
@@ -152,20 +168,18 @@ def violations(world: World, most: int, disturbed: int = 1) -> list[str]:
 
 def visits(story: Story, visitor: Concern, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Run the story with a whole run of another function inside, at each boundary in turn."""
-    undisturbed = story.told(Boundaries())
-    moments = _moments(undisturbed, sample)
+    moments = _moments(story, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
         world.boundaries.visits[moment] = partial(world.visit, visitor)
-        yield moment, violations(_settled(world), allowed(story, undisturbed))
+        yield moment, violations(_settled(world), allowed(story))
 
 
 def pauses(story: Story, sample: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Run the story with one function paused at each boundary in turn, while all others continue."""
-    undisturbed = story.told(Boundaries())
-    moments = _moments(undisturbed, sample)
+    moments = _moments(story, sample)
     for moment, world in zip(moments, _before(story, moments), strict=True):
         world.boundaries.visits[moment] = partial(stand_still, world)
-        yield moment, violations(_settled(world), allowed(story, undisturbed))
+        yield moment, violations(_settled(world), allowed(story))
 
 
 def stand_still(world: World) -> None:

@@ -15,6 +15,7 @@ from nodesmith.model.karpenter.nodeclaims import NodeClaim
 from tests import builders
 from tests.fakes.cloud import Call
 from tests.fakes.disruptions import is_ending
+from tests.samples import spread
 from tests.scenarios.crashes import throttled
 from tests.smallworld.world import STEP, Boundaries, Messages, World, pod_manifest
 
@@ -237,8 +238,7 @@ def killed_everywhere(sample: int = 0) -> tuple[int, dict[int, list[str]]]:
     """
     undisturbed = Boundaries()
     assert _killed(undisturbed) == []
-    moments = undisturbed.distinct()
-    moments = moments[:: max(1, len(moments) // sample)] if sample else moments
+    moments = spread(undisturbed.distinct(), sample, "interruption")
     found = {moment: _killed(Boundaries(frozenset({moment}), look=None)) for moment in moments}
     return len(moments), {moment: broken for moment, broken in found.items() if broken}
 

@@ -14,6 +14,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodepools import SPOT_TYPES
 from nodesmith.model.metrics import Metrics
 from tests import builders
+from tests.samples import spread
 from tests.scenarios.crashes import stand_still
 from tests.smallworld.branches import copied
 from tests.smallworld.world import CONCERNS, Boundaries, Messages, World, pod_manifest
@@ -47,7 +48,7 @@ def _settled(pods: int, *, spot: bool) -> World:
     return settled(pods, builders.EXPRESS if spot else ON_DEMAND)
 
 
-def _resumed(world: World) -> World:
+def resumed(world: World) -> World:
     """Return a copy of a world that continues in the same way whatever happens to other copies."""
     made = copied(world)
     made._dice = random.Random()  # noqa: S311
@@ -83,7 +84,7 @@ class Life:
 
     def begun(self, messages: Messages | None = None) -> World:
         """Return the world just after pods have been removed."""
-        world = _resumed(_settled(self.before, spot=self.spot))
+        world = resumed(_settled(self.before, spot=self.spot))
         world.messages = messages or world.messages
         shrink(world, self.after)
         self.happens(world)
@@ -93,7 +94,7 @@ class Life:
 def crashes(life: Life, sample: int = 0) -> Iterator[tuple[frozenset[int], list[str]]]:
     """Run a life with a crash at each boundary, or at about `sample` of them; yield the moments and the violations."""
     moments = _moments(life)
-    for moment in moments[:: max(1, len(moments) // sample)] if sample else moments:
+    for moment in spread(moments, sample, life.name):
         fatal = frozenset({moment})
         yield fatal, life.told(Boundaries(fatal, look=None)).violations()
 
@@ -116,7 +117,7 @@ def several_crashes(life: Life, sets: int) -> Iterator[tuple[frozenset[int], lis
 def pauses(life: Life, sample: int) -> Iterator[tuple[int, list[str]]]:
     """Run a life with a function paused at about `sample` of its boundaries, while all others continue."""
     moments = _moments(life)
-    for moment in moments[:: max(1, len(moments) // sample)]:
+    for moment in spread(moments, sample, life.name):
         boundaries = Boundaries(look=None)
         world = life.begun()
         world.boundaries = boundaries

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -11,19 +12,19 @@ from tests.smallworld.world import World
 AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
-def branches(world: World, moments: Iterable[int]) -> Iterator[World]:
+def branches(world: World, moments: Iterable[int], before_steps: Sequence[int]) -> Iterator[World]:
     """Yield for each moment, in rising order, a copy of the world just before the step that contains it.
 
-    `world` has been observed, and nothing has run in it yet. Moments are counted from its beginning. Its messages must
-    arrive once and on time, because all branches share its random generator.
+    `world` has been observed, and nothing has run in it yet. Moments are counted from its beginning; `before_steps`
+    are those that pass before each of its steps, as an equal world has recorded them. Its messages must arrive once and
+    on time, because all branches share its random generator.
     """
-    before, ahead = world, copied(world)
-    ahead.step()
+    stepped = 0
     for moment in moments:
-        while ahead.boundaries.passed < moment:
-            before, ahead = ahead, copied(ahead)
-            ahead.step()
-        yield copied(before)
+        for _ in range(stepped, bisect_left(before_steps, moment) - 1):
+            world.step()
+            stepped += 1
+        yield copied(world)
 
 
 def copied(world: AnyWorld) -> AnyWorld:

@@ -115,7 +115,8 @@ class TickedWorld(World):
     def _is_resolved_otherwise(self, known: Mapping[str, NodeClassStatus]) -> bool:
         """Return whether EC2NodeClasses resolve to something else; a repeated resolution is no change."""
         return not all(
-            status.says_the_same_as(known.get(name)) for name, status in self.store.nodeclasses.items()
+            status is known.get(name) or status.says_the_same_as(known.get(name))
+            for name, status in self.store.nodeclasses.items()
         )
 
     def is_warm(self, concern: Concern) -> bool:

@@ -65,7 +65,7 @@ from tests import builders
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.catalogs import FakeCatalogs
 from tests.fakes.cloud import Call, FakeCloud, ready_status
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster, reduced
 from tests.fakes.disruptions import counted, ends_at, is_ending
 from tests.fakes.hints import FakeHints, Message
 from tests.fakes.notices import FakeNotices
@@ -126,6 +126,8 @@ class Boundaries:
     """Returns the part of the world's state that distinguishes moments at the same call; None to record no moments."""
     passed: int = 0
     moments: list[tuple[str, object]] = field(default_factory=list)
+    before_steps: list[int] = field(default_factory=list)
+    """How many moments had passed before each step of the world."""
 
     def cross(self, where: str) -> None:
         """Pass one moment, or die at it."""
@@ -355,6 +357,7 @@ class World:
 
     def step(self) -> None:
         """Run the concerns that messages and ticks wake, and let one step of time pass."""
+        self.boundaries.before_steps.append(self.boundaries.passed)
         if self.now >= self._next_tick:
             self.look_for_marks()
         woken = self._deliver()
@@ -674,22 +677,21 @@ class World:
         self.blobs.objects[snapshot_key(builders.CLUSTER)] = self._dated()
 
     def _observed(self, budgets: list[Manifest], departures: dict[str, int]) -> Observed:
+        there = self.cluster
         return Observed(
-            pods=[reduced for p in self.pods.values() if (reduced := reduce_pod(p)) is not None],
-            daemonsets=[reduce_daemonset(each) for each in self.daemonsets],
-            nodes=[reduce_node(n) for n in self.cluster.nodes.values()],
-            nodepools=[reduce_custom(p) for p in self.cluster.nodepools.values()],
-            nodeclasses=[reduce_custom(n) for n in self.cluster.nodeclasses.values()],
-            nodeclaims=[reduce_custom(c) for c in self.cluster.nodeclaims.values()],
-            capacityquotas=[reduce_custom(q) for q in self.cluster.quotas.values()],
-            nodeoverlays=[reduce_custom(o) for o in self.cluster.nodeoverlays.values()],
-            poddisruptionbudgets=[reduce_budget(b) for b in budgets],
-            podtemplates=[
-                reduce_pod_template(t) for t in (*self.podtemplates, *self.cluster.podtemplates.values())
-            ],
-            capacitybuffers=[reduce_buffer(b) for b in self.cluster.capacitybuffers.values()],
-            provisioningrequests=[reduce_request(r) for r in self.cluster.requests.values()],
-            podgroups=[group for g in self.podgroups if (group := reduce_pod_group(g)) is not None],
+            pods=[pod for pod in reduced(reduce_pod, self.pods.values()) if pod is not None],
+            daemonsets=reduced(reduce_daemonset, self.daemonsets),
+            nodes=reduced(reduce_node, there.nodes.values()),
+            nodepools=reduced(reduce_custom, there.nodepools.values()),
+            nodeclasses=reduced(reduce_custom, there.nodeclasses.values()),
+            nodeclaims=reduced(reduce_custom, there.nodeclaims.values()),
+            capacityquotas=reduced(reduce_custom, there.quotas.values()),
+            nodeoverlays=reduced(reduce_custom, there.nodeoverlays.values()),
+            poddisruptionbudgets=reduced(reduce_budget, budgets),
+            podtemplates=reduced(reduce_pod_template, (*self.podtemplates, *there.podtemplates.values())),
+            capacitybuffers=reduced(reduce_buffer, there.capacitybuffers.values()),
+            provisioningrequests=reduced(reduce_request, there.requests.values()),
+            podgroups=[each for each in reduced(reduce_pod_group, self.podgroups) if each is not None],
             volumeattachments=[ReducedAttachment(name, node, name) for name, node in self.volumes.items()],
             departures=departures,
             leases=self._leases(),

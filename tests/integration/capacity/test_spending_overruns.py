@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from nodesmith.model.functions import Concern
-from tests.experiments.spendingoverruns import MONEY, MONTH, Limits, Pair, at_once, crashed, lived
+from tests.experiments.spendingoverruns import MONEY, MONTH, Limits, Pair, at_once, crashed, undisturbed
 from tests.samples import sampled
 
-WRITERS = 50
+WRITERS = sampled(20, whole=50)
 BOTH = pytest.mark.parametrize("limits", [MONEY, MONTH], ids=["money", "month and launches"])
 
 
 @BOTH
 def test_limits_are_used_and_what_gone_nodes_have_cost_still_counts(limits: Limits) -> None:
-    pair = lived(Pair(limits))
+    pair = undisturbed(limits)
     first, second = (sum(count for _, count in world.requested) for world in pair.worlds)
     assert pair.overshoots == []
     assert first > second >= 4
@@ -23,7 +23,7 @@ def test_limits_are_used_and_what_gone_nodes_have_cost_still_counts(limits: Limi
 
 
 def test_the_limit_in_the_way_is_named_with_its_value_and_what_is_used() -> None:
-    pair = lived(Pair(MONTH))
+    pair = undisturbed(MONTH)
     told = {each.message for world in pair.worlds for each in world.cluster.events if each.kind == "Pod"}
     events = {(e.kind, e.reason) for world in pair.worlds for e in world.cluster.events}
     assert any(
@@ -43,7 +43,8 @@ def test_a_crash_before_or_after_any_call_exceeds_no_limit(limits: Limits) -> No
 
 
 @BOTH
-def test_fifty_functions_of_two_clusters_that_decide_before_any_commits_exceed_no_limit(
+@pytest.mark.exhaustive
+def test_many_functions_of_two_clusters_that_decide_before_any_commits_exceed_no_limit(
     limits: Limits,
 ) -> None:
     pair = at_once(limits, WRITERS, dying=True)

@@ -7,7 +7,7 @@ import pytest
 from tests.experiments.overruns import observed
 from tests.samples import sampled
 
-CLUSTERS = sampled(6, whole=50)
+CLUSTERS = sampled(3, whole=50)
 """The number of random clusters."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
 from nodesmith.model.karpenter.nodeclaims import NodeClaim, Phase
 from nodesmith.model.ledger.moves import Stage
-from tests.scenarios.moves import LIVES
+from tests.scenarios.moves import LIVES, resumed
 from tests.smallworld.world import STEP, World
 
 CHEAPER, ROOM = LIVES[:2]
@@ -47,6 +48,11 @@ MOMENTS: dict[str, Callable[[World], bool]] = {
 
 def reached(moment: str) -> World:
     """Return a world in which replacing a node by a cheaper one has reached this stage."""
+    return resumed(_reached(moment))
+
+
+@cache
+def _reached(moment: str) -> World:
     world = CHEAPER.begun()
     for _ in range(80):
         if MOMENTS[moment](world):

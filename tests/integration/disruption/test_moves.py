@@ -31,7 +31,7 @@ from nodesmith_cli.explaining.decision import explain
 from nodesmith_formats.decisions.summaries import summary
 from tests import builders
 from tests.fakes.catalogs import FakeCatalogs
-from tests.samples import sampled
+from tests.samples import sampled, spread
 from tests.scenarios import moves
 from tests.scenarios.moves import LIVES, ON_DEMAND, Life, settled, shrink
 from tests.smallworld.world import SETTINGS, STEP, Boundaries, Messages, World, catalog, pod_manifest
@@ -105,7 +105,7 @@ def test_every_move_ends_cleanly(life: Life) -> None:
 @pytest.mark.exhaustive
 @BY_NAME
 def test_a_crash_at_any_call_leaves_no_pending_pod_no_taint_and_no_extra_node(life: Life) -> None:
-    broken = {where: faults for where, faults in moves.crashes(life, sample=sampled(2, whole=40)) if faults}
+    broken = {where: faults for where, faults in moves.crashes(life, sample=sampled(1, whole=40)) if faults}
     assert broken == {}
 
 
@@ -119,7 +119,7 @@ def test_several_crashes_leave_nothing_behind(life: Life) -> None:
 
 @pytest.mark.exhaustive
 def test_a_function_that_hangs_until_its_timeout_does_no_harm_when_it_continues() -> None:
-    assert {where: faults for where, faults in moves.pauses(CHEAPER, sampled(4, whole=10)) if faults} == {}
+    assert {where: faults for where, faults in moves.pauses(CHEAPER, sampled(2, whole=10)) if faults} == {}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -129,6 +129,7 @@ def test_lost_duplicated_and_late_hints_change_only_when_a_move_ends(seed: int) 
     assert world.violations() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.DISRUPTION, Concern.PROVISIONING])
 def test_a_complete_run_during_another_duplicates_nothing(visitor: Concern) -> None:
     undisturbed = Boundaries()
@@ -137,7 +138,7 @@ def test_a_complete_run_during_another_duplicates_nothing(visitor: Concern) -> N
         n for n, (where, _) in enumerate(undisturbed.moments, 1) if "commit" in where or "_move" in where
     ]
     assert len(moments) >= 8
-    for moment in moments:
+    for moment in spread(moments, sampled(4, whole=0), visitor):
         boundaries = Boundaries()
         world = CHEAPER.begun()
         boundaries.visits[moment] = lambda world=world: world.visit(visitor)  # type: ignore[misc]

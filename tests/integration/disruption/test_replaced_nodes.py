@@ -15,7 +15,7 @@ from nodesmith.model.functions import Concern
 from nodesmith.model.karpenter.nodeclaims import Phase
 from tests import builders
 from tests.fakes.cloud import Call
-from tests.samples import sampled
+from tests.samples import sampled, spread
 from tests.smallworld.world import TICK, Boundaries, World, pod_manifest
 
 
@@ -123,7 +123,7 @@ def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(why: str) 
     assert story(undisturbed).violations() == []
     moments = undisturbed.distinct()
     broken = {}
-    for moment in moments[:: max(1, len(moments) // sampled(4, whole=10))]:
+    for moment in spread(moments, sampled(2, whole=10), why):
         world = story(Boundaries(frozenset({moment}), look=None))
         faults = world.violations()
         if faults or len(world.cloud.instances) != 2:

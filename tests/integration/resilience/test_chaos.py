@@ -41,8 +41,8 @@ AT_ONCE = [
 """Combinations that have failed, and one that would if a launch were not idempotent."""
 SAMPLE = [
     *AT_ONCE,
-    *list(single_faults())[5 :: sampled(300, whole=11)],
-    *list(oddities())[5 :: sampled(100, whole=3)],
+    *list(single_faults())[5 :: sampled(307, whole=11)],
+    *list(oddities())[5 :: sampled(101, whole=3)],
     *pairs_of_faults(sampled(2, whole=200)),
 ]
 

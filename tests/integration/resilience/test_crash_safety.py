@@ -45,13 +45,14 @@ def test_one_node_starts_without_disturbance() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [THREE, FRESH, FORGETFUL], ids=lambda story: story.name)
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome(story: Story) -> None:
-    assert broken(crashes.crashes(story, sampled(6, whole=0))) == {}
+    assert broken(crashes.crashes(story, sampled(4, whole=0))) == {}
 
 
 def test_replaying_a_life_from_its_branch_point_equals_replaying_it_from_the_start() -> None:
     begun, moments = THREE.begun(), (3, 40, 41, 120)
     begun.observe()
-    for moment, parted in zip(moments, branches(begun, moments), strict=True):
+    steps = crashes.undisturbed(THREE).before_steps
+    for moment, parted in zip(moments, branches(begun, moments, steps), strict=True):
         parted.boundaries.fatal = frozenset({moment})
         parted.settle()
         whole = THREE.told(Boundaries(frozenset({moment})))
@@ -76,32 +77,32 @@ def test_three_equal_nodes_are_requested_in_one_call_and_have_their_claims_tags(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.GARBAGECOLLECTION])
 def test_a_complete_run_during_the_launch_of_a_shared_fleet_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(THREE, visitor, sampled(4, whole=0))) == {}
+    assert broken(crashes.visits(THREE, visitor, sampled(3, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", crashes.SHARED, ids=lambda story: story.name)
 def test_two_runs_that_distribute_a_fleet_assign_no_instance_twice(story: Story) -> None:
-    assert broken(crashes.pauses(story, sampled(3, whole=64))) == {}
+    assert broken(crashes.pauses(story, sampled(2, whole=64))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_of_another_duplicates_nothing(visitor: Concern) -> None:
-    assert broken(crashes.visits(ONE, visitor, sampled(5, whole=0))) == {}
+    assert broken(crashes.visits(ONE, visitor, sampled(3, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("story", [ONE, FORGETFUL, DIES], ids=lambda story: story.name)
 def test_a_function_that_hangs_at_any_call_until_its_timeout_duplicates_nothing(story: Story) -> None:
-    assert broken(crashes.pauses(story, sampled(4, whole=64))) == {}
+    assert broken(crashes.pauses(story, sampled(3, whole=64))) == {}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("visitor", [Concern.PROVISIONING, Concern.LIFECYCLE])
 def test_a_complete_run_during_any_call_about_a_stopped_instance_duplicates_nothing(visitor: Concern) -> None:
     """A pod gets the instance or a new node, never both, whichever of two runs is first."""
-    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(3, whole=0))) == {}
+    assert broken(crashes.visits(crashes.WARM_STORIES[0], visitor, sampled(2, whole=0))) == {}
 
 
 @pytest.mark.exhaustive
@@ -118,14 +119,14 @@ def test_the_timeout_of_a_function_is_shorter_than_the_lease_of_a_claim() -> Non
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(sampled(4, whole=12)))
+@pytest.mark.parametrize("seed", range(sampled(2, whole=12)))
 def test_lost_duplicated_and_late_messages_change_only_the_timing(seed: int) -> None:
     world = THREE.told(messages=Messages(lost=0.3, doubled=0.4, delayed=0.4, seed=seed))
     assert crashes.violations(world, 3) == []
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(sampled(3, whole=6)))
+@pytest.mark.parametrize("seed", range(sampled(2, whole=6)))
 def test_reordered_messages_with_crashes_change_only_the_timing(seed: int) -> None:
     fatal = frozenset(range(7 + seed, 180, 23))
     world = THREE.told(Boundaries(fatal, look=None), Messages(lost=0.2, doubled=0.3, delayed=0.3, seed=seed))
@@ -278,7 +279,7 @@ def test_crashes_with_no_change_between_them_are_equivalent() -> None:
 
 
 def test_the_report_counts_crashes_and_violations() -> None:
-    stories = STORIES[::12]
+    stories = STORIES[:2]
     report = crashes.crash_report(sample=2, stories=stories)
     assert report.points > 2 * len(stories)
     assert report.violations == 0

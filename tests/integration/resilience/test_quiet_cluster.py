@@ -118,10 +118,10 @@ STORIES = {
         Concern.LIFECYCLE, template={"expireAfter": "3h"}, happens=protect("132m"), hours=3
     ),
     "pods are told that they are protected no longer": Story(
-        Concern.LIFECYCLE, {"consolidateAfter": "Never"}, happens=protect("100m")
+        Concern.LIFECYCLE, {"consolidateAfter": "Never"}, happens=protect("100m"), hours=2
     ),
     "nodes become consolidatable": Story(
-        Concern.LIFECYCLE, {"consolidateAfter": "70m", "budgets": [{"nodes": "0"}]}
+        Concern.LIFECYCLE, {"consolidateAfter": "70m", "budgets": [{"nodes": "0"}]}, hours=1
     ),
     "an empty node waits for its time": Story(
         Concern.DISRUPTION, {"consolidateAfter": "45m"}, happens=empty_one

@@ -61,24 +61,39 @@ class Parsed(NamedTuple, Generic[T_co]):
         return tuple(problem for problem in self.problems if problem.fatal)
 
 
-class ParseOnce(Generic[T_co]):
-    """Parses all manifests of a snapshot, each with `parse`, and remembers the results of the last call.
+_MOST_PARSED = 300
+"""How many results of one kind are kept. A manifest and its value have a few kilobytes."""
 
-    A decision parses the same manifests half a dozen times, and so does the next decision while nothing has changed. A
-    snapshot never changes, so the same tuple always holds the same manifests.
+
+class ParseOnce(Generic[T_co]):
+    """Parses all manifests of a snapshot, each with `parse`, and remembers the results.
+
+    A decision parses the same manifests half a dozen times. A snapshot never changes, so the same tuple always holds
+    the same manifests. The next snapshot is another tuple, in which most manifests have the same text as before.
     """
 
     def __init__(self, parse: Callable[[Mapping[str, object]], Parsed[T_co]]) -> None:
         self._parse = parse
         self._last: tuple[tuple[Mapping[str, object], ...], tuple[Parsed[T_co], ...]] = (), ()
+        self._known: dict[str, Parsed[T_co]] = {}
 
     def __call__(self, manifests: tuple[Mapping[str, object], ...]) -> tuple[Parsed[T_co], ...]:
         """Return the parsed manifests in their order."""
         of, parsed = self._last
         if manifests is not of:
-            parsed = tuple(map(self._parse, manifests))
+            parsed = tuple(map(self._parsed, manifests))
             self._last = manifests, parsed
         return parsed
+
+    def _parsed(self, manifest: Mapping[str, object]) -> Parsed[T_co]:
+        text = repr(manifest)  # equal manifests may differ: 1 == True
+        known = self._known.get(text)
+        if known is None:
+            known = self._parse(manifest)
+            if len(self._known) >= _MOST_PARSED:
+                self._known.clear()
+            self._known[text] = known
+        return known
 
 
 _MOST_PROBLEMS = 50
