@@ -152,7 +152,7 @@ def test_no_bound_of_column_generation_is_above_the_optimum(
     assert any(partial.left) or partial.price >= best - 1e-9
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=sampled(25, whole=50))
 @given(problem=small_problems())
 def test_an_exact_packing_costs_as_much_as_the_optimum(problem: tuple[list[Item], list[Bin]]) -> None:
     items, bins = problem
@@ -167,7 +167,7 @@ def test_an_exact_packing_costs_as_much_as_the_optimum(problem: tuple[list[Item]
     assert abs(sum(bin_.price for bin_, _ in chosen) - optimum(items, bins)) < 1e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=sampled(20, whole=30))
 @given(problem=small_problems())
 def test_there_are_no_more_patterns_than_their_upper_bound(problem: tuple[list[Item], list[Bin]]) -> None:
     items, _ = problem
