@@ -258,13 +258,13 @@ def test_pods_that_a_spread_blocked_are_placed_once_later_pods_have_opened_a_zon
 
 
 @pytest.mark.parametrize(("option", "expected"), [(0, [2, 2, 2]), (1, [0, 0, 6])])
-def test_followers_spread_evenly_over_the_nodes_of_their_leaders_unless_a_choice_crowds_them(
+def test_followers_spread_evenly_over_the_nodes_of_their_leaders_unless_a_choice_places_them_together(
     option: int, expected: list[int]
 ) -> None:
     cache = shape("100m", app="cache", affinity=anti_affinity("cache"))
     web = shape(affinity=near("cache", HOSTNAME))
 
-    result = assigned([*pods(cache, 3), *pods(web, 6)], choices=Choices({("crowd", web): option}))
+    result = assigned([*pods(cache, 3), *pods(web, 6)], choices=Choices({("together", web): option}))
 
     units = [
         d.pods[start : start + d.unit] for d in result.demands for start in range(0, len(d.pods), d.unit)
