@@ -104,6 +104,17 @@ def test_where_nothing_is_wanted_or_offered_a_commitment_saves_nothing() -> None
     assert commitment_prices([WEB], [], {0: (8,)}, [(0, 0)]) == [0.0]
 
 
+def test_a_commitment_saves_as_much_for_many_kinds_as_for_one() -> None:
+    """The commitment pays for two of the five nodes."""
+    everything = (1 << 50) - 1
+    bins = [Bin("sold", (10, 10), 1.0, everything), Bin("paid", (10, 10), 0.0, everything, 0, (4,))]
+    one, many = [Item((1, 1), 50, 50)], [Item((1, 1), 1, 1)] * 50
+
+    alike = [commitment_prices(items, bins, {0: (8,)}, [(0, 0)]) for items in (one, many)]
+
+    assert [abs(price - 0.25) < 1e-6 for (price,) in alike] == [True, True]
+
+
 def test_usable_capacity_is_the_largest_sum_of_requests() -> None:
     pods = [Item((500, 1024), 9, 9), Item((750, 3072), 9, 9)]
     bins = [Bin("small", (1930, 3187), 1.0, 3), Bin("tiny", (300, 500), 0.1, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import le
 from random import Random
 
 import pytest
@@ -111,6 +112,24 @@ def test_nodes_for_the_items_that_need_the_most_nodes_are_bought_first() -> None
 
     assert left == [0, 0]
     assert bought == [(narrow, ((1, 1),), 5), (narrow, ((0, 1),), 2)]
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_no_cheaper_bin_holds_the_items_of_a_node(seed: int) -> None:
+    """The cheapest plan of the last problem is the quick plan with cheaper bins for the same contents."""
+    random = Random(seed)  # noqa: S311 - a sample, no secret
+    sizes = [
+        ((random.randint(100, 6000), random.randint(100, 16000), 1), random.randint(1, 4)) for _ in range(100)
+    ]
+    items, bins = [Item(size, count, count) for size, count in sizes], ladder(100)
+
+    packing = pack(items, bins)
+
+    assert not any(packing.left)
+    for node in packing.nodes:
+        held = [sum(items[i].size[axis] * n for i, n in node.holds) for axis in range(3)]
+        enough = [b for b in bins if all(map(le, held, b.capacity))]
+        assert node.bin.price == min(b.price for b in enough)
 
 
 def test_many_kinds_do_not_exceed_the_limit() -> None:

@@ -85,6 +85,18 @@ def test_whether_a_spread_looks_at_a_new_node_is_undecided_while_its_labels_are(
     assert views == ([LOOKS_AT_ON_DEMAND] if is_undecided else [])
 
 
+def test_a_rule_keeps_the_numbers_of_its_spread() -> None:
+    constraint = {**spread(hard=True, max_skew=3)[0], "minDomains": 2}
+    even = shape(
+        topologySpreadConstraints=[constraint, *spread(HOSTNAME, hard=True), *spread(RACK, hard=False)]
+    )
+
+    (rule,) = spread_rules(even, LabelSets([even]), NOTHING_SOLD)
+
+    assert (rule.key, rule.spread.max_skew, rule.spread.min_domains) == (ZONE, 3, 2)
+    assert rule.view.keys == ()
+
+
 @pytest.mark.parametrize(("nodepool", "is_shown"), [("red", False), ("blue", True), ("", True)])
 def test_a_spread_does_not_look_at_new_nodes_of_a_nodepool_whose_taints_are_not_tolerated(
     nodepool: str, is_shown: bool

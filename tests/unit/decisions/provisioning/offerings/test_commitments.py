@@ -23,7 +23,7 @@ from nodesmith.decisions.scheduling.offerings.commitments import (
     on_demand_prices,
     usage_of,
 )
-from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit
+from nodesmith.decisions.scheduling.offerings.reservationsandgroups import SharedLimit, shared_limit
 from nodesmith.errors import Conflict
 from nodesmith.model.apimachinery.frozen import FrozenMap
 from nodesmith.model.apimachinery.labels import CAPACITY_TYPE, ON_DEMAND, OS, RESERVED, SPOT, TENANCY
@@ -204,6 +204,20 @@ def test_a_node_takes_only_from_the_commitments_that_pay_for_it() -> None:
     assert limit.cost(node_type, replace(_paid_for(offering, pool, 230_400), commitment="other")) == 0
     assert limit.cost(node_type, offering) == 0
     assert limit.cost(node_type, None) == 0
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        Requirement(CAPACITY_TYPE, frozenset({SPOT})),
+        Requirement(CAPACITY_TYPE, frozenset({SPOT}), complement=True, exists=True),
+        Requirement(CAPACITY_TYPE),
+    ],
+)
+def test_a_limit_is_read_from_its_name(rest: Requirement) -> None:
+    limit = SharedLimit("quota/all", USD_PER_HOUR, Requirements.of(rest))
+    assert shared_limit(limit.name) == limit
+    assert shared_limit("cpu") is None
 
 
 def test_a_node_whose_offering_is_open_takes_of_a_quota_the_least_that_any_takes() -> None:
