@@ -29,11 +29,12 @@ demo: ## watch 20 pending pods get the cheapest nodes that fit, on this machine
 	@$(INSTALL) run
 	@$(BIN)/nodesmith demo
 
+# Groups that take long come first, and thousands of short tests fill the end.
 test: ## run unit, property, contract, integration and infra tests
 	@$(INSTALL) run dev infra
 	@$(LAYERS)
 	@$(INTERPRETERS)
-	$(BIN)/pytest -n 3 --dist loadgroup tests/unit tests/property tests/contract tests/integration tests/infra
+	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder tests/infra tests/integration tests/property tests/contract tests/unit
 
 test-exhaustive: ## run the tests that `make test` runs on a sample, on everything
 	@$(INSTALL) run dev infra

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,8 +25,11 @@ class Scene:
 
     now: datetime
     last_change: datetime
-    refused: Mapping[str, datetime] = field(default_factory=dict)
-    """Pods (namespace/name) for which the last decision bought nothing, with the time of its knowledge."""
+    refused: Callable[[], Mapping[str, datetime]] = dict
+    """Returns the pods (namespace/name) for which the last decision bought nothing, with the time of its knowledge.
+
+    Called only if nothing else is under way, since it reads the ledger.
+    """
     calm: timedelta = CALM
     pods: Iterable[View] = ()
     nodeclaims: Iterable[View] = ()
@@ -128,9 +131,10 @@ def _undecided(scene: Scene) -> str:
     A pod is done if a decision refused it with knowledge from after the last change settled. A quiet period alone is no
     proof, since on a slow machine a decision may still be due.
     """
-    settled = scene.last_change + scene.calm
-    for pod in filter(_is_waiting, scene.pods):
-        looked = scene.refused.get(pod_key(pod))
+    waiting = list(filter(_is_waiting, scene.pods))
+    settled, refused = scene.last_change + scene.calm, scene.refused() if waiting else {}
+    for pod in waiting:
+        looked = refused.get(pod_key(pod))
         if looked is None:
             return f"Pod/{pod_key(pod)} waits for a decision or for its node"
         if scene.now < settled or looked < settled:

@@ -93,7 +93,7 @@ class ServedCluster:
         return Scene(
             now=self.clock.now(),
             last_change=self.last_change(),
-            refused=self.decisions.refused(self._heartbeats.last()),
+            refused=lambda: self.decisions.refused(self._heartbeats.last()),
             calm=max(CALM, timedelta(seconds=_CALM_OF_LIFE_SECONDS * self.clock.speed)),
             pods=self.objects.list("pods"),
             nodeclaims=self.objects.list("nodeclaims"),

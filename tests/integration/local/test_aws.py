@@ -8,12 +8,14 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from http.client import HTTPConnection
+from io import BytesIO
 from typing import Any
 from unittest.mock import patch
 
 import boto3
 import pytest
 from moto.core import serialize
+from moto.sqs.responses import SQSResponse
 
 from nodesmith.adapters.catalog.catalogs import embedded_catalog
 from nodesmith.adapters.cloud import AwsCloud
@@ -312,3 +314,40 @@ def test_an_instance_is_of_the_cluster_that_its_tag_names(aws: LocalAws) -> None
     assert of_other == [tagged]
     assert untagged in of_none
     assert tagged not in of_none
+
+
+def test_other_processes_reach_over_a_connection_what_clients_of_this_process_wrote(aws: LocalAws) -> None:
+    s3, body = aws.client("s3"), bytes(range(256))
+    s3.create_bucket(Bucket="reached")
+    s3.put_object(Bucket="reached", Key="dir/a key", Body=body, Metadata={"by": "us"})
+    answer = s3.get_object(Bucket="reached", Key="dir/a key")
+    assert (answer["Body"].read(), answer["Metadata"]) == (body, {"by": "us"})
+    host, port = aws.url.removeprefix("http://").split(":")
+    connection = HTTPConnection(host, int(port))
+    connection.request(
+        "GET", "/reached/dir/a%20key", headers={"Authorization": "AWS4 Credential=a/b/us-east-1/s3/c,"}
+    )
+    response = connection.getresponse()
+    assert (response.status, response.read(), response.headers["x-amz-meta-by"]) == (200, body, "us")
+    connection.close()
+
+
+def test_a_body_that_is_read_from_a_file_is_stored_too(aws: LocalAws) -> None:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="streamed")
+    s3.put_object(Bucket="streamed", Key="file", Body=BytesIO(b"from a file"))
+    assert s3.get_object(Bucket="streamed", Key="file")["Body"].read() == b"from a file"
+
+
+def test_a_call_is_repeated_after_an_error_of_moto_itself(aws: LocalAws) -> None:
+    errors = [RuntimeError("dictionary changed size during iteration")]
+    list_queues = SQSResponse.list_queues
+
+    def fails_once(response: SQSResponse) -> Any:
+        if errors:
+            raise errors.pop()
+        return list_queues(response)
+
+    with patch.object(SQSResponse, "list_queues", fails_once):
+        aws.client("sqs").list_queues()
+    assert errors == []

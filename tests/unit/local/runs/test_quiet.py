@@ -40,7 +40,8 @@ def claim(initialized: str, **others: str) -> dict[str, Any]:
 
 
 def scene(changed: float = 60, refused: datetime | None = None, **objects: Any) -> Scene:
-    return Scene(NOW, ago(changed), {} if refused is None else {"default/a": refused}, **objects)
+    known = {} if refused is None else {"default/a": refused}
+    return Scene(NOW, ago(changed), lambda: known, **objects)
 
 
 def test_an_empty_cluster_is_quiet() -> None:
