@@ -136,10 +136,10 @@ STORIES = {
         happens=empty_all_but_one,
         hours=2,
     ),
-    "an image is released": Story(Concern.READINESS, happens=release_an_image, hours=2),
-    "a node falls sick": Story(Concern.REPAIR, happens=fall_sick, hours=2, nodes=6),
+    "an image is released": Story(Concern.READINESS, happens=release_an_image, hours=1),
+    "a node falls sick": Story(Concern.REPAIR, happens=fall_sick, hours=1, nodes=6),
     "things are left in EC2": Story(
-        Concern.GARBAGECOLLECTION, {"consolidateAfter": "Never"}, happens=leave_a_volume, hours=2
+        Concern.GARBAGECOLLECTION, {"consolidateAfter": "Never"}, happens=leave_a_volume, hours=1
     ),
     "launch templates are used no longer": Story(Concern.GARBAGECOLLECTION, hours=1),
     "a drain waits for its deadline": Story(
