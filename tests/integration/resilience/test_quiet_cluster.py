@@ -88,7 +88,7 @@ def sell_nothing(world: TracedWorld) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """A NodePool, what happens half an hour after the cluster has settled, and how long the world then runs.
+    """A NodePool, what happens some time after the cluster has settled, and how long the world then runs.
 
     `relies_on` is a concern that must report when it is due. If it were never due, the outcome would differ.
     """
@@ -178,7 +178,7 @@ def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
     pool["spec"]["template"]["spec"].update(story.template)
     pool["metadata"].setdefault("annotations", {}).update(story.annotations)
     world.settle()
-    world.live(30 * MINUTE)
+    world.live(sampled(15, whole=30) * MINUTE)
     story.happens(world)
     world.live(story.hours * HOUR)
     return world

@@ -44,7 +44,7 @@ def test_a_runaway_buys_at_most_four_nodes_in_vain_and_says_why(name: str) -> No
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STORMS)
 def test_a_storm_that_is_no_runaway_trips_nothing_and_leaves_no_pod_without_a_node(name: str) -> None:
-    world = after_a_storm(STORMS[name], pods=sampled(4, whole=8))
+    world = after_a_storm(STORMS[name], pods=sampled(4, whole=8), span=sampled(45 * MINUTE, whole=HOUR))
     assert tripped(world) == []
     assert world.waiting() == []
 
