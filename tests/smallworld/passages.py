@@ -30,6 +30,8 @@ READS = frozenset(
         "FakeCloud.owned",
         "FakeCloud.owned_instances",
         "FakeCloud.resolve",
+        "FakeCloud.zonal_shifts",
+        "FakeCluster.nodepools_and_nodeclasses",
         "FakeNotices.pending",
         "FakeRoutes.ids",
         "FakeRoutes.of_instance",

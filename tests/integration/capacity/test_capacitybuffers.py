@@ -87,12 +87,13 @@ def test_room_is_bought_used_refilled_and_given_back() -> None:
     assert world.harm == []
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_with_enough_room_buys_and_removes_nothing_and_writes_no_status_again() -> None:
     world = Buffered()
     world.until("FitsExistingCapacity")
     world.live(5 * MINUTE)
     bought, written = len(world.cloud.instances), _statuses(world)
-    world.live(timedelta(hours=2))
+    world.live(sampled(40, whole=120) * MINUTE)
     assert (len(world.cloud.instances), _statuses(world), world.nodes) == (bought, written, 1)
 
 

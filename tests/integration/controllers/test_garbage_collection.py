@@ -28,6 +28,7 @@ from tests.builders import CLUSTER, NOW, ZONES
 from tests.fakes.blobs import FakeBlobs
 from tests.fakes.cloud import Call
 from tests.fakes.outside import Outside
+from tests.samples import sampled, spread
 from tests.smallworld.world import Boundaries, Killed, Watched, World, pod_manifest
 
 Manifest = dict[str, Any]
@@ -226,13 +227,14 @@ def test_a_claim_learns_the_security_groups_that_somebody_has_given_its_instance
     assert yard.store.claims["good"].security_groups == ("sg-theirs",)
 
 
+@pytest.mark.exhaustive
 def test_a_crash_before_or_after_any_call_does_not_change_the_outcome() -> None:
     undisturbed = untidy()
     undisturbed.sweep()
     moments = range(1, undisturbed.boundaries.passed + 1)
     assert len(moments) > 100
     broken = {}
-    for moment in moments:
+    for moment in spread(moments, sampled(60, whole=0), "sweep"):
         yard = untidy()
         yard.boundaries.fatal = frozenset({moment})
         yard.sweep(12)
@@ -241,11 +243,12 @@ def test_a_crash_before_or_after_any_call_does_not_change_the_outcome() -> None:
     assert broken == {}
 
 
+@pytest.mark.exhaustive
 def test_two_crashes_in_one_sweep_do_not_change_the_outcome() -> None:
     first_run = untidy()
     first_run.run()
     last = first_run.boundaries.passed
-    for one in range(1, last, 3):
+    for one in range(1, last, sampled(10, whole=3)):
         for two in range(one + 1, last + 20, 7):
             yard = untidy()
             yard.boundaries.fatal = frozenset({one, two})

@@ -88,7 +88,7 @@ def sell_nothing(world: TracedWorld) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """A NodePool, what happens half an hour after the cluster has settled, and how long the world then runs.
+    """A NodePool, what happens some time after the cluster has settled, and how long the world then runs.
 
     `relies_on` is a concern that must report when it is due. If it were never due, the outcome would differ.
     """
@@ -136,10 +136,10 @@ STORIES = {
         happens=empty_all_but_one,
         hours=2,
     ),
-    "an image is released": Story(Concern.READINESS, happens=release_an_image, hours=2),
-    "a node falls sick": Story(Concern.REPAIR, happens=fall_sick, hours=2, nodes=6),
+    "an image is released": Story(Concern.READINESS, happens=release_an_image, hours=1),
+    "a node falls sick": Story(Concern.REPAIR, happens=fall_sick, hours=1, nodes=6),
     "things are left in EC2": Story(
-        Concern.GARBAGECOLLECTION, {"consolidateAfter": "Never"}, happens=leave_a_volume, hours=2
+        Concern.GARBAGECOLLECTION, {"consolidateAfter": "Never"}, happens=leave_a_volume, hours=1
     ),
     "launch templates are used no longer": Story(Concern.GARBAGECOLLECTION, hours=1),
     "a drain waits for its deadline": Story(
@@ -178,7 +178,7 @@ def told(kind: type[TracedWorld], story: Story) -> TracedWorld:
     pool["spec"]["template"]["spec"].update(story.template)
     pool["metadata"].setdefault("annotations", {}).update(story.annotations)
     world.settle()
-    world.live(30 * MINUTE)
+    world.live(sampled(15, whole=30) * MINUTE)
     story.happens(world)
     world.live(story.hours * HOUR)
     return world

@@ -6,7 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+
+from tests.samples import spread
 
 ROOT = Path(__file__).parents[3]
 HELPERS = {"samples.py", "crashes.py", "conftest.py"}
@@ -40,3 +43,18 @@ def test_make_and_ci_run_them() -> None:
         (ROOT / "Makefile").read_text()
     )
     assert '"make test-exhaustive"' in (ROOT / ".ci" / "nightly").read_text()
+
+
+def test_samples_of_several_names_are_equally_far_apart_and_begin_elsewhere() -> None:
+    items = range(100)
+    samples = [spread(items, 4, name) for name in ("a", "b", "c", "d", "e", "f")]
+    assert {len(each) for each in samples} == {4}
+    assert {after - before for each in samples for before, after in pairwise(each)} == {25}
+    assert len({each[0] for each in samples}) > 3
+    assert spread(items, 4, "a") == samples[0], "it is always the same"
+
+
+def test_a_sample_is_never_larger_than_asked_and_zero_means_everything() -> None:
+    assert list(spread("abc", 5, "any")) == list("abc")
+    assert list(spread(range(7), 0, "any")) == list(range(7))
+    assert {len(spread(range(size), 3, str(size))) for size in range(3, 40)} == {3}
