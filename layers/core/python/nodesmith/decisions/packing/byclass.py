@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nodesmith.decisions.packing.bound import even_prices
 from nodesmith.decisions.packing.problem import Bin, Holds, Item, RemainingLimits, Sharing, Vector
-from nodesmith.decisions.packing.reduction import admitted_by
+from nodesmith.decisions.packing.reduction import admitted_by, excludes, largest_exclusion
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -55,10 +55,10 @@ def pack_by_class(
     nodes are so much cheaper that a node for each of the items that exclude each other should not hold more.
     """
     masks = sorted({b.admits for b in bins})
-    group = _largest_exclusion(items)
+    group = largest_exclusion(items)
     classes: dict[_Class, list[int]] = {}
     for number, (item, admitted) in enumerate(zip(items, admitted_by(len(items), masks), strict=True)):
-        alone = any(of == group and of in item.groups for of, _ in item.caps)
+        alone = excludes(item, group)
         classes.setdefault(_Class(item.size, admitted, alone), []).append(number)
     if len(classes) > min(_MOST_CLASSES, len(items) // _KINDS_A_CLASS):
         return None
@@ -103,16 +103,6 @@ class _Buyer:
             self.bought.append((one, tuple(sorted(held.items())), 1))
             if not is_whole:
                 break
-
-
-def _largest_exclusion(items: Sequence[Item]) -> int | None:
-    """Return the group of which a node holds one item at most and that needs most nodes for its items."""
-    nodes: dict[int, int] = {}
-    for item in items:
-        for group, most in item.caps:
-            if most == 1 and group in item.groups:
-                nodes[group] = nodes.get(group, 0) + item.count
-    return max(nodes, key=lambda group: (nodes[group], -group), default=None)
 
 
 class _Pool:

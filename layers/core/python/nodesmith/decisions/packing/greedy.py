@@ -31,7 +31,8 @@ def fill_greedily(
     worth = [max(fsum(map(mul, prices, item.size)), _LEAST_WORTH) for item in items]
     ruled = items if any(item.groups or item.caps for item in items) else None
     candidates = [b for b in bins if b.admits]
-    orders = [_order(candidate, items, worth) for candidate in candidates]
+    waiting = [number for number, left in enumerate(partial.left) if left]
+    orders = [_order(candidate, items, worth, waiting) for candidate in candidates]
     patterns: list[_Filling | None] = [None] * len(candidates)
     end = partial.steps + most_steps
     while partial.steps < end:
@@ -89,12 +90,12 @@ class _Step(NamedTuple):
     least: tuple[int, int]
 
 
-def _order(candidate: Bin, items: Sequence[Item], worth: Sequence[float]) -> list[_Step]:
-    """Return the items, largest first by the sum of their shares of the bin's capacity (first-fit decreasing)."""
+def _order(
+    candidate: Bin, items: Sequence[Item], worth: Sequence[float], waiting: Sequence[int]
+) -> list[_Step]:
+    """Return the `waiting` items, largest first by their total share of the bin's capacity (first-fit decreasing)."""
     inverse = [1 / capacity if capacity else 1.0 for capacity in candidate.capacity]
-    shares = [
-        (-fsum(map(mul, items[i].size, inverse)), i) for i in range(len(items)) if candidate.admits >> i & 1
-    ]
+    shares = [(-fsum(map(mul, items[i].size, inverse)), i) for i in waiting if candidate.admits >> i & 1]
     steps: list[_Step] = []
     cpu, memory = candidate.capacity[:2]
     for _, index in sorted(shares, reverse=True):

@@ -242,3 +242,38 @@ def _merged(alike: Sequence[Item]) -> Item:
         return alike[0]
     count = sum(item.count for item in alike)
     return replace(alike[0], count=count, per_node=count)
+
+
+def relaxed(part: Part) -> Part:
+    """Return a part in which one item stands for all that have the same size and may go into the same bins.
+
+    Of the rules about sharing a node with other items, only that of the largest group of items that exclude each other
+    remains. A lower bound on the price of the result therefore holds for the original, too.
+    """
+    masks, group = sorted({b.admits for b in part.bins}), largest_exclusion(part.items)
+    found: dict[tuple[tuple[str, ...], Vector, bool], list[int]] = {}
+    admitted = admitted_by(len(part.items), masks)
+    for number, (item, signature) in enumerate(zip(part.items, admitted, strict=True)):
+        found.setdefault((signature, item.size, excludes(item, group)), []).append(number)
+    items = []
+    for (_, size, is_alone), numbers in found.items():
+        mine = [part.items[number] for number in numbers]
+        count, most = sum(item.count for item in mine), sum(min(item.count, item.most) for item in mine)
+        items.append(Item(size, count, most, *(((0,), ((0, 1),)) if is_alone else ())))
+    classes: _Classes = [(signature, numbers) for (signature, *_), numbers in found.items()]
+    return replace(_part(classes, part.items, part.bins, masks), items=tuple(items))
+
+
+def largest_exclusion(items: Sequence[Item]) -> int | None:
+    """Return the group of which a node holds one item at most and that needs most nodes for its items."""
+    nodes: dict[int, int] = {}
+    for item in items:
+        for group in item.groups:
+            if excludes(item, group):
+                nodes[group] = nodes.get(group, 0) + item.count
+    return max(nodes, key=lambda group: (nodes[group], -group), default=None)
+
+
+def excludes(item: Item, group: int | None) -> bool:
+    """Return whether an item belongs to a group of which a node that holds it holds no other item."""
+    return group in item.groups and (group, 1) in item.caps

@@ -26,10 +26,11 @@ from nodesmith.decisions.packing.problem import (
     Packing,
     PartialPlan,
     RemainingLimits,
+    Sharing,
     Vector,
     holds,
 )
-from nodesmith.decisions.packing.reduction import Part, filled, parts, undominated, usable
+from nodesmith.decisions.packing.reduction import Part, filled, parts, relaxed, undominated, usable
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
@@ -40,6 +41,7 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
+_MOST_CLASSES, _MOST_COLUMN_STEPS = 120, 1_500_000
 _MOST_FILLINGS, _MOST_LISTED = 500, 20_000
 _AMPLE = 10_000_000
 """steps, more than any part with few kinds of items takes"""
@@ -122,9 +124,9 @@ def pack(
         if len(part.items) <= _FEW_KINDS:
             plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
         else:
-            plan = _packed_many(part, mine, most_steps - steps)
+            plan = _packed_many(part, mine, most_steps - steps, good_enough)
             if bounded:
-                plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
+                plan = plan._replace(bound=max(plan.bound, _bound(part.items, plan.left, part.bins)))
         spendable = {**spendable, **plan.limits}
         steps, bound = steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
@@ -192,8 +194,8 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
     return _Plan(bought, partial.left, partial.remaining.limits, bound, partial.steps)
 
 
-def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
-    """Return a plan for many kinds of items, without a bound."""
+def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
+    """Return a plan for many kinds of items. Its bound is 0 unless it was packed by columns."""
     from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
     from nodesmith.decisions.packing.sequential import pack_sequentially
 
@@ -214,7 +216,55 @@ def _packed_many(part: Part, limits: Limits, most_steps: int) -> _Plan:
         fill_greedily(partial, bins, resource_prices(part.items, bins), most_steps)
         downsize(partial, bins)
         found.append(_plan(partial, 0.0))
-    return min(found, key=_rank)._replace(steps=found[-1].steps)
+    best = min(found, key=_rank)._replace(steps=found[-1].steps)
+    if good_enough > GOOD_ENOUGH or _is_near_bound(part, best):
+        return best
+    return _packed_by_columns(part, limits, most_steps, best)
+
+
+def _packed_by_columns(part: Part, limits: Limits, most_steps: int, other: _Plan) -> _Plan:
+    """Return the better of a plan and of one whose nodes are chosen by column generation, with the latter's bound.
+
+    Column generation sees the `relaxed` part. Each node is then filled with items that may share it.
+    """
+    whole = relaxed(part)
+    if len(whole.items) > _MOST_CLASSES or other.steps + _AMPLE > most_steps:
+        return other
+    chosen = _thought_over(whole, limits, _MOST_COLUMN_STEPS, GOOD_ENOUGH)
+    bins = {b.key: b for b in part.bins}
+    partial = PartialPlan(part.items, limits, other.steps + chosen.steps)
+    for bin_, held, repeats in chosen.bought:
+        mine = bins[bin_.whole_key] if bin_.whole_key == bin_.key else _part(bins[bin_.whole_key], bin_)
+        for _ in range(repeats):
+            partial.buy(mine, _that_may_share(part.items, partial.left, whole.members, held), 1)
+    downsize(partial, part.bins)
+    rest = [replace(item, count=left) for item, left in zip(part.items, partial.left, strict=True)]
+    plan = _plan(partial, chosen.bound)
+    if any(partial.left):
+        from nodesmith.decisions.packing.sequential import pack_sequentially
+
+        bought, left, steps = pack_sequentially(
+            rest, part.bins, partial.remaining, most_steps - partial.steps
+        )
+        plan = _Plan(
+            [*plan.bought, *bought], left, partial.remaining.limits, plan.bound, partial.steps + steps
+        )
+    bound = 0.0 if any(chosen.left) or any(plan.left) else chosen.bound
+    return min(other, plan, key=_rank)._replace(bound=bound, steps=plan.steps)
+
+
+def _that_may_share(
+    items: Sequence[Item], left: Sequence[int], members: Sequence[Vector], held: Holds
+) -> Vector:
+    """Return the counts of items, of those left, that fill one node's pattern as far as they may share a node."""
+    sharing, counts = Sharing(), [0] * len(items)
+    for place, need in held:
+        for number in members[place]:
+            counts[number] = sharing.add(items[number], min(need, left[number], items[number].per_node))
+            need -= counts[number]
+            if not need:
+                break
+    return tuple(counts)
 
 
 def _is_near_bound(part: Part, plan: _Plan) -> bool:

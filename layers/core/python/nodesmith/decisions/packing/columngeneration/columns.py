@@ -8,7 +8,7 @@ list: it is exact and yields a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
@@ -78,6 +78,15 @@ class Master:
         self.columns += new
         return len(new)
 
+    def ask(self, counts: Sequence[int], limits: Mapping[int, Vector]) -> None:
+        """Change how many of each item to serve, and what remains of the limits."""
+        bounds = {row: (float(count), highspy.kHighsInf) for row, count in enumerate(counts)}
+        for limit, rows in self._limit_rows.items():
+            for row, amount in zip(rows, limits[limit], strict=True):
+                bounds[row] = -highspy.kHighsInf, float(max(0, amount))
+        for row, (least, most) in bounds.items():
+            self.solver.changeRowBounds(row, least, most)
+
     @property
     def price(self) -> float:
         """Price of the last solution."""
@@ -146,6 +155,8 @@ def mix(
     """
     master = Master(items, bins, limits)
     master.add(first)
+    if len(master.columns) < len(items):  # so that a few items would be worth whole patterns
+        master.add(_alone(items, bins))
     prices = np.array([b.price for b in bins])
     steps = failures = thorough = 0
     current = master.solve(steps)
@@ -188,6 +199,25 @@ def mix(
             if not len(looked_at):
                 looked_at, is_fresh = _nearest(items, bins, current), True
     return current
+
+
+def _alone(items: Sequence[Item], bins: Sequence[Bin]) -> Iterator[Column]:
+    """Yield for each item the cheapest nodes that hold nothing else: with these, no item is worth more than it costs.
+
+    Dual prices that are too high for some items and 0 for others make no pattern look better for many rounds.
+    """
+    capacity = np.array([b.capacity for b in bins], dtype=np.int64)
+    prices = np.array([b.price for b in bins])
+    for place, item in enumerate(items):
+        admits = np.array([b.admits >> place & 1 for b in bins], dtype=np.int64)
+        asked = np.array(item.size, dtype=np.int64)
+        fitting = (capacity[:, asked > 0] // asked[asked > 0]).min(axis=1, initial=item.count)
+        number = np.minimum(fitting, item.most) * admits
+        if number.any():
+            chosen = int(np.where(number > 0, prices / np.maximum(number, 1), np.inf).argmin())
+            counts = [0] * len(items)
+            counts[place] = int(number[chosen])
+            yield Column(chosen, tuple(counts))
 
 
 def _nearest(items: Sequence[Item], bins: Sequence[Bin], mixed: FractionalPlan) -> Ints:

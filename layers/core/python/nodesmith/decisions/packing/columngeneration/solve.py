@@ -7,7 +7,7 @@ program over the patterns with the lowest reduced costs. `cheapest_cover` solves
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, fsum, inf, prod
 
@@ -88,6 +88,8 @@ def _buy_whole(
         rounded(partial.items, bins, limits, mixed),
         wholes(mixed),
         wholes(without_dear(partial.items, bins, limits, mixed, most_price)),
+        *dived(partial.items, bins, limits, mixed, _EPSILON),
+        *dived(partial.items, bins, limits, mixed, _NEARLY_WHOLE),
     ]
     trials = []
     for plan in plans:
@@ -202,6 +204,10 @@ def _buy(partial: PartialPlan, bins: Sequence[Bin], bought: Iterable[tuple[Colum
 _MOST_ROUNDED_COLUMNS = 60
 _MOST_BRANCHES = 20
 _GAP = 5e-4
+_NEARLY_WHOLE = 0.2
+"""The share of a node by which an amount may miss the next whole number."""
+_DIVED = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+"""What remains is left to the quick plan once no amount of a dive reaches these shares of a node."""
 _EPSILON = 1e-6
 _Indices = NDArray[np.int32]
 
@@ -229,6 +235,38 @@ def wholes(mixed: FractionalPlan) -> list[tuple[Column, int]]:
     """Return the whole part of each amount in the fractional plan."""
     pairs = zip(mixed.columns, mixed.amounts.tolist(), strict=True)
     return [(column, floor(amount + _EPSILON)) for column, amount in pairs if amount + _EPSILON >= 1]
+
+
+def dived(
+    items: Sequence[Item], bins: Sequence[Bin], limits: Limits, mixed: FractionalPlan, short: float
+) -> Iterator[list[tuple[Column, int]]]:
+    """Yield plans that a dive into the fractional plan's columns passes through, each with more of the items.
+
+    It buys the whole part of all amounts, which may fall `short` of a whole number by so much, or, if there is none,
+    one of the column with the highest amount, and solves the rest again. It yields what is bought each time that this
+    amount is below the next of `_DIVED`.
+    """
+    master = Master(items, bins, limits)
+    master.add(mixed.columns)
+    contents = np.array([column.counts for column in master.columns])
+    left = np.array([item.count for item in items])
+    bought: Counter[Column] = Counter()
+    ends = list(_DIVED)
+    while left.any():
+        master.ask(left.tolist(), _spared(bins, limits, bought))
+        amounts = master.solve(mixed.steps).amounts
+        number = np.floor(amounts + short).astype(np.int64)
+        if not number.any():
+            first = int(amounts.argmax())
+            if amounts[first] <= _EPSILON:
+                break
+            while ends and amounts[first] < ends[0]:
+                ends.pop(0)
+                yield list(bought.items())
+            number[first] = 1
+        bought.update({master.columns[n]: int(number[n]) for n in np.flatnonzero(number).tolist()})
+        left = np.maximum(0, left - number @ contents)
+    yield list(bought.items())
 
 
 def without_dear(
