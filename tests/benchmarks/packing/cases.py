@@ -49,6 +49,7 @@ CASES: Mapping[str, Case] = {
     "diverse-1000": _fake(partial(workloads.diverse, 1000), 0.15),
     "diverse-5000": _fake(partial(workloads.diverse, 5000), 0.7),
     "diverse-20000": _fake(partial(workloads.diverse, 20_000), 4, is_quick=False),
+    "diverse-1000-all": _real(partial(workloads.diverse, 1000), 2.5),
     "preferences-4000": _fake(workloads.preferences, 1.2),
     "preferences-4000-ignored": replace(
         _fake(workloads.preferences, 1.2),
