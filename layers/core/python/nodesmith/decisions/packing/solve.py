@@ -231,26 +231,23 @@ def _packed_by_columns(part: Part, limits: Limits, most_steps: int, other: _Plan
     if len(whole.items) > _MOST_CLASSES or other.steps + _AMPLE > most_steps:
         return other
     chosen = _thought_over(whole, limits, _MOST_COLUMN_STEPS, GOOD_ENOUGH)
-    bins = {b.key: b for b in part.bins}
     partial = PartialPlan(part.items, limits, other.steps + chosen.steps)
     for bin_, held, repeats in chosen.bought:
-        mine = bins[bin_.whole_key] if bin_.whole_key == bin_.key else _part(bins[bin_.whole_key], bin_)
         for _ in range(repeats):
-            partial.buy(mine, _that_may_share(part.items, partial.left, whole.members, held), 1)
+            partial.buy(bin_, _that_may_share(part.items, partial.left, whole.members, held), 1)
     downsize(partial, part.bins)
-    rest = [replace(item, count=left) for item, left in zip(part.items, partial.left, strict=True)]
-    plan = _plan(partial, chosen.bound)
     if any(partial.left):
         from nodesmith.decisions.packing.sequential import pack_sequentially
 
-        bought, left, steps = pack_sequentially(
-            rest, part.bins, partial.remaining, most_steps - partial.steps
-        )
-        plan = _Plan(
-            [*plan.bought, *bought], left, partial.remaining.limits, plan.bound, partial.steps + steps
-        )
-    bound = 0.0 if any(chosen.left) or any(plan.left) else chosen.bound
-    return min(other, plan, key=_rank)._replace(bound=bound, steps=plan.steps)
+        rest = [replace(item, count=left) for item, left in zip(part.items, partial.left, strict=True)]
+        remaining = RemainingLimits(partial.remaining.limits)
+        bought, _, steps = pack_sequentially(rest, part.bins, remaining, most_steps - partial.steps)
+        partial.steps += steps
+        for bin_, held, repeats in bought:
+            counts = dict(held)
+            partial.buy(bin_, tuple(counts.get(number, 0) for number in range(len(rest))), repeats)
+    plan = _plan(partial, 0.0 if any(chosen.left) or any(partial.left) else chosen.bound)
+    return min(other, plan, key=_rank)._replace(bound=plan.bound, steps=plan.steps)
 
 
 def _that_may_share(
