@@ -42,8 +42,8 @@ def few_kinds() -> list[Item]:
 
 
 def many_kinds() -> list[Item]:
-    """Return eight pods of each of 60 workloads, of which a node holds one at most."""
-    return [Item((cpu + n, mebibytes + n, 1), 8, 1) for n, (cpu, mebibytes, _) in enumerate(SIZES * 2)]
+    """Return eight pods of each of 45 workloads, of which a node holds one at most."""
+    return [Item((cpu + n, mebibytes + n, 1), 8, 1) for n, (cpu, mebibytes, _) in enumerate(SIZES[::2] * 3)]
 
 
 @cache
@@ -52,9 +52,9 @@ def packed_many() -> Packing:
 
 
 def rules_between_kinds() -> list[Item]:
-    """Return pods of 30 sizes of three workloads; a node holds at most one pod of the first."""
+    """Return pods of 15 sizes of three workloads; a node holds at most one pod of the first."""
     rules = (((0, 1),), (), ())
-    return [Item(size, 3, 3, (n,), caps) for size in SIZES for n, caps in enumerate(rules)]
+    return [Item(size, 3, 3, (n,), caps) for size in SIZES[::2] for n, caps in enumerate(rules)]
 
 
 def loads(packing: Packing) -> list[tuple[Bin, dict[int, int]]]:
@@ -96,13 +96,13 @@ def test_many_kinds_of_items_are_packed_for_much_less_than_one_by_one() -> None:
 
 def test_the_nodes_of_a_class_hold_only_items_that_may_share_them() -> None:
     items = rules_between_kinds()
-    assert len(relaxed(parts(items, offered(items))[0]).items) == 60
+    assert len(relaxed(parts(items, offered(items))[0]).items) == 30
     assert_is_valid(items, pack(items, offered(items)))
 
 
-@pytest.mark.parametrize("nodes", [3, 150])
+@pytest.mark.parametrize("nodes", [3, 30])
 def test_a_limit_holds_for_nodes_that_are_chosen_by_classes(nodes: int) -> None:
-    items = many_kinds()
+    items = rules_between_kinds()
     everything = (1 << len(items)) - 1
     bins = [
         Bin(name, capacity, price, everything, limit=0, cost=(1,))

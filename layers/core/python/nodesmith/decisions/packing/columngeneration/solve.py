@@ -29,7 +29,7 @@ from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import Bin, Item, Limits, PartialPlan, Vector
 
 _MOST_FILLINGS = 100_000
-_NODES_A_KIND = 2
+_NODES_A_KIND = 0.75
 _FEW_COLUMNS = 60
 _MOST_COLUMNS = 20_000
 _MOST_WORK = 10_000_000  # states times patterns
