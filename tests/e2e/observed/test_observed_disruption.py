@@ -273,7 +273,7 @@ def test_a_budget_of_zero_keeps_even_empty_nodes_and_has_an_event_on_the_nodepoo
 def test_a_budget_outside_its_schedule_limits_nothing(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: not stage.seen.now("closed-on-leap-days"))
     (name,) = stage.seen.names("closed-on-leap-days")
-    assert stage.seen.conditions(name, "DisruptionReason") == ["", "Empty"]
+    assert reasons(stage.seen, name) == ["", "Empty"]
 
 
 @scene(before=[pool("halves", budgets=NONE), app("halves", 3)], after=[app("halves", 0)])
@@ -299,6 +299,14 @@ def test_policy_when_empty_removes_only_empty_nodes(stage: Stage) -> None:
     stage.until("the empty node is gone", lambda: len(stage.seen.now("when-empty")) == 1)
     assert stage.seen.ended("when-empty") == [stage.claim_of("leaves")]
     stage.until_told("when-empty", UNCONSOLIDATABLE, "empty nodes only", "Node", "NodeClaim")
+
+
+def reasons(seen: Observer, name: str) -> list[str]:
+    """Return the reasons of a claim's DisruptionReason in order, each once; empty without the condition.
+
+    On a busy machine, a move may be abandoned and proposed again.
+    """
+    return list(dict.fromkeys(seen.conditions(name, "DisruptionReason")))
 
 
 def sequence(seen: Observer, team: str, old: str) -> list[str]:
@@ -330,7 +338,7 @@ def test_an_oversized_node_is_replaced_by_a_cheaper_one_step_by_step(stage: Stag
     seen, old = stage.seen, stage.claim_of("cheaper")
     stage.until("it is replaced", lambda: old not in seen.now("cheaper"))
     assert sequence(seen, "cheaper", old) == IN_ORDER
-    assert seen.conditions(old, "DisruptionReason") == ["", "Underutilized"]
+    assert reasons(seen, old) == ["", "Underutilized"]
     labels = seen.only("cheaper")["metadata"]["labels"]
     assert labels["node.kubernetes.io/instance-type"] == LARGE
     assert {kind for kind, _ in seen.told("cheaper", "ConsolidationCandidate")} == {"Node", "NodeClaim"}
@@ -363,7 +371,7 @@ def test_a_drifted_node_is_replaced_by_as_many_nodes_as_its_pods_need(stage: Sta
     assert len(seen.now("one-to-three")) == 3
     assert sequence(seen, "one-to-three", old) == IN_ORDER
     assert seen.conditions(old, "Drifted") == ["", "RequirementsDrifted"]
-    assert seen.conditions(old, "DisruptionReason") == ["", "Drifted"]
+    assert reasons(seen, old) == ["", "Drifted"]
 
 
 @scene(
@@ -412,7 +420,7 @@ def test_a_budget_for_drift_keeps_only_drifted_nodes_and_reverted_drift_is_clear
 ) -> None:
     seen = stage.seen
     stage.until("the empty one is gone", lambda: len(seen.now("drift-waits")) == 1)
-    assert seen.conditions(stage.claim_of("parts"), "DisruptionReason") == ["", "Empty"]
+    assert reasons(seen, stage.claim_of("parts")) == ["", "Empty"]
     stage.until("the other has drifted", lambda: is_true(seen.only("drift-waits"), "Drifted"))
     stage.until_told("drift-waits", BLOCKED, "budgets", "NodePool")
 
@@ -433,7 +441,7 @@ def test_a_budget_for_drift_keeps_only_drifted_nodes_and_reverted_drift_is_clear
 def test_a_drifted_node_with_a_termination_grace_period_ends_despite_do_not_disrupt(stage: Stage) -> None:
     old = stage.claim_of("hurried")
     stage.until("it is replaced", lambda: old not in stage.seen.now("hurried"))
-    assert stage.seen.conditions(old, "DisruptionReason") == ["", "Drifted"]
+    assert reasons(stage.seen, old) == ["", "Drifted"]
 
 
 @scene(
@@ -453,7 +461,7 @@ def test_a_drifted_node_whose_pod_could_not_be_rescheduled_stays_with_an_event(s
 def test_an_unhealthy_node_is_replaced_or_reported_as_its_nodepool_says(stage: Stage) -> None:
     old = stage.claim_of("repaired")
     stage.until("it is replaced", lambda: old not in stage.seen.now("repaired"))
-    assert stage.seen.conditions(old, "DisruptionReason") == ["", "Unhealthy"]
+    assert reasons(stage.seen, old) == ["", "Unhealthy"]
     stage.until_told("repaired", "NodeRepair", "AcceleratedHardwareReady has been False", "Node")
     stage.until_told("reported", "NodeUnhealthy", "AcceleratedHardwareReady has been False", "Node")
     assert not stage.seen.ended("reported")
