@@ -10,16 +10,15 @@ its share of everything that is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nodesmith.decisions.packing.bound import even_prices
-from nodesmith.decisions.packing.problem import Bin, Holds, Item, RemainingLimits, Sharing, Vector
-from nodesmith.decisions.packing.reduction import admitted_by, excludes, largest_exclusion
+from nodesmith.decisions.packing.problem import Bin, Holds, Item, RemainingLimits, Sharing
+from nodesmith.decisions.packing.reduction import ItemClass, item_classes
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -38,14 +37,6 @@ _LEAST_WORTH = 1e-12
 _Bought = tuple[Bin, Holds, int]
 
 
-class _Class(NamedTuple):
-    """What the items of a class have in common; `alone` is set for those of the group that exclude each other."""
-
-    size: Vector
-    admitted: tuple[str, ...]
-    alone: bool
-
-
 def pack_by_class(
     items: Sequence[Item], bins: Sequence[Bin], remaining: RemainingLimits, most_steps: int
 ) -> tuple[list[_Bought], list[int], int] | None:
@@ -55,11 +46,7 @@ def pack_by_class(
     nodes are so much cheaper that a node for each of the items that exclude each other should not hold more.
     """
     masks = sorted({b.admits for b in bins})
-    group = largest_exclusion(items)
-    classes: dict[_Class, list[int]] = {}
-    for number, (item, admitted) in enumerate(zip(items, admitted_by(len(items), masks), strict=True)):
-        alone = excludes(item, group)
-        classes.setdefault(_Class(item.size, admitted, alone), []).append(number)
+    classes = item_classes(items, masks)
     if len(classes) > min(_MOST_CLASSES, len(items) // _KINDS_A_CLASS):
         return None
     pool = _Pool(items, list(classes), list(classes.values()))
@@ -109,7 +96,7 @@ class _Pool:
     """The items left, by class. `worth` is what an item of each class costs."""
 
     def __init__(
-        self, items: Sequence[Item], classes: Sequence[_Class], members: Sequence[Sequence[int]]
+        self, items: Sequence[Item], classes: Sequence[ItemClass], members: Sequence[Sequence[int]]
     ) -> None:
         self.classes, self._items = classes, items
         self._members = [list(numbers) for numbers in members]
@@ -147,7 +134,7 @@ class _Pool:
         others = [each for each in pattern.nonzero()[0].tolist() if each != seed]
         for each in (seed, *others):
             need = int(pattern[each])
-            for number, count in self._may_join(each, need, sharing):
+            for number, count in sharing.joining(self._members[each], self._items, self.left_of_items, need):
                 held[number] = count
                 self.left_of_items[number] -= count
                 need -= count
@@ -162,18 +149,6 @@ class _Pool:
         """Return the total size of these items."""
         counts = np.array(list(held.values()))
         return counts @ np.array([self._items[number].size for number in held], dtype=np.float64)
-
-    def _may_join(self, each: int, need: int, sharing: Sharing) -> Iterator[tuple[int, int]]:
-        for number in self._members[each]:
-            item = self._items[number]
-            count = min(need, self.left_of_items[number], item.per_node)
-            if item.groups or item.caps:
-                count = sharing.add(item, count)
-            if count:
-                yield number, count
-                need -= count
-            if not need:
-                break
 
 
 class _Offered:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from math import fsum
@@ -188,6 +188,21 @@ class Sharing:
         if count:
             self.hold(item, count)
         return count
+
+    def joining(
+        self, numbers: Iterable[int], items: Sequence[Item], left: Sequence[int], need: int
+    ) -> Iterator[tuple[int, int]]:
+        """Add up to `need` of these items, of those `left`, as the rules allow; yield each number and its count."""
+        for number in numbers:
+            item = items[number]
+            count = min(need, left[number], item.per_node)
+            if item.groups or item.caps:
+                count = self.add(item, count)
+            if count:
+                yield number, count
+                need -= count
+            if not need:
+                break
 
 
 Bought = tuple[Bin, Vector, int]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from operator import le
+from typing import NamedTuple
 
 from nodesmith.decisions.packing.problem import Bin, Item, Vector
 
@@ -250,30 +251,44 @@ def relaxed(part: Part) -> Part:
     Of the rules about sharing a node with other items, only that of the largest group of items that exclude each other
     remains. A lower bound on the price of the result therefore holds for the original, too.
     """
-    masks, group = sorted({b.admits for b in part.bins}), largest_exclusion(part.items)
-    found: dict[tuple[tuple[str, ...], Vector, bool], list[int]] = {}
-    admitted = admitted_by(len(part.items), masks)
-    for number, (item, signature) in enumerate(zip(part.items, admitted, strict=True)):
-        found.setdefault((signature, item.size, excludes(item, group)), []).append(number)
+    masks = sorted({b.admits for b in part.bins})
+    found = item_classes(part.items, masks)
     items = []
-    for (_, size, is_alone), numbers in found.items():
+    for one, numbers in found.items():
         mine = [part.items[number] for number in numbers]
         count, most = sum(item.count for item in mine), sum(min(item.count, item.most) for item in mine)
-        items.append(Item(size, count, most, *(((0,), ((0, 1),)) if is_alone else ())))
-    classes: _Classes = [(signature, numbers) for (signature, *_), numbers in found.items()]
+        items.append(Item(one.size, count, most, *(((0,), ((0, 1),)) if one.alone else ())))
+    classes: _Classes = [(one.admitted, numbers) for one, numbers in found.items()]
     return replace(_part(classes, part.items, part.bins, masks), items=tuple(items))
 
 
-def largest_exclusion(items: Sequence[Item]) -> int | None:
+class ItemClass(NamedTuple):
+    """What the items of a class have in common; `alone` is set for those of the group that exclude each other."""
+
+    size: Vector
+    admitted: tuple[str, ...]
+    alone: bool
+
+
+def item_classes(items: Sequence[Item], masks: Sequence[int]) -> dict[ItemClass, list[int]]:
+    """Return the numbers of the items of each class; `masks` are those of the bins, sorted."""
+    group = _largest_exclusion(items)
+    found: dict[ItemClass, list[int]] = {}
+    for number, (item, admitted) in enumerate(zip(items, admitted_by(len(items), masks), strict=True)):
+        found.setdefault(ItemClass(item.size, admitted, _excludes(item, group)), []).append(number)
+    return found
+
+
+def _largest_exclusion(items: Sequence[Item]) -> int | None:
     """Return the group of which a node holds one item at most and that needs most nodes for its items."""
     nodes: dict[int, int] = {}
     for item in items:
         for group in item.groups:
-            if excludes(item, group):
+            if _excludes(item, group):
                 nodes[group] = nodes.get(group, 0) + item.count
     return max(nodes, key=lambda group: (nodes[group], -group), default=None)
 
 
-def excludes(item: Item, group: int | None) -> bool:
+def _excludes(item: Item, group: int | None) -> bool:
     """Return whether an item belongs to a group of which a node that holds it holds no other item."""
     return group in item.groups and (group, 1) in item.caps

@@ -256,11 +256,8 @@ def _that_may_share(
     """Return the counts of items, of those left, that fill one node's pattern as far as they may share a node."""
     sharing, counts = Sharing(), [0] * len(items)
     for place, need in held:
-        for number in members[place]:
-            counts[number] = sharing.add(items[number], min(need, left[number], items[number].per_node))
-            need -= counts[number]
-            if not need:
-                break
+        for number, count in sharing.joining(members[place], items, left, need):
+            counts[number] = count
     return tuple(counts)
 
 

@@ -80,12 +80,11 @@ class Master:
 
     def ask(self, counts: Sequence[int], limits: Mapping[int, Vector]) -> None:
         """Change how many of each item to serve, and what remains of the limits."""
-        bounds = {row: (float(count), highspy.kHighsInf) for row, count in enumerate(counts)}
+        for row, count in enumerate(counts):
+            self.solver.changeRowBounds(row, float(count), highspy.kHighsInf)
         for limit, rows in self._limit_rows.items():
             for row, amount in zip(rows, limits[limit], strict=True):
-                bounds[row] = -highspy.kHighsInf, float(max(0, amount))
-        for row, (least, most) in bounds.items():
-            self.solver.changeRowBounds(row, least, most)
+                self.solver.changeRowBounds(row, -highspy.kHighsInf, float(max(0, amount)))
 
     @property
     def price(self) -> float:
