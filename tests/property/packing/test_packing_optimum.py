@@ -15,7 +15,7 @@ from nodesmith.decisions.packing.columngeneration.solve import cheapest_cover, p
 from nodesmith.decisions.packing.exact import Cheapest, exact, number_of_patterns
 from nodesmith.decisions.packing.greedy import fill_greedily
 from nodesmith.decisions.packing.problem import PartialPlan
-from nodesmith.decisions.packing.reduction import parts, relaxed, usable
+from nodesmith.decisions.packing.reduction import usable
 from tests.samples import sampled
 
 AXES = 3
@@ -150,15 +150,6 @@ def test_no_bound_of_column_generation_is_above_the_optimum(
     assert bound <= best + 1e-6
     assert min(proved, first.price) <= best + 1e-6
     assert any(partial.left) or partial.price >= best - 1e-9
-
-
-@settings(max_examples=sampled(40, whole=100))
-@given(problem=small_problems())
-def test_a_relaxed_problem_costs_no_more_than_the_original(problem: tuple[list[Item], list[Bin]]) -> None:
-    for part in parts(*problem):
-        found = relaxed(part)
-        assert sum(item.count for item in found.items) == sum(item.count for item in part.items)
-        assert optimum([*found.items], [*found.bins]) <= optimum([*part.items], [*part.bins]) + 1e-9
 
 
 @settings(max_examples=sampled(25, whole=50))

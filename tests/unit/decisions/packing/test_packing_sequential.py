@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from math import fsum, inf
 from operator import le
 from random import Random
 
@@ -11,7 +13,7 @@ from nodesmith.decisions.packing import Bin, Item, Packing, pack
 from nodesmith.decisions.packing.byclass import pack_by_class
 from nodesmith.decisions.packing.problem import RemainingLimits
 from nodesmith.decisions.packing.reduction import parts
-from nodesmith.decisions.packing.sequential import pack_sequentially
+from nodesmith.decisions.packing.sequential import SequentialPlan, sequential_plans
 
 GROUP = 7
 
@@ -34,6 +36,11 @@ def ladder(kinds: int, largest: int = 64) -> list[Bin]:
 def pool(kinds: int, seed: int) -> list[Item]:
     random = Random(seed)  # noqa: S311 - a sample, no secret
     return [Item((random.randint(50, 3000), random.randint(50, 9000), 1), 1, 1) for _ in range(kinds)]
+
+
+def price(plan: SequentialPlan) -> float:
+    assert not any(plan.left)
+    return fsum(bin_.price * repeats for bin_, _, repeats in plan.bought)
 
 
 def check(items: list[Item], packing: Packing) -> None:
@@ -98,20 +105,19 @@ def test_items_that_join_a_node_count_against_the_cap_of_what_it_holds() -> None
     items = [Item((1, 1), 1, 1, (GROUP,), ((GROUP, 3),)), Item((1, 1), 5, 5, (GROUP,))]
     roomy = Bin("roomy", (10, 10), 1.0, 0b11)
 
-    bought, left, _ = pack_sequentially(items, [roomy], RemainingLimits({}), 1000)
-
-    assert left == [0, 0]
-    assert bought == [(roomy, ((0, 1), (1, 2)), 1), (roomy, ((1, 3),), 1)]
+    for plan in islice(sequential_plans(items, [roomy], {}, 1000), 2):
+        assert not any(plan.left)
+        assert plan.bought == [(roomy, ((0, 1), (1, 2)), 1), (roomy, ((1, 3),), 1)]
 
 
 def test_nodes_for_the_items_that_need_the_most_nodes_are_bought_first() -> None:
     few, many = (Item((6, 6), count, count, (group,), ((group, 1),)) for group, count in ((1, 2), (2, 5)))
     narrow = Bin("narrow", (10, 10), 1.0, 0b11)
 
-    bought, left, _ = pack_sequentially([few, many], [narrow], RemainingLimits({}), 1000)
+    _, plan = islice(sequential_plans([few, many], [narrow], {}, 1000), 2)
 
-    assert left == [0, 0]
-    assert bought == [(narrow, ((1, 1),), 5), (narrow, ((0, 1),), 2)]
+    assert not any(plan.left)
+    assert plan.bought == [(narrow, ((1, 1),), 5), (narrow, ((0, 1),), 2)]
 
 
 @pytest.mark.parametrize("seed", [5, 6, 7])
@@ -157,10 +163,10 @@ def test_an_item_is_packed_even_if_its_only_bin_never_ranks_first() -> None:
     small = [Bin(f"small-{n}", (3000, 2000), 0.1 + n / 1000, 0b11) for n in range(3)]
     bins = [*small, Bin("big", (4000, 4000), 1.0, 0b11)]
 
-    bought, left, _ = pack_sequentially(items, bins, RemainingLimits({}), 1000)
+    _, plan = islice(sequential_plans(items, bins, {}, 1000), 2)
 
-    assert left == [0, 0]
-    assert [(bin_.key, held, repeats) for bin_, held, repeats in bought] == [
+    assert not any(plan.left)
+    assert [(bin_.key, held, repeats) for bin_, held, repeats in plan.bought] == [
         ("big", ((0, 1), (1, 1)), 1),
         ("big", ((0, 1),), 1),
     ]
@@ -218,7 +224,9 @@ def test_items_admitted_only_by_expensive_bins_still_share_large_nodes() -> None
 
 def test_no_bound_is_computed_if_it_is_not_requested() -> None:
     items = pool(200, 5)
-    bounded, unbounded = (pack(items, ladder(200), bounded=wished) for wished in (True, False))
+    bounded, unbounded = (
+        pack(items, ladder(200), bounded=requested, good_enough=inf) for requested in (True, False)
+    )
 
     assert bounded.nodes == unbounded.nodes
     assert bounded.price * 0.8 < bounded.bound <= bounded.price
@@ -243,12 +251,11 @@ def test_kinds_of_few_classes_cost_less_by_class_than_one_by_one(seed: int) -> N
     items = few_classes(120, seed)
     packing = pack(items, ladder(120))
     (part,) = parts(items, ladder(120))
-    alone, left, _ = pack_sequentially(part.items, part.bins, RemainingLimits({}), 10**6)
+    alone = price(next(sequential_plans(part.items, part.bins, {}, 10**6)))
 
     check(items, packing)
     assert not any(packing.left)
-    assert not any(left)
-    assert packing.bound <= packing.price < sum(one.price * repeats for one, _, repeats in alone)
+    assert packing.bound <= packing.price < alone
 
 
 def test_a_plan_by_class_that_is_near_its_bound_is_the_only_one_made() -> None:
@@ -297,12 +304,11 @@ def test_kinds_of_few_classes_cost_no_more_than_one_by_one_where_small_nodes_hav
     bins = [Bin(f"t-{gib}", (2000, gib * 1000, 100), gib * 0.1, masks) for gib in (1, 2, 4, 8, 16, 32)]
     packing = pack(items, bins)
     (part,) = parts(items, bins)
-    alone, left, _ = pack_sequentially(part.items, part.bins, RemainingLimits({}), 10**6)
+    alone = price(next(sequential_plans(part.items, part.bins, {}, 10**6)))
 
     check(items, packing)
     assert not any(packing.left)
-    assert not any(left)
-    assert packing.price <= sum(one.price * repeats for one, _, repeats in alone) * 1.000001
+    assert packing.price <= alone * 1.000001
 
 
 def test_kinds_of_few_classes_do_not_exceed_the_limit_and_one_that_fits_nowhere_is_left() -> None:
@@ -317,3 +323,45 @@ def test_kinds_of_few_classes_do_not_exceed_the_limit_and_one_that_fits_nowhere_
 
 def test_kinds_without_classes_in_common_are_not_packed_by_class() -> None:
     assert pack_by_class(pool(300, 1), ladder(300), RemainingLimits({}), 10**6) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plans_get_cheaper_as_the_worth_of_items_is_corrected(seed: int) -> None:
+    items, bins = pool(200, seed), ladder(200)
+
+    first, second, *corrected = map(price, islice(sequential_plans(items, bins, {}, 1_000_000), 8))
+
+    assert min(corrected) < min(first, second)
+
+
+def test_workloads_with_odd_sizes_and_anti_affinity_are_packed_near_the_bound() -> None:
+    """A node holds one pod of a workload at most. Its other pods must come from many workloads."""
+    random = Random(1)  # noqa: S311 - a sample, no secret
+    items = [
+        Item((random.randint(50, 2000), random.randint(64, 4096), 1), random.randint(2, 6), 1)
+        for _ in range(150)
+    ]
+    packing = pack(items, ladder(150))
+
+    check(items, packing)
+    assert not any(packing.left)
+    assert packing.price <= 1.05 * packing.bound
+
+
+def test_a_plan_that_need_not_be_good_is_the_first_one() -> None:
+    items, bins = pool(150, 9), ladder(150)
+
+    quick, good = pack(items, bins, good_enough=inf), pack(items, bins)
+
+    assert quick.price == price(next(sequential_plans(items, bins, {}, 1_000_000)))
+    assert good.price < quick.price
+    assert good.steps > quick.steps
+
+
+def test_of_very_many_items_a_node_chooses_among_a_sample_and_all_are_packed() -> None:
+    items = pool(1200, 10)
+    packing = pack(items, ladder(1200))
+
+    check(items, packing)
+    assert not any(packing.left)
+    assert packing.price <= 1.05 * packing.bound

@@ -245,23 +245,6 @@ def _merged(alike: Sequence[Item]) -> Item:
     return replace(alike[0], count=count, per_node=count)
 
 
-def relaxed(part: Part) -> Part:
-    """Return a part in which one item stands for all that have the same size and may go into the same bins.
-
-    Of the rules about sharing a node with other items, only that of the largest group of items that exclude each other
-    remains. A lower bound on the price of the result therefore holds for the original, too.
-    """
-    masks = sorted({b.admits for b in part.bins})
-    found = item_classes(part.items, masks)
-    items = []
-    for one, numbers in found.items():
-        mine = [part.items[number] for number in numbers]
-        count, most = sum(item.count for item in mine), sum(min(item.count, item.most) for item in mine)
-        items.append(Item(one.size, count, most, *(((0,), ((0, 1),)) if one.alone else ())))
-    classes: _Classes = [(one.admitted, numbers) for one, numbers in found.items()]
-    return replace(_part(classes, part.items, part.bins, masks), items=tuple(items))
-
-
 class ItemClass(NamedTuple):
     """What the items of a class have in common; `alone` is set for those of the group that exclude each other."""
 

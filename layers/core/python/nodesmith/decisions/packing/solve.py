@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import fsum
+from functools import cache
+from functools import partial as bind
+from itertools import islice
+from math import fsum, inf
 from typing import NamedTuple
 
 from nodesmith.decisions.packing.bound import lower_bound, resource_prices, scarcity_prices
@@ -26,11 +29,10 @@ from nodesmith.decisions.packing.problem import (
     Packing,
     PartialPlan,
     RemainingLimits,
-    Sharing,
     Vector,
     holds,
 )
-from nodesmith.decisions.packing.reduction import Part, filled, parts, relaxed, undominated, usable
+from nodesmith.decisions.packing.reduction import Part, filled, parts, undominated, usable
 
 MOST_STEPS = 50_000_000
 GOOD_ENOUGH = 1.005
@@ -41,7 +43,8 @@ _PROVABLE, _PROVABLE_AT_LENGTH = 250_000, 2_000_000
 _PROVABLE_TOGETHER = 5_000
 _MENDING = 100_000
 _FEW_KINDS, _SOME_KINDS = 40, 120
-_MOST_CLASSES, _MOST_COLUMN_STEPS = 120, 1_500_000
+_MOST_PLANS, _MOST_PLANNED_STEPS = 6, 60_000
+_MOST_ENUMERATED = 12
 _MOST_FILLINGS, _MOST_LISTED = 500, 20_000
 _AMPLE = 10_000_000
 """steps, more than any part with few kinds of items takes"""
@@ -125,8 +128,8 @@ def pack(
             plan = _packed_few(part, mine, most_steps - steps, good_enough, {} if known is None else known)
         else:
             plan = _packed_many(part, mine, most_steps - steps, good_enough)
-            if bounded:
-                plan = plan._replace(bound=max(plan.bound, _bound(part.items, plan.left, part.bins)))
+            if bounded and not plan.bound:
+                plan = plan._replace(bound=_bound(part.items, plan.left, part.bins))
         spendable = {**spendable, **plan.limits}
         steps, bound = steps + plan.steps, bound + plan.bound
         for bin_, held, repeats in plan.bought:
@@ -195,75 +198,55 @@ def _plan(partial: PartialPlan, bound: float) -> _Plan:
 
 
 def _packed_many(part: Part, limits: Limits, most_steps: int, good_enough: float) -> _Plan:
-    """Return a plan for many kinds of items. Its bound is 0 unless it was packed by columns."""
+    """Return the best of several plans for many kinds of items. Its bound is 0 if it was not needed."""
     from nodesmith.decisions.packing.byclass import pack_by_class  # imports numpy: a tenth of a second
-    from nodesmith.decisions.packing.sequential import pack_sequentially
 
-    steps, found = 0, list[_Plan]()
-    for pack_in_some_way in (pack_by_class, pack_sequentially):
-        remaining = RemainingLimits(limits)
-        made = pack_in_some_way(part.items, part.bins, remaining, most_steps - steps)
-        if made is None:
-            continue
-        bought, left, taken = made
-        steps += taken
+    bound = cache(bind(_bound, part.items, (0,) * len(part.items), part.bins))
+    steps, found, remaining = 0, list[_Plan](), RemainingLimits(limits)
+    by_class = pack_by_class(part.items, part.bins, remaining, most_steps)
+    if by_class is not None:
+        bought, left, steps = by_class
         found.append(_Plan(bought, left, remaining.limits, 0.0, steps))
-        if pack_in_some_way is pack_by_class and _is_near_bound(part, found[0]):
-            return found[0]
+        if _is_within(found[0], bound(), _NEAR_BOUND):
+            return found[0]._replace(bound=bound())
     if len(part.items) <= _SOME_KINDS:
         bins = undominated(usable(part.items, part.bins))
         partial = PartialPlan(part.items, limits, steps)
         fill_greedily(partial, bins, resource_prices(part.items, bins), most_steps)
         downsize(partial, bins)
+        steps = partial.steps
         found.append(_plan(partial, 0.0))
-    best = min(found, key=_rank)._replace(steps=found[-1].steps)
-    if good_enough > GOOD_ENOUGH or _is_near_bound(part, best):
-        return best
-    return _packed_by_columns(part, limits, most_steps, best)
+    plan = _sequential(part.items, part.bins, limits, max(0, most_steps - steps), bound, good_enough)
+    best = min([*found, plan], key=_rank)._replace(steps=steps + plan.steps)
+    return best if any(best.left) or good_enough == inf else best._replace(bound=bound())
 
 
-def _packed_by_columns(part: Part, limits: Limits, most_steps: int, other: _Plan) -> _Plan:
-    """Return the better of a plan and of one whose nodes are chosen by column generation, with the latter's bound.
+def _sequential(
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    limits: Limits,
+    most_steps: int,
+    bound: Callable[[], float],
+    good_enough: float,
+) -> _Plan:
+    """Return the best of a few sequential plans; if any plan is good enough, only the first one is made."""
+    from nodesmith.decisions.packing.sequential import sequential_plans  # imports numpy
 
-    Column generation sees the `relaxed` part. Each node is then filled with items that may share it.
-    """
-    whole = relaxed(part)
-    if len(whole.items) > _MOST_CLASSES or other.steps + _AMPLE > most_steps:
-        return other
-    chosen = _thought_over(whole, limits, _MOST_COLUMN_STEPS, GOOD_ENOUGH)
-    partial = PartialPlan(part.items, limits, other.steps + chosen.steps)
-    for bin_, held, repeats in chosen.bought:
-        for _ in range(repeats):
-            partial.buy(bin_, _that_may_share(part.items, partial.left, whole.members, held), 1)
-    downsize(partial, part.bins)
-    if any(partial.left):
-        from nodesmith.decisions.packing.sequential import pack_sequentially
-
-        rest = [replace(item, count=left) for item, left in zip(part.items, partial.left, strict=True)]
-        remaining = RemainingLimits(partial.remaining.limits)
-        bought, _, steps = pack_sequentially(rest, part.bins, remaining, most_steps - partial.steps)
-        partial.steps += steps
-        for bin_, held, repeats in bought:
-            counts = dict(held)
-            partial.buy(bin_, tuple(counts.get(number, 0) for number in range(len(rest))), repeats)
-    plan = _plan(partial, 0.0 if any(chosen.left) or any(partial.left) else chosen.bound)
-    return min(other, plan, key=_rank)._replace(bound=plan.bound, steps=plan.steps)
+    steps, found = 0, list[_Plan]()
+    for plan in islice(sequential_plans(items, bins, limits, most_steps), _MOST_PLANS):
+        steps += plan.steps
+        found.append(_Plan(plan.bought, plan.left, plan.limits, 0.0, steps))
+        if good_enough == inf or steps + plan.steps > min(most_steps, _MOST_PLANNED_STEPS):
+            break
+        if _is_within(found[-1], bound(), good_enough):
+            break
+    return min(found, key=_rank)._replace(steps=steps)
 
 
-def _that_may_share(
-    items: Sequence[Item], left: Sequence[int], members: Sequence[Vector], held: Holds
-) -> Vector:
-    """Return the counts of items, of those left, that fill one node's pattern as far as they may share a node."""
-    sharing, counts = Sharing(), [0] * len(items)
-    for place, need in held:
-        for number, count in sharing.joining(members[place], items, left, need):
-            counts[number] = count
-    return tuple(counts)
-
-
-def _is_near_bound(part: Part, plan: _Plan) -> bool:
+def _is_within(plan: _Plan, bound: float, ratio: float) -> bool:
+    """Return whether a plan packs everything for at most `ratio` times the lower bound."""
     price = fsum(bin_.price * repeats for bin_, _, repeats in plan.bought)
-    return not any(plan.left) and price <= _bound(part.items, plan.left, part.bins) * _NEAR_BOUND
+    return not any(plan.left) and price <= bound * ratio
 
 
 def _rank(plan: _Plan) -> tuple[int, float]:
@@ -341,8 +324,21 @@ def _improved(
     fill_greedily(other, bins, prices, most_steps - other.steps)
     repack(other, cheapest, _PROVABLE_TOGETHER, _MENDING)
     better = min(partial, other, key=lambda b: b.rank)
+    if len(better.items) > _MOST_ENUMERATED and better.price > bound * good_enough:
+        left_steps = max(0, most_steps - better.steps)
+        plan = _sequential(better.items, bins, limits, left_steps, lambda: bound, good_enough)
+        better = min(better, _bought_again(plan, better, limits), key=lambda b: b.rank)
     proved = 0.0 if any(better.left) else min(linear, better.price)
     return better, max(proved, _bound(better.items, better.left, bins))
+
+
+def _bought_again(plan: _Plan, partial: PartialPlan, limits: Limits) -> PartialPlan:
+    """Return a plan as a partial plan for the items of another one, whose steps it adds up."""
+    found = PartialPlan(partial.items, limits, partial.steps + plan.steps)
+    for bin_, held, repeats in plan.bought:
+        counts = dict(held)
+        found.buy(bin_, tuple(counts.get(number, 0) for number in range(len(found.items))), repeats)
+    return found
 
 
 def _bound(items: Sequence[Item], left: Sequence[int], bins: Sequence[Bin]) -> float:
