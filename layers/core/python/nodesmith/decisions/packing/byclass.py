@@ -289,7 +289,7 @@ class _Offered:
     def _filled(self, seed: int, chosen: Sequence[tuple[int, int]]) -> Indices:
         """Fill empty nodes of these bins at once, each with one of `seed` first; return their patterns as rows.
 
-        The next item of a node is the one whose size suits the remaining capacity best (see `sequential`).
+        The next item of a node is the one whose size suits the remaining capacity best (see `filling`).
         """
         pool, rows = self._pool, np.arange(len(chosen))
         capacity = np.array([self._capacity[mask][place] for mask, place in chosen]) - pool.size[seed]
