@@ -18,6 +18,7 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.base_backend import BackendDict
 from moto.ec2 import ec2_backends
 from moto.eks import eks_backends
 from moto.iam import iam_backends
@@ -72,7 +73,7 @@ def account() -> Iterator[Account]:
         yield Account(network, seam, strict)
 
 
-_FURNISHED = ec2_backends, iam_backends, eks_backends
+_FURNISHED: tuple[BackendDict[Any], ...] = (ec2_backends, iam_backends, eks_backends)
 
 
 @cache
